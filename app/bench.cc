@@ -1,0 +1,65 @@
+// `bench gemm|collectives|step`: this machine's speed, measured now.
+#include "training/bench.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "app/options.h"
+
+namespace trident::app {
+
+void add_bench(CLI::App& app, const Launch& launch, Action& action) {
+  struct Options {
+    ConfigOptions config;
+    std::string format = "text";
+    int threads = 0, ranks = 2, iterations = 5;
+  };
+  auto* bench = app.add_subcommand("bench", "Measure this machine");
+  bench->require_subcommand(1);
+  const auto add = [&](const char* name, const char* about,
+                       std::function<nlohmann::ordered_json(const Options&)> measure,
+                       std::function<std::string(const nlohmann::ordered_json&)> text) {
+    auto* command = bench->add_subcommand(name, about);
+    auto options = std::make_shared<Options>();
+    add_format_option(*command, options->format);
+    command->callback([=, &action] {
+      action = [=] {
+        const nlohmann::ordered_json result = measure(*options);
+        fmt::print("{}\n", options->format == "json" ? result.dump(2) : text(result));
+        return 0;
+      };
+    });
+    return std::pair(command, options);
+  };
+  const int cores = launch.cores;
+  {
+    auto [command, options] = add(
+        "gemm", "Products by dtype and shape",
+        [cores](const Options& o) { return bench_gemm(o.threads > 0 ? o.threads : cores); },
+        bench_gemm_text);
+    command->add_option("--threads", options->threads, "0: all cores");
+  }
+  {
+    auto [command, options] = add(
+        "collectives", "All-reduce by algorithm and size, in-process ranks",
+        [](const Options& o) { return bench_collectives(o.ranks); }, bench_collectives_text);
+    command->add_option("--ranks", options->ranks)->check(CLI::Range(2, 64))->capture_default_str();
+  }
+  {
+    auto [command, options] = add(
+        "step", "A training step on random tokens",
+        [&launch](const Options& o) {
+          return bench_step(load(o.config, launch).config, built_in_architectures(), o.iterations);
+        },
+        bench_step_text);
+    add_config_options(*command, options->config);
+    command->add_option("--iterations", options->iterations, "Timed steps; the median counts")
+        ->check(CLI::Range(1, 100000))
+        ->capture_default_str();
+  }
+}
+
+}  // namespace trident::app

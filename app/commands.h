@@ -1,0 +1,34 @@
+// The subcommands of `trident`; each adds itself to the command line and gives its exit code.
+#pragma once
+
+#include <functional>
+#include <string>
+
+namespace CLI {
+class App;
+}
+
+namespace trident::app {
+
+// How this process was started.
+struct Launch {
+  bool mpi = false;     // under mpirun or srun
+  int ranks = 1;        // of the MPI world
+  int local_ranks = 1;  // on this machine
+  bool leads = true;    // world rank 0: the one that talks
+  int cores = 1;
+};
+Launch detect_launch();  // reads the environment that mpirun and srun set
+
+// What the chosen subcommand does; set by its callback, run by main.
+using Action = std::function<int()>;
+
+void add_train(CLI::App&, const Launch&, Action&);
+void add_plan(CLI::App&, const Launch&, Action&);
+void add_generate(CLI::App&, const Launch&, Action&);
+void add_convert(CLI::App&, const Launch&, Action&);  // export and import
+void add_schema(CLI::App&, Action&);
+void add_bench(CLI::App&, const Launch&, Action&);
+void add_later(CLI::App&);  // commands of later releases: an error that says so
+
+}  // namespace trident::app

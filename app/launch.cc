@@ -1,0 +1,36 @@
+#include <sched.h>
+
+#include <cstdlib>
+
+#include "app/commands.h"
+
+namespace trident::app {
+namespace {
+
+int number(const char* name, int otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::atoi(text);
+}
+
+}  // namespace
+
+Launch detect_launch() {
+  Launch launch;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  launch.cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  if (std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) {  // Open MPI's mpirun
+    launch.mpi = true;
+    launch.ranks = number("OMPI_COMM_WORLD_SIZE", 1);
+    launch.local_ranks = number("OMPI_COMM_WORLD_LOCAL_SIZE", launch.ranks);
+    launch.leads = number("OMPI_COMM_WORLD_RANK", 0) == 0;
+  } else if (std::getenv("PMIX_RANK") != nullptr || std::getenv("PMI_RANK") != nullptr) {  // srun
+    launch.mpi = true;
+    launch.ranks = number("PMI_SIZE", number("SLURM_NTASKS", 1));
+    launch.local_ranks = number("SLURM_NTASKS_PER_NODE", launch.ranks);
+    launch.leads = number("PMIX_RANK", number("PMI_RANK", 0)) == 0;
+  }
+  return launch;
+}
+
+}  // namespace trident::app

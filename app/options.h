@@ -1,0 +1,26 @@
+// What several subcommands share.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/commands.h"
+#include "core/config.h"
+
+namespace trident::app {
+
+struct ConfigOptions {
+  std::string path;
+  std::vector<std::string> set;
+  std::optional<std::int64_t> ranks;
+};
+// CONFIG, --set and --ranks.
+void add_config_options(CLI::App&, ConfigOptions&);
+LoadedConfig load(const ConfigOptions&, const Launch&);
+
+// "text" or "json".
+void add_format_option(CLI::App&, std::string& format);
+
+}  // namespace trident::app

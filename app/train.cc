@@ -1,0 +1,196 @@
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <memory>
+#include <thread>
+
+#include "app/options.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "training/generate.h"
+#include "training/plan.h"
+#include "training/product_rate.h"
+#include "training/summary.h"
+#include "training/trainer.h"
+
+namespace trident::app {
+namespace {
+
+// Turns the first SIGINT or SIGTERM into a flag, the second into an end at once. A thread takes the
+// signals, so no handler and no global is needed.
+class StopSignals {
+ public:
+  StopSignals() {
+    sigset_t set;
+    sigemptyset(&set);
+    for (const int s : {SIGINT, SIGTERM, SIGUSR2}) sigaddset(&set, s);
+    pthread_sigmask(SIG_BLOCK, &set, nullptr);  // inherited by every thread started later
+    thread_ = std::thread([this, set] {
+      for (int taken = 0;;) {
+        sigwait(&set, &taken);
+        if (taken == SIGUSR2 && done_) return;
+        if (taken == SIGUSR2) continue;
+        if (stop_.exchange(true)) _exit(130);
+      }
+    });
+  }
+  ~StopSignals() {
+    done_ = true;
+    pthread_kill(thread_.native_handle(), SIGUSR2);
+    thread_.join();
+  }
+  const std::atomic<bool>& stop() const { return stop_; }
+
+ private:
+  std::atomic<bool> stop_ = false, done_ = false;
+  std::thread thread_;
+};
+
+// The live line on a terminal; elsewhere a line now and then.
+class Progress {
+ public:
+  explicit Progress(const Config& config) : config_(config), live_(isatty(STDOUT_FILENO) != 0) {}
+
+  void show(const IterationMetrics& m) {
+    const double now = static_cast<double>(read_clock().wall_ns) * 1e-9;
+    if (m.iteration == 1) begin_ = now;
+    const double left = m.iteration < 2
+                            ? -1
+                            : (now - begin_) / static_cast<double>(m.iteration - 1) *
+                                  static_cast<double>(config_.training.train_iters - m.iteration);
+    const bool last = m.iteration == config_.training.train_iters;
+    const std::string line = progress_line(config_, m, left);
+    if (live_) {
+      fmt::print("\r\033[K{}", line);
+      if (last || !m.validation_loss.empty()) fmt::print("\n");
+    } else if (last || !m.validation_loss.empty() || m.iteration == 1 || now - shown_ >= 5) {
+      fmt::print("{}\n", line);
+      shown_ = now;
+    }
+    std::fflush(stdout);
+  }
+
+ private:
+  const Config& config_;
+  bool live_;
+  double begin_ = 0, shown_ = 0;
+};
+
+std::string sample_text(const Config& config) {
+  if (config.checkpoint.save.empty() || config.data.tokenizer.type != "byte") return "";
+  Config single = config;
+  const auto device = make_device(config);
+  std::string text;
+  run_local(1, {}, [&](Transport& transport) {
+    Context context(*device, 1);
+    const std::string prompt = "And ";
+    const auto tokens =
+        generate(context, transport, built_in_architectures(), config.checkpoint.save,
+                 std::vector<std::int32_t>(prompt.begin(), prompt.end()), {.tokens = 300});
+    for (const std::int32_t token : tokens) text += static_cast<char>(token);
+  });
+  return text;
+}
+
+double measure_product_rate(const Config& config, const Launch& launch, Device& device) {
+  const std::int64_t ranks = launch.mpi ? 1 : config.world_size();
+  const auto threads =
+      std::min<std::int64_t>(ranks * config.runtime.threads_per_rank, launch.cores);
+  Context context(device, static_cast<int>(threads));
+  const DType dtype = config.precision.dtype == "bf16" ? DType::bf16 : DType::f32;
+  return product_rate(context, dtype, {}, 0.1) * (launch.mpi ? launch.ranks : 1);
+}
+
+struct TrainOptions {
+  ConfigOptions config;
+  bool dry_run = false;
+  std::string format = "text";
+};
+
+int train(const TrainOptions& options, const Launch& launch) {
+  const LoadedConfig loaded = load(options.config, launch);
+  const ArchitectureSet architectures = built_in_architectures();
+  const Plan plan = make_plan(loaded.config, *architectures.at(loaded.config.model.architecture));
+  if (options.dry_run) {
+    if (launch.leads && options.format == "json") {
+      fmt::print("{{\"config\": {}, \"plan\": {}}}\n", loaded.filled_in, plan_json(plan));
+    } else if (launch.leads) {
+      fmt::print("{}\n{}", loaded.filled_in, plan_text(plan));
+    }
+    return 0;
+  }
+  if (launch.mpi && loaded.config.runtime.transport == "local" && launch.ranks > 1) {
+    throw RequestError(
+        "config: /runtime/transport: \"local\" runs all ranks in one process, but mpirun started " +
+        std::to_string(launch.ranks) + "; use \"mpi\" or \"auto\"");
+  }
+  TrainingInputs inputs = prepare_training(loaded.config, architectures);
+  const Config& config = inputs.config;
+  if (launch.leads) {
+    require_output_directory(config.logging.dir);
+    if (!config.checkpoint.save.empty()) require_output_directory(config.checkpoint.save);
+  }
+  const StopSignals signals;
+  const auto device = make_device(config);
+  inputs.product_rate = measure_product_rate(config, launch, *device);
+
+  Progress progress(config);
+  const bool quiet = !launch.leads || options.format == "json";
+  TrainerHooks hooks{.stop = &signals.stop()};
+  if (!quiet) {
+    fmt::print(
+        "{}: {} ranks (data {} × tensor {} × pipeline {}), {}, transport {}, {} thread(s) a rank\n",
+        config.model.architecture, config.world_size(), config.parallel.data_parallel_size,
+        config.parallel.tensor_model_parallel_size, config.parallel.pipeline_model_parallel_size,
+        config.pipeline.schedule, config.runtime.transport, config.runtime.threads_per_rank);
+    hooks.on_iteration = [&](IterationMetrics& m) { progress.show(m); };
+    hooks.on_message = [](const std::string& text) { fmt::print(stderr, "{}\n", text); };
+  }
+  TrainingSummary summary;
+  if (config.runtime.transport == "mpi") {
+    const auto transport = make_mpi_transport(transport_options(config));
+    if (transport->world().size() != config.world_size()) {
+      throw RequestError(fmt::format(
+          "config: /parallel: {} ranks are needed, mpirun started {}; change data_parallel_size",
+          config.world_size(), transport->world().size()));
+    }
+    try {
+      summary = train_rank(inputs, *transport, *device, hooks);
+    } catch (const std::exception& error) {
+      transport->abort(error.what());
+      throw;
+    }
+  } else {
+    summary = train_local(inputs, hooks);
+  }
+  if (!launch.leads) return summary.stopped ? 130 : 0;
+  if (options.format == "json") {
+    const IterationMetrics& last = summary.history.back();
+    fmt::print("{{\"iterations\": {}, \"loss\": {}, \"stopped\": {}}}\n", last.iteration, last.loss,
+               summary.stopped);
+  } else {
+    fmt::print("{}", closing_text(config, plan, summary, sample_text(config), launch.cores));
+  }
+  return summary.stopped || signals.stop() ? 130 : 0;
+}
+
+}  // namespace
+
+void add_train(CLI::App& app, const Launch& launch, Action& action) {
+  auto* command = app.add_subcommand("train", "Train a model");
+  auto options = std::make_shared<TrainOptions>();
+  add_config_options(*command, options->config);
+  command->add_flag("--dry-run", options->dry_run,
+                    "Check, print the filled-in config and the plan, and stop");
+  add_format_option(*command, options->format);
+  command->callback([options, &launch, &action] {
+    action = [options, &launch] { return train(*options, launch); };
+  });
+}
+
+}  // namespace trident::app

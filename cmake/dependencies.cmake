@@ -1,0 +1,19 @@
+# Everything comes from the distribution's packages; scripts/packages.txt lists them.
+find_package(Threads REQUIRED)
+find_package(nlohmann_json 3.11 REQUIRED)
+find_package(fmt 9 REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(MPI REQUIRED COMPONENTS CXX)
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+# Debian's oneDNN ships no CMake package, so it is found by its header and library.
+find_path(DNNL_INCLUDE_DIR oneapi/dnnl/dnnl.hpp REQUIRED)
+find_library(DNNL_LIBRARY dnnl REQUIRED)
+add_library(DNNL::dnnl UNKNOWN IMPORTED)
+set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION ${DNNL_LIBRARY}
+                                            INTERFACE_INCLUDE_DIRECTORIES ${DNNL_INCLUDE_DIR})
+if(TRIDENT_TESTS)
+  find_package(GTest REQUIRED)
+endif()
+if(TRIDENT_BENCH)
+  find_package(benchmark REQUIRED)
+endif()

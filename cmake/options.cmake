@@ -1,0 +1,14 @@
+# Warnings and sanitizers, for every target of ours. Never a flag that ties the build to one
+# processor: kernels/cpu/simd picks the instruction set when the program runs.
+add_library(trident_options INTERFACE)
+target_compile_options(trident_options INTERFACE -Wall -Wextra -Wshadow -Wno-missing-field-initializers
+                       -Wno-restrict -Werror
+                       -fno-math-errno)
+if(TRIDENT_SANITIZE STREQUAL "address")
+  target_compile_options(trident_options INTERFACE -fsanitize=address,undefined
+                         -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(trident_options INTERFACE -fsanitize=address,undefined)
+elseif(TRIDENT_SANITIZE STREQUAL "thread")
+  target_compile_options(trident_options INTERFACE -fsanitize=thread -fno-omit-frame-pointer)
+  target_link_options(trident_options INTERFACE -fsanitize=thread)
+endif()

@@ -1,0 +1,74 @@
+// How problems are collected and worded.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/config_fields.h"
+
+namespace trident::config_detail {
+
+void Problems::add(std::string_view path, const std::string& what) {
+  lines_.push_back(fmt::format("config: {}: {}", path, what));
+  spoil(path);
+}
+
+bool Problems::sound(std::initializer_list<std::string_view> paths) const {
+  return std::all_of(paths.begin(), paths.end(), [&](auto path) { return sound(path); });
+}
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  a = a.substr(0, 64);  // longer than any key; bounds the time that a hostile name takes
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = row[0]++;
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+std::string nearest(std::string_view name, const std::vector<std::string>& candidates) {
+  const auto best =
+      std::min_element(candidates.begin(), candidates.end(), [&](const auto& a, const auto& b) {
+        return edit_distance(name, a) < edit_distance(name, b);
+      });
+  return best == candidates.end() ? "" : *best;
+}
+
+std::string list_or(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (i > 0) text += i + 1 == names.size() ? " or " : ", ";
+    text += names[i];
+  }
+  return text;
+}
+
+std::string divisors_near(std::int64_t n, std::int64_t value) {
+  std::vector<std::int64_t> divisors;
+  for (std::int64_t d = 1; d <= n / d; ++d) {
+    if (n % d != 0) continue;
+    divisors.push_back(d);
+    if (d != n / d) divisors.push_back(n / d);
+  }
+  const auto away = [&](std::int64_t d) { return d > value ? d - value : value - d; };
+  std::sort(divisors.begin(), divisors.end(), [&](auto a, auto b) { return away(a) < away(b); });
+  divisors.resize(std::min<std::size_t>(divisors.size(), 6));
+  std::sort(divisors.begin(), divisors.end());
+  std::vector<std::string> names;
+  for (const auto d : divisors) names.push_back(std::to_string(d));
+  return list_or(names);
+}
+
+std::string multiples_near(std::int64_t unit, std::int64_t value) {
+  const std::int64_t below = value / unit * unit;
+  if (below == 0) return std::to_string(unit);
+  return fmt::format("{} or {}", below, below + unit);
+}
+
+}  // namespace trident::config_detail

@@ -1,0 +1,333 @@
+// The rules between fields. Each check runs only where the fields it compares are sound, so that
+// every line is a problem of its own.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <numeric>
+
+#include "core/config_fields.h"
+#include "core/error.h"
+
+namespace trident {
+namespace config_detail {
+namespace {
+
+constexpr auto kTensor = "/parallel/tensor_model_parallel_size";
+constexpr auto kPipeline = "/parallel/pipeline_model_parallel_size";
+constexpr auto kData = "/parallel/data_parallel_size";
+constexpr auto kChunks = "/parallel/virtual_pipeline_model_parallel_size";
+constexpr auto kHeads = "/model/num_attention_heads";
+constexpr auto kGroups = "/model/num_query_groups";
+constexpr auto kHidden = "/model/hidden_size";
+constexpr auto kFfn = "/model/ffn_hidden_size";
+
+void validate_model(const Config& config, Problems& problems) {
+  const ModelConfig& model = config.model;
+  if (problems.sound({kHidden, kHeads})) {
+    if (model.hidden_size % model.num_attention_heads != 0) {
+      problems.add(kHidden,
+                   fmt::format("{} is not a multiple of num_attention_heads ({}); use {}",
+                               model.hidden_size, model.num_attention_heads,
+                               multiples_near(model.num_attention_heads, model.hidden_size)));
+    } else if (model.architecture == "llama" && config.head_dim() % 2 != 0) {
+      problems.add(kHidden,
+                   fmt::format("{} / num_attention_heads ({}) = {} is odd, but rotary positions "
+                               "turn pairs; use {}",
+                               model.hidden_size, model.num_attention_heads, config.head_dim(),
+                               multiples_near(2 * model.num_attention_heads, model.hidden_size)));
+    }
+  }
+  if (problems.sound({kGroups, kHeads, "/model/architecture"})) {
+    if (model.architecture == "gpt2" && model.num_query_groups != model.num_attention_heads) {
+      problems.add(kGroups, fmt::format("{} differs from num_attention_heads ({}), but gpt2 has no "
+                                        "grouped queries; leave it out, or use llama",
+                                        model.num_query_groups, model.num_attention_heads));
+    } else if (model.num_attention_heads % model.num_query_groups != 0) {
+      problems.add(kGroups,
+                   fmt::format("{} does not divide num_attention_heads ({}); use {}",
+                               model.num_query_groups, model.num_attention_heads,
+                               divisors_near(model.num_attention_heads, model.num_query_groups)));
+    }
+  }
+  if (model.architecture == "gpt2" && problems.sound("/model/rotary_base") &&
+      model.rotary_base != ModelConfig{}.rotary_base) {
+    problems.add("/model/rotary_base", "gpt2 has no rotary positions; leave it out, or use llama");
+  }
+  if (problems.sound({"/data/sequence_length", "/model/max_position_embeddings"}) &&
+      config.data.sequence_length > model.max_position_embeddings) {
+    problems.add("/data/sequence_length",
+                 fmt::format("{} is more than model.max_position_embeddings ({}); use at most {}",
+                             config.data.sequence_length, model.max_position_embeddings,
+                             model.max_position_embeddings));
+  }
+}
+
+void validate_tensor_parallel(const Config& config, Problems& problems) {
+  const std::int64_t tensor = config.parallel.tensor_model_parallel_size;
+  if (problems.sound({kTensor, kHeads, kGroups, kFfn})) {
+    const ModelConfig& model = config.model;
+    const std::int64_t common = std::gcd(
+        std::gcd(model.num_attention_heads, model.num_query_groups), model.ffn_hidden_size);
+    const auto check = [&](const char* name, std::int64_t size) {
+      if (size % tensor == 0 || !problems.sound(kTensor)) return;
+      problems.add(kTensor, fmt::format("{} does not divide {} ({}); use {}", tensor, name, size,
+                                        divisors_near(common, tensor)));
+    };
+    check("num_attention_heads", model.num_attention_heads);
+    check("num_query_groups", model.num_query_groups);
+    check("ffn_hidden_size", model.ffn_hidden_size);
+  }
+  constexpr auto kSequence = "/parallel/sequence_parallel";
+  if (!config.parallel.sequence_parallel || !problems.sound({kTensor, kSequence})) return;
+  if (tensor == 1) {
+    problems.add(kSequence,
+                 "true does nothing with tensor_model_parallel_size 1; leave it out, or use 2");
+  } else if (problems.sound({"/batch/micro_batch_size", "/data/sequence_length"})) {
+    const std::int64_t rows = config.batch.micro_batch_size * config.data.sequence_length;
+    if (rows % tensor != 0) {
+      problems.add(kSequence,
+                   fmt::format("micro_batch_size ({}) × sequence_length ({}) = {} tokens can't be "
+                               "shared by tensor_model_parallel_size ({}); use a sequence_length "
+                               "of {}",
+                               config.batch.micro_batch_size, config.data.sequence_length, rows,
+                               tensor, multiples_near(tensor, config.data.sequence_length)));
+    }
+  }
+}
+
+void validate_pipeline(const Config& config, Problems& problems) {
+  const std::int64_t pipeline = config.parallel.pipeline_model_parallel_size;
+  const std::int64_t chunks = config.parallel.virtual_pipeline_model_parallel_size;
+  const std::string& schedule = config.pipeline.schedule;
+  if (problems.sound({kPipeline, kChunks, "/pipeline/schedule"})) {
+    if (schedule != "interleaved_1f1b" && chunks > 1) {
+      problems.add(kChunks,
+                   fmt::format("{} chunks don't fit schedule \"{}\", which has one a rank; "
+                               "use 1, or schedule \"interleaved_1f1b\"",
+                               chunks, schedule));
+    } else if (schedule == "interleaved_1f1b" && chunks < 2) {
+      problems.add(kChunks,
+                   "1 chunk is too few for schedule \"interleaved_1f1b\"; use 2, or "
+                   "schedule \"1f1b\"");
+    } else if (schedule == "interleaved_1f1b" && pipeline < 2) {
+      problems.add(kPipeline, fmt::format("{} rank can't interleave {} chunks; use 2 ranks, or "
+                                          "virtual_pipeline_model_parallel_size 1",
+                                          pipeline, chunks));
+    }
+    constexpr auto kGroup = "/pipeline/microbatch_group_size_per_vp_stage";
+    if (config.pipeline.microbatch_group_size_per_vp_stage != 0 && schedule != "interleaved_1f1b" &&
+        problems.sound(kGroup)) {
+      problems.add(kGroup, fmt::format("does nothing in schedule \"{}\"; leave it out, or use "
+                                       "\"interleaved_1f1b\"",
+                                       schedule));
+    }
+  }
+  constexpr auto kSplit = "/pipeline/layer_split";
+  if (!problems.sound({kSplit, kPipeline, kChunks, "/model/num_layers"})) return;
+  const auto& split = config.pipeline.layer_split;
+  const std::int64_t sum = std::accumulate(split.begin(), split.end(), std::int64_t{0});
+  const auto count = static_cast<std::int64_t>(split.size());
+  if (count != config.stages()) {
+    problems.add(kSplit, fmt::format("has {} numbers, but pipeline ({}) × chunks ({}) = {} stages; "
+                                     "use {} numbers, or \"even\"",
+                                     count, pipeline, chunks, config.stages(), config.stages()));
+  } else if (sum != config.model.num_layers) {
+    problems.add(kSplit, fmt::format("sums to {}, not to num_layers ({}); change it, or use "
+                                     "\"even\"",
+                                     sum, config.model.num_layers));
+  }
+}
+
+void validate_layout(const Config& config, Problems& problems) {
+  constexpr auto kOrder = "/parallel/rank_order";
+  std::vector<std::string> axes{""};
+  for (const char c : config.parallel.rank_order) {
+    if (c == '-') {
+      axes.emplace_back();
+    } else {
+      axes.back() += c;
+    }
+  }
+  std::sort(axes.begin(), axes.end());
+  if (problems.sound(kOrder) && axes != std::vector<std::string>{"dp", "pp", "tp"}) {
+    problems.add(kOrder, fmt::format("\"{}\" does not name each of tp, dp and pp once, joined by "
+                                     "dashes; use \"tp-dp-pp\"",
+                                     config.parallel.rank_order));
+  }
+  constexpr auto kNode = "/runtime/ranks_per_node";
+  if (!problems.sound({kData, kTensor, kPipeline})) return;
+  const std::int64_t world = config.world_size();
+  const std::int64_t node = config.runtime.ranks_per_node;
+  if (problems.sound(kNode) && node < world && world % node != 0) {
+    problems.add(kNode, fmt::format("{} does not divide the number of ranks ({}); use {}", node,
+                                    world, divisors_near(world, node)));
+  }
+  constexpr auto kAlgorithm = "/runtime/collective_algorithm";
+  const std::string& algorithm = config.runtime.collective_algorithm;
+  if (problems.sound({kAlgorithm, "/training/deterministic"}) && world > 2 &&
+      config.training.deterministic && (algorithm == "ring" || algorithm == "tree")) {
+    problems.add(kAlgorithm,
+                 fmt::format("\"{}\" doesn't add in rank order on {} ranks, which "
+                             "training.deterministic asks for; use \"direct\", or deterministic "
+                             "false",
+                             algorithm, world));
+  }
+}
+
+void validate_optimizer(const Config& config, Problems& problems) {
+  const OptimizerParams& params = config.optimizer.params;
+  const bool sgd = config.optimizer.type == "SGD";
+  if (problems.sound("/optimizer/type")) {
+    const auto refuse = [&](const char* path, bool changed, const char* other) {
+      if (!changed || !problems.sound(path)) return;
+      problems.add(path, fmt::format("does nothing for {}; leave it out, or use {}",
+                                     config.optimizer.type, other));
+    };
+    refuse("/optimizer/params/momentum", !sgd && params.momentum != 0, "SGD");
+    refuse("/optimizer/params/betas", sgd && params.betas != OptimizerParams{}.betas, "AdamW");
+    refuse("/optimizer/params/eps", sgd && params.eps != OptimizerParams{}.eps, "AdamW");
+  }
+  if (problems.sound("/zero_optimization/stage") && config.zero_optimization.stage > 1) {
+    problems.add("/zero_optimization/stage",
+                 fmt::format("{} is not available yet (it comes with ZeRO stages 2 and 3); use 1, "
+                             "which shares the optimizer's state",
+                             config.zero_optimization.stage));
+  }
+
+  const LrSchedulerConfig& scheduler = config.scheduler;
+  const LrSchedulerConfig usual;
+  if (problems.sound({"/scheduler/min_lr", "/optimizer/params/lr"}) &&
+      scheduler.min_lr > params.lr) {
+    problems.add("/scheduler/min_lr", fmt::format("{} is more than optimizer.params.lr ({})",
+                                                  scheduler.min_lr, params.lr));
+  }
+  if (problems.sound("/scheduler/type")) {
+    const auto refuse = [&](const char* path, bool changed, const char* types) {
+      if (!changed || !problems.sound(path)) return;
+      problems.add(path, fmt::format("does nothing for type \"{}\"; leave it out, or use {}",
+                                     scheduler.type, types));
+    };
+    const bool piecewise = scheduler.type == "piecewise";
+    refuse("/scheduler/min_lr", scheduler.type == "constant" && scheduler.min_lr != 0,
+           "\"linear\" or \"cosine\"");
+    refuse("/scheduler/power", scheduler.type != "polynomial" && scheduler.power != usual.power,
+           "\"polynomial\"");
+    refuse("/scheduler/gamma",
+           scheduler.type != "exponential" && !piecewise && scheduler.gamma != usual.gamma,
+           "\"exponential\" or \"piecewise\"");
+    refuse("/scheduler/milestones", !piecewise && !scheduler.milestones.empty(), "\"piecewise\"");
+    if (piecewise && problems.sound("/scheduler/milestones") &&
+        (scheduler.milestones.empty() ||
+         std::adjacent_find(scheduler.milestones.begin(), scheduler.milestones.end(),
+                            std::greater_equal<>()) != scheduler.milestones.end())) {
+      problems.add("/scheduler/milestones",
+                   "type \"piecewise\" needs iterations here, in ascending order");
+    }
+  }
+}
+
+void validate_data(const Config& config, Problems& problems) {
+  const DataConfig& data = config.data;
+  if (problems.sound("/data/split") && !parse_split(data.split)) {
+    problems.add("/data/split", fmt::format("\"{}\" is not one to three sizes, joined by commas, "
+                                            "the first above 0; use \"949,50,1\"",
+                                            data.split));
+  }
+  if (problems.sound("/data/split") && !data.split.empty() && !data.validation.empty()) {
+    problems.add("/data/split", "is given beside data.validation; leave one of them out");
+  }
+  if (problems.sound("/data/tokenizer/type")) {
+    if (data.tokenizer.type == "byte") {
+      if (!data.tokenizer.path.empty()) {
+        problems.add("/data/tokenizer/path",
+                     "does nothing for type \"byte\"; leave it out, or use \"file\"");
+      }
+      if (problems.sound("/model/vocab_size") && config.model.vocab_size < 256) {
+        problems.add("/model/vocab_size",
+                     fmt::format("{} is less than the 256 ids of the byte tokenizer; use 256",
+                                 config.model.vocab_size));
+      }
+    } else if (data.tokenizer.path.empty() && problems.sound("/data/tokenizer/path")) {
+      problems.add("/data/tokenizer/path",
+                   "is missing; type \"file\" needs the path of a tokenizer.json");
+    }
+  }
+  if (config.checkpoint.load == "auto" && problems.sound("/checkpoint/load")) {
+    problems.add("/checkpoint/load",
+                 "\"auto\" is not available yet (it comes with checkpoints); "
+                 "name a Hugging Face directory, or leave it out");
+  }
+}
+
+}  // namespace
+
+void validate_iterations(const Config& config, Problems& problems) {
+  const LrSchedulerConfig& scheduler = config.scheduler;
+  constexpr auto kWarmup = "/scheduler/warmup_iters";
+  constexpr auto kDecay = "/scheduler/decay_iters";
+  if (problems.sound({kWarmup, "/scheduler/warmup_ratio"}) && scheduler.warmup_iters != 0 &&
+      scheduler.warmup_ratio != 0) {
+    problems.add(kWarmup, "is given beside warmup_ratio; leave one of them out");
+  }
+  const std::int64_t iterations = config.training.train_iters;
+  if (problems.sound({kWarmup, kDecay, "/scheduler/type", "/training/train_iters"}) &&
+      scheduler.decay_iters != 0 && scheduler.type != "constant" && scheduler.type != "piecewise" &&
+      scheduler.warmup_iters >= scheduler.decay_iters) {
+    problems.add(
+        kWarmup,
+        fmt::format("{} leaves nothing of decay_iters ({}) to type \"{}\"; use at most {}, "
+                    "or type \"constant\"",
+                    scheduler.warmup_iters, scheduler.decay_iters, scheduler.type,
+                    scheduler.decay_iters - 1));
+  }
+  constexpr auto kDump = "/logging/dump_gradients_at";
+  for (const std::int64_t iteration : config.logging.dump_gradients_at) {
+    if (iterations == 0 || iteration <= iterations || !problems.sound(kDump)) continue;
+    problems.add(kDump, fmt::format("{} is beyond the last iteration, training.train_iters ({})",
+                                    iteration, iterations));
+  }
+}
+
+void validate(const Config& config, Problems& problems) {
+  validate_model(config, problems);
+  validate_tensor_parallel(config, problems);
+  validate_pipeline(config, problems);
+  validate_layout(config, problems);
+  validate_optimizer(config, problems);
+  validate_data(config, problems);
+  if (problems.sound({"/training/train_iters", "/training/train_epochs"}) &&
+      config.training.train_iters != 0 && config.training.train_epochs != 0) {
+    problems.add("/training/train_epochs", "is given beside train_iters; leave one of them out");
+  }
+  validate_iterations(config, problems);
+}
+
+std::optional<std::array<double, 3>> parse_split(const std::string& split) {
+  std::array<double, 3> parts{};
+  if (split.empty()) return std::array<double, 3>{1.0, 0.0, 0.0};
+  const char* at = split.data();
+  const char* const end = at + split.size();
+  for (double& part : parts) {
+    const auto [stop, code] = std::from_chars(at, end, part, std::chars_format::fixed);
+    if (code != std::errc{} || !(part >= 0.0 && part < 1e15)) return std::nullopt;
+    at = stop;
+    if (at == end) break;
+    if (*at != ',' || &part == &parts.back()) return std::nullopt;
+    ++at;
+  }
+  const double sum = parts[0] + parts[1] + parts[2];
+  if (!(parts[0] > 0.0)) return std::nullopt;
+  for (double& part : parts) part /= sum;
+  return parts;
+}
+
+}  // namespace config_detail
+
+std::array<double, 3> DataConfig::split_fractions() const {
+  const auto fractions = config_detail::parse_split(split);
+  if (!fractions) throw RequestError("config: /data/split: \"" + split + "\" is malformed");
+  return *fractions;
+}
+
+}  // namespace trident

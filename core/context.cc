@@ -1,0 +1,65 @@
+#include "core/context.h"
+
+#include <cstring>
+#include <ctime>
+
+#include "core/error.h"
+
+namespace trident {
+namespace {
+
+std::int64_t nanoseconds(clockid_t clock) {
+  timespec t{};
+  clock_gettime(clock, &t);
+  return static_cast<std::int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
+}
+
+void check_bytes(const char* operation, std::size_t host, const Tensor& tensor) {
+  if (host != static_cast<std::size_t>(tensor.bytes())) {
+    throw Error(std::string(operation) + ": " + std::to_string(host) + " bytes on the host, " +
+                std::to_string(tensor.bytes()) + " in the tensor " + tensor.shape().to_string());
+  }
+}
+
+}  // namespace
+
+ClockReading read_clock() {
+  return {nanoseconds(CLOCK_MONOTONIC), nanoseconds(CLOCK_THREAD_CPUTIME_ID)};
+}
+
+Context::Context(Device& device, int threads)
+    : device_(device),
+      allocator_(std::make_shared<Allocator>(device, ledger_)),
+      team_(threads),
+      stream_(device.make_stream()) {}
+
+Context::~Context() = default;
+
+Tensor Context::empty(Shape shape, DType dtype, Category category) {
+  const auto bytes = static_cast<std::size_t>(shape.numel()) * size_of(dtype);
+  return Tensor(std::make_shared<Storage>(allocator_, bytes, category), 0, shape, dtype);
+}
+
+void Context::copy_from_host(const Tensor& destination, std::span<const std::byte> source) {
+  check_bytes("copy_from_host", source.size(), destination);
+  if (source.empty()) return;
+  if (stream_->immediate()) {
+    std::memcpy(TensorAddress::of(Access{}, destination), source.data(), source.size());
+    return;
+  }
+  stream_->enqueue([destination, staged = std::vector<std::byte>(source.begin(), source.end())](
+                       const Access& access) {
+    std::memcpy(TensorAddress::of(access, destination), staged.data(), staged.size());
+  });
+}
+
+void Context::copy_to_host(std::span<std::byte> destination, const Tensor& source) {
+  check_bytes("copy_to_host", destination.size(), source);
+  if (destination.empty()) return;
+  if (!stream_->immediate()) std::memset(destination.data(), 0xff, destination.size());
+  stream_->enqueue([destination, source](const Access& access) {
+    std::memcpy(destination.data(), TensorAddress::of(access, source), destination.size());
+  });
+}
+
+}  // namespace trident

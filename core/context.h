@@ -1,0 +1,92 @@
+// A rank's execution context: its device, stream, threads, memory and ledger. Passed in everywhere;
+// there are no globals, because many ranks live in one process.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "core/allocator.h"
+#include "core/device.h"
+#include "core/ledger.h"
+#include "core/tensor.h"
+#include "core/thread_team.h"
+
+namespace trident {
+
+// What a backend's kernels keep per rank (cached primitives). Touched only by stream work.
+class KernelState {
+ public:
+  virtual ~KernelState() = default;
+};
+
+// Wall clock and the CPU time of the thread that does the stream's work, in nanoseconds.
+struct ClockReading {
+  std::int64_t wall_ns = 0;
+  std::int64_t cpu_ns = 0;
+};
+ClockReading read_clock();
+
+class Context {
+ public:
+  // The device must outlive the context, the context every tensor made by it and every tensor's
+  // work. One thread drives a context at a time.
+  Context(Device& device, int threads);
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  Device& device() { return device_; }
+  Stream& stream() { return *stream_; }
+  ThreadTeam& team() { return team_; }
+  Ledger& ledger() { return ledger_; }
+  const Allocator& allocator() const { return *allocator_; }
+
+  Tensor empty(Shape shape, DType dtype, Category category);  // values undefined
+
+  // Copies enter the stream's order; `source` may be reused at once.
+  void copy_from_host(const Tensor& destination, std::span<const std::byte> source);
+  // `destination` holds the values only after synchronize(); until then it is poison (0xff bytes)
+  // on an asynchronous device. It must stay alive until then.
+  void copy_to_host(std::span<std::byte> destination, const Tensor& source);
+  void synchronize() { stream_->synchronize(); }
+
+  template <class T>
+  Tensor from_host(Shape shape, std::span<const T> values, Category category) {
+    Tensor tensor = empty(shape, DTypeOf<T>::value, category);
+    copy_from_host(tensor, std::as_bytes(values));
+    return tensor;
+  }
+  // Waits for the stream.
+  template <class T>
+  std::vector<T> to_host(const Tensor& tensor) {
+    std::vector<T> values(static_cast<std::size_t>(tensor.bytes()) / sizeof(T));
+    copy_to_host(std::as_writable_bytes(std::span(values)), tensor);
+    synchronize();
+    return values;
+  }
+
+  // Writes the clocks into `slot` when the stream gets there; read it after synchronize().
+  void mark(ClockReading& slot) {
+    stream_->enqueue([&slot](const Access&) { slot = read_clock(); });
+  }
+
+  // The backend's state, made at the first call.
+  template <class State>
+  State& kernel_state() {
+    if (!kernel_state_) kernel_state_ = std::make_unique<State>();
+    return static_cast<State&>(*kernel_state_);
+  }
+
+ private:
+  Device& device_;
+  Ledger ledger_;
+  std::shared_ptr<Allocator> allocator_;
+  ThreadTeam team_;
+  std::unique_ptr<KernelState> kernel_state_;
+  std::unique_ptr<Stream> stream_;  // last: its thread ends before what it uses
+};
+
+}  // namespace trident

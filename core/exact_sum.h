@@ -1,0 +1,33 @@
+// An exact sum of doubles: the result does not depend on the order or grouping of the additions,
+// so ranks may hold any parts of it. (A Kulisch accumulator, as in Neal 2015, "Fast exact summation
+// using small and large superaccumulators".)
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+namespace trident {
+
+class ExactSum {
+ public:
+  static constexpr int limbs = 68;  // 32-bit digits of a fixed-point number, least first
+
+  void add(double value);
+  // The digits and, last, the count of non-finite values: sums of these over ranks, element by
+  // element, are the state of the sum over ranks (for up to 2^20 ranks).
+  std::array<std::int64_t, limbs + 1> state() const;
+  static ExactSum from_state(std::span<const std::int64_t, limbs + 1> state);
+  // NaN if a value was not finite; otherwise within an ulp of the exact sum, and the same for equal
+  // sums.
+  double value() const;
+
+ private:
+  void carry();
+
+  std::array<std::int64_t, limbs> digits_{};
+  std::int64_t non_finite_ = 0;
+  int pending_ = 0;  // additions since the last carry
+};
+
+}  // namespace trident

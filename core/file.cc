@@ -1,0 +1,214 @@
+#include "core/file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <system_error>
+
+#include "core/bytes.h"
+#include "core/error.h"
+
+namespace trident {
+namespace {
+
+std::string reason(int code) {
+  return std::system_category().message(code);
+}
+
+[[noreturn]] void fail(const std::string& path, std::string_view operation, int code) {
+  throw Error(fmt::format("{}: {} failed: {}", path, operation, reason(code)));
+}
+
+FileDescriptor open_to_read(const std::string& path, std::uint64_t& size) {
+  FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) throw RequestError(fmt::format("{}: can't open: {}", path, reason(errno)));
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0) {
+    throw RequestError(fmt::format("{}: can't read: {}", path, reason(errno)));
+  }
+  if (!S_ISREG(status.st_mode)) {
+    throw RequestError(fmt::format("{}: not a regular file", path));
+  }
+  size = static_cast<std::uint64_t>(status.st_size);
+  return file;
+}
+
+// One write call takes at most this much: Linux cuts a call at 2 GiB anyway.
+constexpr std::size_t kMaxWrite = std::size_t{1} << 30;
+
+// Writes all of `bytes` by `step(remaining bytes, bytes done)`; 0 when done, else errno.
+template <class Step>
+int write_fully(std::span<const std::byte> bytes, Step step) {
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const auto part = bytes.subspan(done, std::min(kMaxWrite, bytes.size() - done));
+    const ssize_t n = step(part, done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return errno;
+    if (n == 0) return ENOSPC;
+    done += static_cast<std::size_t>(n);
+  }
+  return 0;
+}
+
+// A new file beside `path`, under a name nobody has. Several threads and processes may try.
+FileDescriptor create_beside(const std::string& path, std::string& temporary) {
+  for (int attempt = 0;; ++attempt) {
+    temporary = fmt::format("{}.tmp-{}-{}", path, ::getpid(), attempt);
+    FileDescriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    if (file.get() >= 0) return file;
+    if (errno != EEXIST || attempt == 10000) fail(path, "creating it", errno);
+  }
+}
+
+}  // namespace
+
+FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
+  if (this != &other) {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = other.release();
+  }
+  return *this;
+}
+
+FileDescriptor::~FileDescriptor() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+ReadFile::ReadFile(const std::string& path) : path_(path), file_(open_to_read(path, size_)) {}
+
+void ReadFile::read_at(std::uint64_t offset, std::span<std::byte> out) const {
+  std::size_t done = 0;
+  while (done < out.size()) {
+    const auto part = out.subspan(done, std::min(kMaxWrite, out.size() - done));
+    const ssize_t n =
+        ::pread(file_.get(), part.data(), part.size(), static_cast<off_t>(offset + done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw Error(fmt::format("{}: reading failed: {}", path_, reason(errno)));
+    if (n == 0) {
+      throw RequestError(fmt::format("{}: truncated: {} bytes needed at offset {}, it has {}",
+                                     path_, out.size(), offset, done));
+    }
+    done += static_cast<std::size_t>(n);
+  }
+}
+
+MappedFile::MappedFile(const std::string& path) : path_(path) {
+  std::uint64_t size = 0;
+  const FileDescriptor file = open_to_read(path, size);
+  if (size == 0) return;
+  void* address = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.get(), 0);
+  if (address == MAP_FAILED) {
+    throw Error(fmt::format("{}: mapping {} bytes failed: {}", path, size, reason(errno)));
+  }
+  bytes_ = {static_cast<const std::byte*>(address), size};
+}
+
+MappedFile::~MappedFile() {
+  if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+}
+
+std::string read_file(const std::string& path, std::uint64_t max_bytes) {
+  const ReadFile file(path);
+  if (file.size() > max_bytes) {
+    throw RequestError(
+        fmt::format("{}: {} bytes, at most {} are accepted here", path, file.size(), max_bytes));
+  }
+  std::string contents(file.size(), '\0');
+  file.read_at(0, std::as_writable_bytes(std::span(contents.data(), contents.size())));
+  return contents;
+}
+
+AtomicFile::AtomicFile(const std::string& path)
+    : path_(path), file_(create_beside(path, temporary_)) {}
+
+AtomicFile::~AtomicFile() {
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::write(std::span<const std::byte> bytes) {
+  write_at(position_, bytes);
+  position_ += bytes.size();
+}
+
+void AtomicFile::write(std::string_view text) {
+  write(as_bytes_of(text));
+}
+
+void AtomicFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
+  const int code = write_fully(bytes, [&](std::span<const std::byte> part, std::size_t done) {
+    return ::pwrite(file_.get(), part.data(), part.size(), static_cast<off_t>(offset + done));
+  });
+  if (code != 0) fail(path_, fmt::format("writing {} bytes at {}", bytes.size(), offset), code);
+}
+
+void AtomicFile::commit() {
+  if (temporary_.empty()) throw Error(path_ + ": committed twice");
+  if (::fsync(file_.get()) != 0) fail(path_, "fsync", errno);
+  // Some file systems (NFS, quotas) report a failed write only at close.
+  if (::close(file_.release()) != 0) fail(path_, "closing", errno);
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail(path_, "renaming into place", errno);
+  temporary_.clear();
+  const auto parent = std::filesystem::path(path_).parent_path();
+  const FileDescriptor directory(
+      ::open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  // The data is safe already; a file system that can't sync a directory is no failure.
+  if (directory.get() >= 0) ::fsync(directory.get());
+}
+
+void write_file_atomic(const std::string& path, std::string_view contents) {
+  AtomicFile file(path);
+  file.write(contents);
+  file.commit();
+}
+
+AppendFile::AppendFile(const std::string& path, bool truncate)
+    : path_(path),
+      file_(::open(path.c_str(),
+                   O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (truncate ? O_TRUNC : 0), 0666)) {
+  if (file_.get() < 0) fail(path_, "opening it to append", errno);
+}
+
+void AppendFile::append(std::span<const std::byte> record) {
+  const off_t before = ::lseek(file_.get(), 0, SEEK_END);
+  const int code = write_fully(record, [&](std::span<const std::byte> part, std::size_t) {
+    return ::write(file_.get(), part.data(), part.size());
+  });
+  if (code == 0) return;
+  std::string note;
+  // A device such as /dev/full has no length to cut back.
+  if (before >= 0 && ::ftruncate(file_.get(), before) != 0 && errno != EINVAL) {
+    note = fmt::format("; cutting it back to {} bytes failed too: {}", before, reason(errno));
+  }
+  throw Error(
+      fmt::format("{}: appending {} bytes failed: {}{}", path_, record.size(), reason(code), note));
+}
+
+void AppendFile::append(std::string_view record) {
+  append(as_bytes_of(record));
+}
+
+void AppendFile::sync() {
+  if (::fsync(file_.get()) != 0 && errno != EINVAL) fail(path_, "fsync", errno);
+}
+
+void require_output_directory(const std::string& path) {
+  std::error_code code;
+  std::filesystem::create_directories(path, code);
+  if (code) {
+    throw RequestError(fmt::format("{}: can't make this directory: {}", path, code.message()));
+  }
+  try {
+    const AtomicFile probe((std::filesystem::path(path) / "probe").string());
+  } catch (const Error& error) {
+    throw RequestError(fmt::format("{}: can't write in this directory ({})", path, error.what()));
+  }
+}
+
+}  // namespace trident

@@ -1,0 +1,120 @@
+// Files: read-only memory maps, positioned reads, and writes that leave nothing half-written.
+// A path that can't be read is a RequestError (an input is wrong); a write that fails is an Error
+// that names the file, the operation and the system's reason. All types close themselves.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace trident {
+
+// An open file descriptor, closed on destruction. Moves, never copies.
+class FileDescriptor {
+ public:
+  FileDescriptor() = default;
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  FileDescriptor(FileDescriptor&& other) noexcept : fd_(other.release()) {}
+  FileDescriptor& operator=(FileDescriptor&& other) noexcept;
+  ~FileDescriptor();
+
+  int get() const { return fd_; }
+  int release() {
+    const int fd = fd_;
+    fd_ = -1;
+    return fd;
+  }
+
+ private:
+  int fd_ = -1;
+};
+
+// A regular file for reading at any position. Safe to use from several threads at once.
+class ReadFile {
+ public:
+  explicit ReadFile(const std::string& path);
+
+  // Fills `out` from byte `offset` on. A file that ends earlier is a RequestError.
+  void read_at(std::uint64_t offset, std::span<std::byte> out) const;
+  std::uint64_t size() const { return size_; }  // bytes, when it was opened
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  std::uint64_t size_ = 0;  // before file_, whose opening sets it
+  FileDescriptor file_;
+};
+
+// A regular file mapped into memory, read-only. An empty file gives an empty span. The file must
+// not be cut shorter while it is mapped (the kernel would end the process with SIGBUS).
+class MappedFile {
+ public:
+  explicit MappedFile(const std::string& path);
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  ~MappedFile();
+
+  std::span<const std::byte> bytes() const { return bytes_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  std::span<const std::byte> bytes_;
+};
+
+// The whole file. `max_bytes` is the most that is accepted; a bigger file is a RequestError.
+std::string read_file(const std::string& path, std::uint64_t max_bytes = std::uint64_t{1} << 32);
+
+// A file that appears under its name only when it is complete: it is written beside the target
+// under a temporary name and renamed by commit(). Without commit() the destructor removes it, so
+// an exception on the way leaves the target as it was.
+class AtomicFile {
+ public:
+  explicit AtomicFile(const std::string& path);
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+  ~AtomicFile();
+
+  // Appends after what was last appended.
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text);
+  // Writes at a position; gaps read as zeros. Safe to call from several threads at once.
+  void write_at(std::uint64_t offset, std::span<const std::byte> bytes);
+  // fsync, rename over the target, fsync of the directory. Call once, last.
+  void commit();
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  std::string temporary_;  // empty once committed
+  FileDescriptor file_;
+  std::uint64_t position_ = 0;
+};
+
+void write_file_atomic(const std::string& path, std::string_view contents);
+
+// Appends whole records. If a record can't be written whole, what was written of it is cut off
+// again and an Error is thrown, so the file always ends with a whole record.
+class AppendFile {
+ public:
+  // Creates the file if it is missing; keeps what is there unless `truncate`.
+  explicit AppendFile(const std::string& path, bool truncate = false);
+
+  void append(std::span<const std::byte> record);
+  void append(std::string_view record);
+  // To the disk (fsync).
+  void sync();
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  FileDescriptor file_;
+};
+
+// Makes `path` a directory that can be written, with its parents, and proves it by creating and
+// removing a file there; otherwise a RequestError (the request names a place that can't be used).
+void require_output_directory(const std::string& path);
+
+}  // namespace trident

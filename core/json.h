@@ -1,0 +1,27 @@
+// Strict reading of JSON (RFC 8259): a key that occurs twice in an object, nesting deeper than 64,
+// anything after the document, NaN, infinities and numbers beyond a double are errors.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+
+namespace trident {
+
+inline constexpr std::size_t kMaxJsonDepth = 64;
+
+// Parses `text`. Throws RequestError "NAME:LINE:COLUMN: problem" (both count from 1, columns in
+// bytes); a duplicate key is named by its JSON pointer. Never recurses with the document's depth.
+nlohmann::json parse_json(std::string_view text, const std::string& name);
+
+// Reads and parses a file. A file that is missing, a directory, empty or unreadable is a
+// RequestError that names it.
+nlohmann::json read_json_file(const std::string& path);
+
+// The whole file as bytes; the same errors as read_json_file.
+std::string read_text_file(const std::string& path);
+
+// `pointer` + "/" + `key`, with ~ and / escaped as RFC 6901 says.
+std::string json_pointer_append(std::string_view pointer, std::string_view key);
+
+}  // namespace trident

@@ -1,0 +1,30 @@
+#include "core/rng.h"
+
+#include <cmath>
+#include <numbers>
+
+namespace trident {
+
+std::uint64_t random_key(std::uint64_t seed, std::string_view name) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  std::uint64_t z = hash + 0x9e3779b97f4a7c15u * (seed + 1);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+float random_normal(std::uint64_t key, std::uint64_t index) {
+  const std::uint64_t pair = index / 2;  // two words make two normals
+  const std::uint64_t block = pair / 2;
+  const auto words =
+      philox({static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), 0, 0},
+             {static_cast<std::uint32_t>(key), static_cast<std::uint32_t>(key >> 32)});
+  const std::size_t at = (pair % 2) * 2;
+  const double u = (words[at] + 0.5) * 0x1p-32;  // in (0, 1)
+  const double angle = 2 * std::numbers::pi * (words[at + 1] + 0.5) * 0x1p-32;
+  const double radius = std::sqrt(-2 * std::log(u));
+  return static_cast<float>(radius * (index % 2 == 0 ? std::cos(angle) : std::sin(angle)));
+}
+
+}  // namespace trident

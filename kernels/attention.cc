@@ -1,0 +1,73 @@
+#include "kernels/attention.h"
+
+#include "kernels/backend.h"
+#include "kernels/check.h"
+
+namespace trident {
+namespace {
+
+void check_projection(const Check& check, const AttentionShape& shape, const Tensor& qkv,
+                      const char* name) {
+  check.that(
+      shape.batch >= 0 && shape.sequence > 0 && shape.head_dim > 0,
+      "sequence " + std::to_string(shape.sequence) + ", head_dim " + std::to_string(shape.head_dim),
+      "at least 1");
+  check.that(shape.groups > 0 && shape.heads > 0 && shape.heads % shape.groups == 0,
+             std::to_string(shape.heads) + " heads in " + std::to_string(shape.groups) + " groups",
+             "as many heads in each group");
+  check.compute_dtype(qkv, name);
+  check.shape(qkv, name, {shape.batch * shape.sequence, shape.row()});
+}
+
+void check_heads(const Check& check, const AttentionShape& shape, const Tensor& x, const char* name,
+                 DType dtype) {
+  check.dtype(x, name, dtype);
+  check.shape(x, name, {shape.batch * shape.sequence, shape.heads * shape.head_dim});
+}
+
+void check_log_sums(const Check& check, const AttentionShape& shape, const Tensor& x) {
+  check.dtype(x, "log_sum_exp", DType::f32);
+  check.shape(x, "log_sum_exp", {shape.batch, shape.heads, shape.sequence});
+}
+
+void check_dropout(const Check& check, const AttentionShape& shape, const DropoutArgs& dropout) {
+  const float p = dropout.probability;
+  check.that(p >= 0 && p < 1, "probability " + std::to_string(p), "0 to below 1");
+  if (p > 0) {
+    check.dtype(dropout.samples, "samples", DType::i64);
+    check.shape(dropout.samples, "samples", {shape.batch});
+  }
+}
+
+}  // namespace
+
+void attention_forward(Context& context, const AttentionArgs& args) {
+  const Check check("attention_forward");
+  check_projection(check, args.shape, args.qkv, "qkv");
+  check_heads(check, args.shape, args.out, "out", args.qkv.dtype());
+  check_log_sums(check, args.shape, args.log_sum_exp);
+  check_dropout(check, args.shape, args.dropout);
+  launch(context, &Backend::attention_forward, args);
+}
+
+void attention_backward(Context& context, const AttentionBackwardArgs& args) {
+  const Check check("attention_backward");
+  check_projection(check, args.shape, args.qkv, "qkv");
+  check_projection(check, args.shape, args.grad_qkv, "grad_qkv");
+  check.dtype(args.grad_qkv, "grad_qkv", args.qkv.dtype());
+  check_heads(check, args.shape, args.out, "out", args.qkv.dtype());
+  check_heads(check, args.shape, args.grad_out, "grad_out", args.qkv.dtype());
+  check_log_sums(check, args.shape, args.log_sum_exp);
+  check_dropout(check, args.shape, args.dropout);
+  launch(context, &Backend::attention_backward, args);
+}
+
+void rotary(Context& context, const RotaryArgs& args) {
+  const Check check("rotary");
+  check_projection(check, args.shape, args.qkv, "qkv");
+  check.that(args.shape.head_dim % 2 == 0, "head_dim " + std::to_string(args.shape.head_dim),
+             "an even one");
+  launch(context, &Backend::rotary, args);
+}
+
+}  // namespace trident

@@ -1,0 +1,52 @@
+// Causal softmax attention with grouped queries, and rotary position embedding.
+// B samples, S positions, A query heads, G key/value heads (A % G == 0), D head dimension.
+#pragma once
+
+#include <cstdint>
+
+#include "core/context.h"
+#include "kernels/dropout.h"
+
+namespace trident {
+
+// The fused projection holds in each row the A query heads, then G key heads, then G value heads.
+struct AttentionShape {
+  std::int64_t batch = 0, sequence = 0, heads = 0, groups = 0, head_dim = 0;
+  std::int64_t row() const { return (heads + 2 * groups) * head_dim; }
+};
+
+// out = softmax(q kᵀ / sqrt(D), causal) v per head, by blocks with an online softmax, so memory is
+// linear in S (Dao 2022). Softmax and its statistics in fp32. Dropout, where set, is applied to the
+// probabilities; its element index is ((head_offset + head)·S + query)·S + key within the sample.
+struct AttentionArgs {
+  AttentionShape shape;
+  Tensor qkv;                    // (B·S, (A + 2G)·D) fp32 or bf16
+  Tensor out;                    // (B·S, A·D)
+  Tensor log_sum_exp;            // (B, A, S) fp32, saved for backward
+  DropoutArgs dropout = {};      // probability 0: none
+  std::int64_t head_offset = 0;  // global index of the first query head here
+};
+void attention_forward(Context&, const AttentionArgs&);
+
+struct AttentionBackwardArgs {
+  AttentionShape shape;
+  Tensor qkv, out, log_sum_exp;  // as in forward
+  Tensor grad_out;               // (B·S, A·D)
+  Tensor grad_qkv;               // (B·S, (A + 2G)·D), overwritten
+  DropoutArgs dropout = {};
+  std::int64_t head_offset = 0;
+};
+void attention_backward(Context&, const AttentionBackwardArgs&);
+
+// RoPE (Su 2021) in the half-split form of Llama in transformers: rotates query and key heads of
+// qkv in place, angle position · base^(-2i/D) for the pair (i, i + D/2); `inverse` rotates back,
+// which is the gradient.
+struct RotaryArgs {
+  AttentionShape shape;
+  Tensor qkv;
+  float base = 10000.0f;
+  bool inverse = false;
+};
+void rotary(Context&, const RotaryArgs&);
+
+}  // namespace trident

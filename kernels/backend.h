@@ -1,0 +1,74 @@
+// What a kind of device implements, and the one place that chooses between them.
+#pragma once
+
+#include <cstdint>
+
+#include "core/context.h"
+#include "kernels/activation.h"
+#include "kernels/attention.h"
+#include "kernels/cross_entropy.h"
+#include "kernels/dropout.h"
+#include "kernels/elementwise.h"
+#include "kernels/embedding.h"
+#include "kernels/gemm.h"
+#include "kernels/norm.h"
+#include "kernels/optimizer.h"
+
+namespace trident {
+
+// Stream work, one entry for each function of kernels/*.h. Shapes and dtypes are checked already.
+struct Backend {
+  using A = const Access&;
+  using C = Context&;
+  using T = const Tensor&;
+  void (*gemm)(A, C, const GemmArgs&);
+  void (*fill)(A, C, T x, double value);
+  void (*copy)(A, C, T from, T to);
+  void (*add)(A, C, T x, T y);
+  void (*scale)(A, C, T x, float factor);
+  void (*add_bias)(A, C, T x, T bias, T y);
+  void (*bias_backward)(A, C, T grad_y, T grad_bias);
+  void (*sum)(A, C, T x, T total);
+  void (*square_sums)(A, C, T x, std::int64_t block, T out);
+  void (*fill_normal)(A, C, const NormalArgs&);
+  void (*norm_forward)(A, C, const NormArgs&);
+  void (*norm_backward_input)(A, C, const NormBackwardArgs&);
+  void (*norm_backward_weight)(A, C, const NormWeightArgs&);
+  void (*gelu_forward)(A, C, T x, T y);
+  void (*gelu_backward)(A, C, T x, T grad_y, T grad_x);
+  void (*swiglu_forward)(A, C, T x, T y);
+  void (*swiglu_backward)(A, C, T x, T grad_y, T grad_x);
+  void (*embedding_forward)(A, C, const EmbeddingArgs&);
+  void (*embedding_backward)(A, C, const EmbeddingBackwardArgs&);
+  void (*position_forward)(A, C, const PositionArgs&);
+  void (*position_backward)(A, C, const PositionBackwardArgs&);
+  void (*cross_entropy_maximum)(A, C, const CrossEntropyShape&, T logits, T maximum);
+  void (*cross_entropy_statistics)(A, C, const CrossEntropyShape&, T logits, T labels, T maximum,
+                                   T statistics);
+  void (*cross_entropy_losses)(A, C, const CrossEntropyShape&, T statistics, T losses);
+  void (*cross_entropy_gradient)(A, C, const CrossEntropyShape&, T logits, T labels, T maximum,
+                                 T statistics, float scale);
+  void (*attention_forward)(A, C, const AttentionArgs&);
+  void (*attention_backward)(A, C, const AttentionBackwardArgs&);
+  void (*rotary)(A, C, const RotaryArgs&);
+  void (*dropout_add)(A, C, const DropoutAddArgs&);
+  void (*adamw)(A, C, const AdamWArgs&);
+  void (*sgd)(A, C, const SgdArgs&);
+};
+
+const Backend& cpu_backend();
+const Backend& cuda_backend();  // throws Error in a build without CUDA
+
+inline const Backend& backend_of(Context& context) {
+  return context.device().kind() == DeviceKind::cuda ? cuda_backend() : cpu_backend();
+}
+
+// Enqueues a backend's function on the context's stream, its arguments by value.
+template <class Function, class... Args>
+void launch(Context& context, Function Backend::*member, const Args&... args) {
+  const Function function = backend_of(context).*member;
+  context.stream().enqueue(
+      [function, &context, args...](const Access& access) { function(access, context, args...); });
+}
+
+}  // namespace trident

@@ -1,0 +1,60 @@
+// Checks of kernel arguments, on the host, before anything is enqueued.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+#include <string_view>
+
+#include "core/error.h"
+#include "core/tensor.h"
+
+namespace trident {
+
+// What a kernel's checks need to name it: `gemm: got a [3, 4] fp32, need ...`.
+class Check {
+ public:
+  explicit Check(std::string_view operation) : operation_(operation) {}
+
+  void that(bool right, std::string_view got, std::string_view need) const {
+    if (!right) fail(std::string(got), std::string(need));
+  }
+  void defined(const Tensor& x, std::string_view name) const {
+    if (!x.defined()) fail("no " + std::string(name), "one");
+  }
+  void shape(const Tensor& x, std::string_view name, const Shape& need) const {
+    defined(x, name);
+    if (x.shape() != need) fail(describe(x, name), need.to_string());
+  }
+  void rank(const Tensor& x, std::string_view name, int need) const {
+    defined(x, name);
+    if (x.shape().rank() != need) fail(describe(x, name), std::to_string(need) + " dimensions");
+  }
+  void dtype(const Tensor& x, std::string_view name, DType need) const {
+    defined(x, name);
+    if (x.dtype() != need) fail(describe(x, name), std::string(name_of(need)));
+  }
+  // fp32 or bf16.
+  void compute_dtype(const Tensor& x, std::string_view name) const {
+    defined(x, name);
+    if (x.dtype() != DType::f32 && x.dtype() != DType::bf16) {
+      fail(describe(x, name), "fp32 or bf16");
+    }
+  }
+  void count(const Tensor& x, std::string_view name, std::int64_t need) const {
+    defined(x, name);
+    if (x.numel() != need) fail(describe(x, name), std::to_string(need) + " elements");
+  }
+
+  static std::string describe(const Tensor& x, std::string_view name) {
+    return std::string(name) + " " + x.shape().to_string() + " " + std::string(name_of(x.dtype()));
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& got, const std::string& need) const {
+    throw Error(std::string(operation_) + ": got " + got + ", need " + need);
+  }
+
+  std::string_view operation_;
+};
+
+}  // namespace trident

@@ -1,0 +1,120 @@
+#include "kernels/attention.h"
+
+#include "kernels/cpu/dropout.h"
+#include "kernels/cpu/kernels.h"
+#include "kernels/cpu/state.h"
+
+namespace trident::cpu {
+namespace {
+
+// Runs body(task index, scratch) for each index on the team, each thread with its own scratch.
+template <class Body>
+void for_each_task(const Access& access, Context& context, const AttentionShape& shape,
+                   std::int64_t tasks, bool backward, Body body) {
+  State& state = state_of(context);
+  const std::int64_t floats =
+      (state.table->attention_scratch(shape.sequence, shape.head_dim, backward) + 15) / 16 * 16;
+  const std::int64_t threads = std::min<std::int64_t>(context.team().size(), tasks);
+  if (threads == 0) return;
+  auto* const scratch = reinterpret_cast<float*>(
+      state.scratch(access, context, threads * floats * static_cast<std::int64_t>(sizeof(float))));
+  context.team().run(static_cast<int>(threads), [&](int thread) {
+    for (std::int64_t i = tasks * thread / threads; i < tasks * (thread + 1) / threads; ++i) {
+      body(i, scratch + thread * floats);
+    }
+  });
+}
+
+// The part of a task that forward and backward share; `heads` query heads from `head` on.
+template <class T>
+simd::AttentionTask<T> make_task(const Access& access, const AttentionShape& shape,
+                                 const Tensor& qkv, const Tensor& out, const Tensor& log_sum_exp,
+                                 const DropoutArgs& dropout, std::int64_t head_offset,
+                                 std::int64_t sample, std::int64_t head, std::int64_t heads) {
+  const std::int64_t group = head / (shape.heads / shape.groups);
+  simd::AttentionTask<T> task;
+  task.sequence = shape.sequence;
+  task.head_dim = shape.head_dim;
+  task.heads = heads;
+  task.row = shape.row();
+  task.out_row = shape.heads * shape.head_dim;
+  const T* const base = data<T>(access, qkv) + sample * shape.sequence * task.row;
+  task.q = base + head * shape.head_dim;
+  task.k = base + (shape.heads + group) * shape.head_dim;
+  task.v = base + (shape.heads + shape.groups + group) * shape.head_dim;
+  task.out = data<T>(access, out) + sample * shape.sequence * task.out_row + head * shape.head_dim;
+  task.log_sum_exp =
+      data<float>(access, log_sum_exp) + (sample * shape.heads + head) * shape.sequence;
+  if (dropout.probability > 0) {
+    task.dropout = dropout_of(dropout);
+    task.sample = static_cast<std::uint64_t>(data<std::int64_t>(access, dropout.samples)[sample]);
+    task.first_head = head_offset + head;
+  }
+  return task;
+}
+
+}  // namespace
+
+void attention_forward(const Access& access, Context& context, const AttentionArgs& args) {
+  const AttentionShape& shape = args.shape;
+  const std::int64_t heads = shape.heads / shape.groups;  // of one group
+  by_dtype(args.qkv.dtype(), [&]<class T>(T*) {
+    const auto& leaves = state_of(context).table->get<T>();
+    for_each_task(
+        access, context, shape, shape.batch * shape.groups, false,
+        [&](std::int64_t i, float* scratch) {
+          leaves.attention_forward(
+              make_task<T>(access, shape, args.qkv, args.out, args.log_sum_exp, args.dropout,
+                           args.head_offset, i / shape.groups, i % shape.groups * heads, heads),
+              scratch);
+        });
+  });
+}
+
+void attention_backward(const Access& access, Context& context, const AttentionBackwardArgs& args) {
+  const AttentionShape& shape = args.shape;
+  const std::int64_t heads = shape.heads / shape.groups;
+  by_dtype(args.qkv.dtype(), [&]<class T>(T*) {
+    const auto& leaves = state_of(context).table->get<T>();
+    const T* const qkv = data<T>(access, args.qkv);
+    T* const grad_qkv = data<T>(access, args.grad_qkv);
+    for_each_task(access, context, shape, shape.batch * shape.groups, true,
+                  [&](std::int64_t i, float* scratch) {
+                    auto task = make_task<T>(access, shape, args.qkv, args.out, args.log_sum_exp,
+                                             args.dropout, args.head_offset, i / shape.groups,
+                                             i % shape.groups * heads, heads);
+                    task.grad_out =
+                        data<T>(access, args.grad_out) + (task.out - data<T>(access, args.out));
+                    task.grad_q = grad_qkv + (task.q - qkv);
+                    task.grad_k = grad_qkv + (task.k - qkv);
+                    task.grad_v = grad_qkv + (task.v - qkv);
+                    leaves.attention_backward(task, scratch);
+                  });
+  });
+}
+
+void rotary(const Access& access, Context& context, const RotaryArgs& args) {
+  const AttentionShape& shape = args.shape;
+  const std::int64_t half = shape.head_dim / 2, s = shape.sequence;
+  State& state = state_of(context);
+  const float* const cosines = state.rotary_table(access, context, s, shape.head_dim, args.base);
+  const float* const sines = cosines + s * half;
+  by_dtype(args.qkv.dtype(), [&]<class T>(T*) {
+    T* const qkv = data<T>(access, args.qkv);
+    const auto& leaves = state.table->get<T>();
+    context.team().parallel_for(
+        shape.batch * s, grain_rows(shape.row()), [&](std::int64_t begin, std::int64_t end) {
+          for (std::int64_t t = begin; t < end; ++t) {
+            const std::int64_t at = t % s * half;
+            for (std::int64_t head = 0; head < shape.heads + shape.groups; ++head) {
+              T* const first = qkv + t * shape.row() + head * shape.head_dim;
+              // Turning back by an angle is turning (second, first) by it.
+              leaves.rotate(args.inverse ? first + half : first,
+                            args.inverse ? first : first + half, cosines + at, sines + at, half);
+            }
+          }
+        });
+  });
+}
+
+}  // namespace trident::cpu

@@ -1,0 +1,107 @@
+// The only file that knows oneDNN (2.x).
+#include <oneapi/dnnl/dnnl.hpp>
+#include <unordered_map>
+
+#include "core/error.h"
+#include "kernels/cpu/product_cache.h"
+
+namespace trident::cpu {
+namespace {
+
+struct ProductHash {
+  std::size_t operator()(const Product& p) const {
+    std::size_t hash = 0;
+    for (const std::int64_t x :
+         {p.m, p.n, p.k, p.a_row, p.b_row, p.c_row,
+          std::int64_t{p.transpose_a} | std::int64_t{p.transpose_b} << 1 |
+              std::int64_t{p.accumulate} << 2 | std::int64_t{p.bias} << 3 |
+              static_cast<std::int64_t>(p.input) << 4 | static_cast<std::int64_t>(p.output) << 8}) {
+      hash = (hash ^ static_cast<std::size_t>(x)) * 0x100000001b3u;
+    }
+    return hash;
+  }
+};
+
+dnnl::memory::data_type type_of(DType dtype) {
+  return dtype == DType::f32 ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
+}
+
+// A primitive with the memory objects that its operands' addresses are put into.
+struct Prepared {
+  dnnl::matmul primitive;
+  dnnl::memory a, b, c, bias, scratchpad;
+};
+
+}  // namespace
+
+struct ProductCache::Impl {
+  dnnl::engine engine{dnnl::engine::kind::cpu, 0};
+  dnnl::stream stream{engine};
+  std::unordered_map<Product, Prepared, ProductHash> prepared;
+  Tensor scratch;  // the largest scratchpad any product asked for
+
+  Prepared make(const Product& p) const {
+    using dnnl::memory;
+    const auto matrix = [](std::int64_t rows, std::int64_t columns, std::int64_t row,
+                           bool transposed, DType dtype) {
+      return memory::desc({rows, columns}, type_of(dtype),
+                          transposed ? memory::dims{1, row} : memory::dims{row, 1});
+    };
+    const memory::desc a = matrix(p.m, p.k, p.a_row, p.transpose_a, p.input);
+    const memory::desc b = matrix(p.k, p.n, p.b_row, p.transpose_b, p.input);
+    const memory::desc c = matrix(p.m, p.n, p.c_row, false, p.output);
+    const memory::desc bias({1, p.n}, type_of(p.input), memory::format_tag::ab);
+    dnnl::primitive_attr attributes;
+    attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+    if (p.accumulate) {
+      dnnl::post_ops ops;
+      ops.append_sum(1.0f);
+      attributes.set_post_ops(ops);
+    }
+    const dnnl::matmul::primitive_desc description(
+        p.bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c), attributes,
+        engine);
+    return {dnnl::matmul(description),     memory(a, engine, nullptr),
+            memory(b, engine, nullptr),    memory(c, engine, nullptr),
+            memory(bias, engine, nullptr), memory(description.scratchpad_desc(), engine, nullptr)};
+  }
+};
+
+ProductCache::ProductCache() : impl_(std::make_unique<Impl>()) {}
+ProductCache::~ProductCache() = default;
+
+void ProductCache::run(const Access& access, Context& context, const Product& product,
+                       const ProductOperands& operands) {
+  context.team().prepare_library();
+  try {
+    auto found = impl_->prepared.find(product);
+    if (found == impl_->prepared.end()) {
+      found = impl_->prepared.emplace(product, impl_->make(product)).first;
+    }
+    Prepared& p = found->second;
+    const auto bytes = static_cast<std::int64_t>(p.scratchpad.get_desc().get_size());
+    if (bytes > 0 && (!impl_->scratch || impl_->scratch.bytes() < bytes)) {
+      impl_->scratch = Tensor();  // give the old block back first
+      impl_->scratch = context.empty({bytes}, DType::u8, Category::workspace);
+    }
+    p.a.set_data_handle(const_cast<void*>(operands.a));
+    p.b.set_data_handle(const_cast<void*>(operands.b));
+    p.c.set_data_handle(operands.c);
+    if (bytes > 0) p.scratchpad.set_data_handle(TensorAddress::of(access, impl_->scratch));
+    std::unordered_map<int, dnnl::memory> arguments = {{DNNL_ARG_SRC, p.a},
+                                                       {DNNL_ARG_WEIGHTS, p.b},
+                                                       {DNNL_ARG_DST, p.c},
+                                                       {DNNL_ARG_SCRATCHPAD, p.scratchpad}};
+    if (product.bias) {
+      p.bias.set_data_handle(const_cast<void*>(operands.bias));
+      arguments.emplace(DNNL_ARG_BIAS, p.bias);
+    }
+    p.primitive.execute(impl_->stream, arguments);
+    impl_->stream.wait();
+  } catch (const dnnl::error& error) {
+    throw Error("gemm: oneDNN failed on " + std::to_string(product.m) + "x" +
+                std::to_string(product.k) + "x" + std::to_string(product.n) + ": " + error.what());
+  }
+}
+
+}  // namespace trident::cpu

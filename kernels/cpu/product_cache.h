@@ -1,0 +1,38 @@
+// fp32 and bf16 matrix products through oneDNN. The only users of this header are the CPU kernels.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "core/context.h"
+
+namespace trident::cpu {
+
+// One product c := op(a) op(b) (+ bias) (+ c) over dense row-major operands; letters as in
+// kernels/gemm.h. A leading dimension is the distance between rows as stored.
+struct Product {
+  std::int64_t m = 0, n = 0, k = 0;
+  std::int64_t a_row = 0, b_row = 0, c_row = 0;
+  bool transpose_a = false, transpose_b = false, accumulate = false, bias = false;
+  DType input = DType::f32, output = DType::f32;
+  bool operator==(const Product&) const = default;
+};
+
+struct ProductOperands {
+  const void *a, *b;
+  void* c;
+  const void* bias;
+};
+
+class ProductCache {
+ public:
+  ProductCache();
+  ~ProductCache();
+  void run(const Access& access, Context& context, const Product&, const ProductOperands&);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace trident::cpu

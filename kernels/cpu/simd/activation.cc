@@ -1,0 +1,86 @@
+#include "kernels/cpu/simd/leaves.h"
+#include "kernels/cpu/simd/vec.h"
+
+namespace trident::cpu::simd::TRIDENT_ISA {
+namespace {
+
+// 1 / (1 + exp(x)) and its complement, both without cancellation; x is sigmoid's argument negated.
+struct Sigmoid {
+  F value, complement;
+};
+TRIDENT_INLINE Sigmoid sigmoid_of_negated(F x) {
+  const F limit = splat(80.0f);  // keeps exp finite
+  const F e = exp(less(limit, x, limit, x));
+  const F value = splat(1.0f) / (splat(1.0f) + e);
+  return {value, e * value};
+}
+
+// 0.5 (1 + tanh(u)) = 1 / (1 + exp(-2u)), u = sqrt(2/pi) (x + 0.044715 x³).
+constexpr float root_two_over_pi = 0.79788456080286535588f;
+constexpr float cubic = 0.044715f;
+
+// Beyond ±100 the sigmoid no longer changes, and x³ must not overflow.
+TRIDENT_INLINE F within_100(F x) {
+  const F t = less(splat(100.0f), x, splat(100.0f), x);
+  return less(t, splat(-100.0f), splat(-100.0f), t);
+}
+TRIDENT_INLINE F gelu_exponent(F x) {  // -2u
+  return splat(-2 * root_two_over_pi) * x * fma(splat(cubic), x * x, splat(1.0f));
+}
+
+template <class T>
+void gelu_forward(const T* x, T* y, std::int64_t n) {
+  each(n, [=](std::int64_t i, auto lanes) {
+    const F a = load(x + i, lanes);
+    store(y + i, a * sigmoid_of_negated(gelu_exponent(within_100(a))).value, lanes);
+  });
+}
+
+template <class T>
+void gelu_backward(const T* x, const T* grad_y, T* grad_x, std::int64_t n) {
+  each(n, [=](std::int64_t i, auto lanes) {
+    const F a = within_100(load(x + i, lanes));
+    const Sigmoid s = sigmoid_of_negated(gelu_exponent(a));
+    const F slope =
+        splat(2 * root_two_over_pi) * fma(splat(3 * cubic), a * a, splat(1.0f));  // 2 du/dx
+    const F derivative = fma(a * s.complement * slope, s.value, s.value);
+    store(grad_x + i, load(grad_y + i, lanes) * derivative, lanes);
+  });
+}
+
+template <class T>
+void swiglu_forward(const T* gate, const T* up, T* y, std::int64_t n) {
+  each(n, [=](std::int64_t i, auto lanes) {
+    const F g = load(gate + i, lanes);
+    store(y + i, g * sigmoid_of_negated(-g).value * load(up + i, lanes), lanes);
+  });
+}
+
+template <class T>
+void swiglu_backward(const T* gate, const T* up, const T* grad_y, T* grad_gate, T* grad_up,
+                     std::int64_t n) {
+  each(n, [=](std::int64_t i, auto lanes) {
+    const F g = load(gate + i, lanes), u = load(up + i, lanes), dy = load(grad_y + i, lanes);
+    const Sigmoid s = sigmoid_of_negated(-g);
+    const F silu = g * s.value;
+    store(grad_up + i, dy * silu, lanes);
+    store(grad_gate + i, dy * u * fma(silu, s.complement, s.value), lanes);
+  });
+}
+
+template <class T>
+void set(Leaves<T>& leaves) {
+  leaves.gelu_forward = gelu_forward<T>;
+  leaves.gelu_backward = gelu_backward<T>;
+  leaves.swiglu_forward = swiglu_forward<T>;
+  leaves.swiglu_backward = swiglu_backward<T>;
+}
+
+}  // namespace
+
+void set_activation(Table& table) {
+  set(table.f32);
+  set(table.bf16);
+}
+
+}  // namespace trident::cpu::simd::TRIDENT_ISA

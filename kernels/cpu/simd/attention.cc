@@ -1,0 +1,266 @@
+// Blocked causal attention. B_ = `block` queries by `block` keys at a time; all sums in fp32.
+// D' is the head dimension rounded up to whole vectors; the padding holds zeros.
+#include "kernels/cpu/simd/dropout.h"
+#include "kernels/cpu/simd/leaves.h"
+#include "kernels/cpu/simd/product.h"
+
+namespace trident::cpu::simd::TRIDENT_ISA {
+namespace {
+
+constexpr std::int64_t block = 64;
+
+TRIDENT_INLINE std::int64_t least(std::int64_t a, std::int64_t b) {
+  return a < b ? a : b;
+}
+TRIDENT_INLINE std::int64_t padded(std::int64_t n) {
+  return (n + W - 1) / W * W;
+}
+
+// Hands out consecutive parts of the scratch memory.
+struct Scratch {
+  float* next;
+  float* take(std::int64_t floats) {
+    float* part = next;
+    next += (floats + 15) / 16 * 16;
+    return part;
+  }
+};
+
+void clear(float* x, std::int64_t n) {
+  each(n, [=](std::int64_t i, auto lanes) { store(x + i, F{}, lanes); });
+}
+
+// to[count][D'] = factor · from[count][D], zeros beyond D.
+template <class T>
+void pack_rows(const T* from, std::int64_t row, std::int64_t count, std::int64_t d, float factor,
+               float* to) {
+  const std::int64_t width = padded(d);
+  for (std::int64_t t = 0; t < count; ++t) {
+    each(d, [=](std::int64_t i, auto lanes) {
+      store(to + t * width + i, load(from + t * row + i, lanes) * splat(factor));
+    });
+  }
+}
+
+// to[D][block] = transpose of from[count][D'], zeros beyond count.
+void transpose(const float* from, std::int64_t count, std::int64_t d, float* to) {
+  const std::int64_t width = padded(d);
+  if (count < block) clear(to, d * block);
+  for (std::int64_t t = 0; t < count; ++t) {
+    for (std::int64_t i = 0; i < d; ++i) to[i * block + t] = from[t * width + i];
+  }
+}
+
+template <class T>
+void unpack_rows(const float* from, std::int64_t count, std::int64_t d, float factor, T* to,
+                 std::int64_t row) {
+  const std::int64_t width = padded(d);
+  for (std::int64_t t = 0; t < count; ++t) {
+    each(d, [=](std::int64_t i, auto lanes) {
+      store(to + t * row + i, load(from + t * width + i) * splat(factor), lanes);
+    });
+  }
+}
+
+float inverse_root(std::int64_t d) {
+  return 1.0f / __builtin_sqrtf(static_cast<float>(d));
+}
+
+// How many keys of the block at k0 the query may see.
+TRIDENT_INLINE std::int64_t visible(std::int64_t query, std::int64_t k0, std::int64_t keys) {
+  return least(keys, query - k0 + 1);
+}
+
+std::uint64_t dropout_element(std::int64_t head, std::int64_t s, std::int64_t query,
+                              std::int64_t key) {
+  return static_cast<std::uint64_t>((head * s + query) * s + key);
+}
+
+// The same for all rows: exponentials of a row of scores, 0 beyond n up to `width`; their sum.
+TRIDENT_INLINE float exponentials(float* row, std::int64_t n, std::int64_t width, float shift) {
+  F total{};
+  const F m = splat(shift);
+  std::int64_t i = 0;
+  each(n, [&](std::int64_t j, auto lanes) {
+    const F e = only(exp(load(row + j) - m), lanes);
+    store(row + j, e);
+    total += e;
+    i = j + W;
+  });
+  for (; i < width; i += W) store(row + i, F{});
+  return sum_lanes(total);
+}
+
+template <class T>
+void attention_forward(const AttentionTask<T>& task, float* memory) {
+  const std::int64_t s = task.sequence, d = task.head_dim, width = padded(d);
+  const std::int64_t blocks = (s + block - 1) / block;
+  Scratch scratch{memory};
+  float* keys = scratch.take(blocks * d * block);  // a transposed [D][block] for each block
+  float* values = scratch.take(s * width);
+  float* queries = scratch.take(block * width);
+  float* scores = scratch.take(block * block);
+  float* out = scratch.take(block * width);
+  float* largest = scratch.take(block);
+  float* totals = scratch.take(block);
+  float* factors = scratch.take(block);
+
+  for (std::int64_t k0 = 0; k0 < s; k0 += block) {
+    const std::int64_t count = least(block, s - k0);
+    pack_rows(task.k + k0 * task.row, task.row, count, d, 1.0f, out);
+    transpose(out, count, d, keys + k0 * d);
+  }
+  pack_rows(task.v, task.row, s, d, 1.0f, values);
+
+  for (std::int64_t head = 0; head < task.heads; ++head) {
+    for (std::int64_t q0 = 0; q0 < s; q0 += block) {
+      const std::int64_t rows = least(block, s - q0);
+      pack_rows(task.q + q0 * task.row + head * d, task.row, rows, d, inverse_root(d), queries);
+      for (std::int64_t k0 = 0; k0 <= q0; k0 += block) {
+        const std::int64_t count = least(block, s - k0), columns = padded(count);
+        product({queries, width, 1}, keys + k0 * d, block, scores, block, rows, columns, d, false);
+        for (std::int64_t r = 0; r < rows; ++r) {
+          float* row = scores + r * block;
+          const std::int64_t n = visible(q0 + r, k0, count);
+          F best = splat(k0 == 0 ? -__builtin_inff() : largest[r]);
+          each(n, [&](std::int64_t i, auto lanes) {
+            best = max(best, only(load(row + i), lanes, best));
+          });
+          const float top = max_lanes(best);
+          const float total = exponentials(row, n, columns, top);
+          if (k0 == 0) {
+            totals[r] = total;
+          } else if (top == largest[r]) {
+            totals[r] += total;
+          } else {
+            const F shrink = exp(splat(largest[r] - top));
+            totals[r] = totals[r] * shrink[0] + total;
+            each(width, [&](std::int64_t i, auto) {
+              store(out + r * width + i, load(out + r * width + i) * shrink);
+            });
+          }
+          largest[r] = top;
+          if (task.dropout.threshold) {
+            dropout_factors(task.dropout, task.sample,
+                            dropout_element(task.first_head + head, s, q0 + r, k0), n, factors);
+            each(n, [&](std::int64_t i, auto lanes) {
+              store(row + i, only(load(row + i) * load(factors + i), lanes));
+            });
+          }
+        }
+        product({scores, block, 1}, values + k0 * width, width, out, width, rows, width, count,
+                k0 > 0);
+      }
+      for (std::int64_t r = 0; r < rows; ++r) {
+        unpack_rows(out + r * width, 1, d, 1.0f / totals[r],
+                    task.out + (q0 + r) * task.out_row + head * d, task.out_row);
+        task.log_sum_exp[head * s + q0 + r] =
+            static_cast<float>(largest[r] + __builtin_log(totals[r]));
+      }
+    }
+  }
+}
+
+template <class T>
+void attention_backward(const AttentionTask<T>& task, float* memory) {
+  const std::int64_t s = task.sequence, d = task.head_dim, width = padded(d);
+  Scratch scratch{memory};
+  float* key_grads = scratch.take(s * width);
+  float* value_grads = scratch.take(s * width);
+  float* queries = scratch.take(s * width);
+  float* out_grads = scratch.take(s * width);
+  float* query_grads = scratch.take(s * width);
+  float* keys = scratch.take(block * width);
+  float* keys_transposed = scratch.take(block * width);
+  float* values = scratch.take(block * width);
+  float* values_transposed = scratch.take(block * width);
+  float* probabilities = scratch.take(block * block);
+  float* score_grads = scratch.take(block * block);
+  float* factors = scratch.take(block);
+  float* deltas = scratch.take(s);
+  const bool dropping = task.dropout.threshold != 0;
+  const float scale = inverse_root(d);
+
+  clear(key_grads, s * width);
+  clear(value_grads, s * width);
+  for (std::int64_t head = 0; head < task.heads; ++head) {
+    const float* log_sums = task.log_sum_exp + head * s;
+    pack_rows(task.q + head * d, task.row, s, d, scale, queries);
+    pack_rows(task.grad_out + head * d, task.out_row, s, d, 1.0f, out_grads);
+    clear(query_grads, s * width);
+    for (std::int64_t t = 0; t < s; ++t) {  // delta = out · grad_out
+      F sum{};
+      each(d, [&](std::int64_t i, auto lanes) {
+        sum = fma(load(task.out + t * task.out_row + head * d + i, lanes),
+                  load(out_grads + t * width + i), sum);
+      });
+      deltas[t] = sum_lanes(sum);
+    }
+    for (std::int64_t k0 = 0; k0 < s; k0 += block) {
+      const std::int64_t count = least(block, s - k0), columns = padded(count);
+      pack_rows(task.k + k0 * task.row, task.row, count, d, 1.0f, keys);
+      transpose(keys, count, d, keys_transposed);
+      pack_rows(task.v + k0 * task.row, task.row, count, d, 1.0f, values);
+      transpose(values, count, d, values_transposed);
+      for (std::int64_t q0 = k0; q0 < s; q0 += block) {
+        const std::int64_t rows = least(block, s - q0);
+        product({queries + q0 * width, width, 1}, keys_transposed, block, probabilities, block,
+                rows, columns, d, false);
+        product({out_grads + q0 * width, width, 1}, values_transposed, block, score_grads, block,
+                rows, columns, d, false);
+        for (std::int64_t r = 0; r < rows; ++r) {
+          float *p = probabilities + r * block, *g = score_grads + r * block;
+          const std::int64_t n = visible(q0 + r, k0, count);
+          exponentials(p, n, columns, log_sums[q0 + r]);
+          const F delta = splat(deltas[q0 + r]);
+          if (dropping) {
+            dropout_factors(task.dropout, task.sample,
+                            dropout_element(task.first_head + head, s, q0 + r, k0), n, factors);
+            for (std::int64_t i = n; i < columns; ++i) factors[i] = 0;
+          }
+          for (std::int64_t i = 0; i < columns; i += W) {  // p is 0 beyond n
+            const F a = load(p + i);
+            if (dropping) {
+              const F f = load(factors + i);
+              store(g + i, a * (load(g + i) * f - delta));
+              store(p + i, a * f);
+            } else {
+              store(g + i, a * (load(g + i) - delta));
+            }
+          }
+        }
+        product({probabilities, 1, block}, out_grads + q0 * width, width, value_grads + k0 * width,
+                width, count, width, rows, true);
+        product({score_grads, 1, block}, queries + q0 * width, width, key_grads + k0 * width, width,
+                count, width, rows, true);
+        product({score_grads, block, 1}, keys, width, query_grads + q0 * width, width, rows, width,
+                count, true);
+      }
+    }
+    unpack_rows(query_grads, s, d, scale, task.grad_q + head * d, task.row);
+  }
+  unpack_rows(key_grads, s, d, 1.0f, task.grad_k, task.row);
+  unpack_rows(value_grads, s, d, 1.0f, task.grad_v, task.row);
+}
+
+std::int64_t attention_scratch(std::int64_t sequence, std::int64_t head_dim, bool backward) {
+  const std::int64_t rows = (sequence + block - 1) / block * block, width = padded(head_dim) + 16;
+  return backward ? 5 * rows * width + 4 * block * width + 2 * block * block + 2 * rows + 256
+                  : 2 * rows * width + 2 * block * width + block * block + 4 * block + 256;
+}
+
+template <class T>
+void set(Leaves<T>& leaves) {
+  leaves.attention_forward = attention_forward<T>;
+  leaves.attention_backward = attention_backward<T>;
+}
+
+}  // namespace
+
+void set_attention(Table& table) {
+  set(table.f32);
+  set(table.bf16);
+  table.attention_scratch = attention_scratch;
+}
+
+}  // namespace trident::cpu::simd::TRIDENT_ISA

@@ -1,0 +1,62 @@
+#include "kernels/cpu/simd/leaves.h"
+#include "kernels/cpu/simd/vec.h"
+
+namespace trident::cpu::simd::TRIDENT_ISA {
+namespace {
+
+// NaNs are passed over here: the sums find them.
+template <class T>
+float maximum(const T* x, std::int64_t n) {
+  const F lowest = splat(-__builtin_inff());
+  F best = lowest;
+  each(n, [&](std::int64_t i, auto lanes) {
+    best = max(only(load(x + i, lanes), lanes, lowest), best);
+  });
+  return max_lanes(best);
+}
+
+template <class T>
+void shifted_sums(const T* x, std::int64_t n, float maximum, float totals[2]) {
+  const F m = splat(maximum);
+  F exponentials[2] = {}, shifts[2] = {};
+  std::int64_t i = 0;
+  for (; i + 2 * W <= n; i += 2 * W) {
+    for (int c = 0; c < 2; ++c) {
+      const F d = load(x + i + c * W) - m;
+      exponentials[c] += exp(d);
+      shifts[c] += d;
+    }
+  }
+  each(n - i, [&](std::int64_t j, auto lanes) {
+    const F d = only(load(x + i + j, lanes) - m, lanes);
+    exponentials[0] += only(exp(d), lanes);
+    shifts[0] += d;
+  });
+  totals[0] = sum_lanes(exponentials[0] + exponentials[1]);
+  totals[1] = sum_lanes(shifts[0] + shifts[1]);
+}
+
+template <class T>
+void softmax_gradient(T* x, std::int64_t n, float maximum, float total, float uniform,
+                      float scale) {
+  const F m = splat(maximum), inverse = splat(1.0f / total), u = splat(uniform), s = splat(scale);
+  each(n, [=](std::int64_t i, auto lanes) {
+    store(x + i, s * (exp(load(x + i, lanes) - m) * inverse - u), lanes);
+  });
+}
+
+template <class T>
+void set(Leaves<T>& leaves) {
+  leaves.maximum = maximum<T>;
+  leaves.shifted_sums = shifted_sums<T>;
+  leaves.softmax_gradient = softmax_gradient<T>;
+}
+
+}  // namespace
+
+void set_cross_entropy(Table& table) {
+  set(table.f32);
+  set(table.bf16);
+}
+
+}  // namespace trident::cpu::simd::TRIDENT_ISA

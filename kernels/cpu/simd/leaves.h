@@ -1,0 +1,17 @@
+// What each file of this folder gives to the table, within the namespace of its instruction set.
+#pragma once
+
+#include "kernels/cpu/simd/table.h"
+
+namespace trident::cpu::simd::TRIDENT_ISA {
+
+void set_elementwise(Table&);
+void set_activation(Table&);
+void set_norm(Table&);
+void set_cross_entropy(Table&);
+void set_dropout(Table&);
+void set_attention(Table&);
+void set_optimizer(Table&);
+Table make_table();
+
+}  // namespace trident::cpu::simd::TRIDENT_ISA

@@ -1,0 +1,54 @@
+#include "kernels/cpu/simd/table.h"
+
+#include "core/error.h"
+
+namespace trident::cpu::simd {
+
+namespace sse2 {
+Table make_table();
+}
+namespace avx2 {
+Table make_table();
+}
+namespace avx512 {
+Table make_table();
+}
+
+bool supported(Isa isa) {
+  switch (isa) {
+    case Isa::sse2:
+      return true;
+    case Isa::avx2:
+      return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+             __builtin_cpu_supports("f16c");
+    case Isa::avx512:
+      return supported(Isa::avx2) && __builtin_cpu_supports("avx512f") &&
+             __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+             __builtin_cpu_supports("avx512dq");
+  }
+  return false;
+}
+
+Isa best_isa() {
+  return supported(Isa::avx512) ? Isa::avx512 : supported(Isa::avx2) ? Isa::avx2 : Isa::sse2;
+}
+
+const Table& table(Isa isa) {
+  if (!supported(isa)) throw Error("kernels: this processor lacks the instruction set asked for");
+  static const Table sse2_table = sse2::make_table();
+  switch (isa) {
+    case Isa::avx2: {
+      static const Table avx2_table = avx2::make_table();
+      return avx2_table;
+    }
+    case Isa::avx512: {
+      static const Table avx512_table = avx512::make_table();
+      return avx512_table;
+    }
+    case Isa::sse2:
+      break;
+  }
+  return sse2_table;
+}
+
+}  // namespace trident::cpu::simd

@@ -1,0 +1,120 @@
+// The inner loops of the CPU kernels over raw pointers, in three builds (SSE2, AVX2, AVX-512) of
+// one source; a table holds one build's. Letters: T rows, H columns, n elements.
+#pragma once
+
+#include <cstdint>
+
+#include "core/dtype.h"
+
+namespace trident::cpu::simd {
+
+enum class Isa { sse2, avx2, avx512 };
+
+// Which elements of a dropout site are kept; see kernels/dropout.h.
+struct Dropout {
+  std::uint64_t key = 0;
+  std::uint32_t threshold = 0;  // a word below it drops; 0: no dropout
+  float keep_scale = 1;
+};
+
+// One sample and one key/value head with its `heads` query heads. Pointers are at the sample's
+// first row; rows of q, k, v (and their gradients) are `row` apart, of out and grad_out `out_row`.
+template <class T>
+struct AttentionTask {
+  std::int64_t sequence = 0, head_dim = 0, heads = 0, row = 0, out_row = 0;
+  const T *q = nullptr, *k = nullptr, *v = nullptr;
+  T* out = nullptr;              // written by forward, read by backward
+  float* log_sum_exp = nullptr;  // (heads, S)
+  const T* grad_out = nullptr;
+  T *grad_q = nullptr, *grad_k = nullptr, *grad_v = nullptr;
+  Dropout dropout;
+  std::uint64_t sample = 0;
+  std::int64_t first_head = 0;  // global index of the first of the query heads
+};
+
+template <class T>
+struct Leaves {
+  // Element-wise over n; outputs may be inputs.
+  void (*accumulate)(const T* x, float* y, std::int64_t n);          // y += x
+  void (*accumulate_bf16)(const T* x, BFloat16* y, std::int64_t n);  // y += x
+  void (*add_bias)(const T* x, const T* bias, T* y, std::int64_t n);
+  void (*to_f32)(const T* x, float* y, std::int64_t n);
+  void (*from_f32)(const float* x, T* y, std::int64_t n);
+  void (*gelu_forward)(const T* x, T* y, std::int64_t n);
+  void (*gelu_backward)(const T* x, const T* grad_y, T* grad_x, std::int64_t n);
+  // gate, up, their gradients and y hold n elements each.
+  void (*swiglu_forward)(const T* gate, const T* up, T* y, std::int64_t n);
+  void (*swiglu_backward)(const T* gate, const T* up, const T* grad_y, T* grad_gate, T* grad_up,
+                          std::int64_t n);
+  // y = dropout(x) (+ residual); elements first … first + n of the sample.
+  void (*dropout_add)(const Dropout&, std::uint64_t sample, std::uint64_t first, const T* x,
+                      const T* residual, T* y, std::int64_t n);
+  // (first, second) turned by the angles whose cosines and sines are given, n pairs.
+  void (*rotate)(T* first, T* second, const float* cosine, const float* sine, std::int64_t n);
+
+  // Over columns of (T, H), rows `stride` apart, in an order that T alone decides.
+  void (*column_sums)(const T* x, std::int64_t stride, std::int64_t rows, std::int64_t columns,
+                      float* total);  // total += sum over rows
+  // grad_weight += sum of grad_y · (x - mean)·rstd, grad_bias += sum of grad_y; mean and grad_bias
+  // are null for RMSNorm.
+  void (*norm_weight)(const T* grad_y, const T* x, const float* mean, const float* rstd,
+                      std::int64_t stride, std::int64_t rows, std::int64_t columns,
+                      float* grad_weight, float* grad_bias);
+
+  // One row of n columns.
+  void (*norm_forward)(const T* x, const T* weight, const T* bias, T* y, float* mean, float* rstd,
+                       std::int64_t n, float epsilon);  // bias and mean null: RMSNorm
+  void (*norm_backward)(const T* grad_y, const T* x, const T* weight, const float* mean, float rstd,
+                        const T* residual, T* grad_x, std::int64_t n);
+  float (*maximum)(const T* x, std::int64_t n);  // -infinity of none
+  // totals: sum of exp(x - maximum), sum of x - maximum.
+  void (*shifted_sums)(const T* x, std::int64_t n, float maximum, float totals[2]);
+  // x := scale · (exp(x - maximum) / total - uniform)
+  void (*softmax_gradient)(T* x, std::int64_t n, float maximum, float total, float uniform,
+                           float scale);
+
+  // scratch: attention_scratch floats, 64-byte aligned.
+  void (*attention_forward)(const AttentionTask<T>&, float* scratch);
+  void (*attention_backward)(const AttentionTask<T>&, float* scratch);
+};
+
+struct AdamWStep {
+  float gradient_scale, decay, beta1, one_minus_beta1, beta2, one_minus_beta2;
+  float step_size, inverse_root_correction2, epsilon;
+};
+struct SgdStep {
+  float gradient_scale, decay, momentum, learning_rate;
+  bool first;
+};
+
+struct Table {
+  Isa isa;
+  Leaves<float> f32;
+  Leaves<BFloat16> bf16;
+  void (*f16_to_f32)(const Float16* x, float* y, std::int64_t n);
+  void (*f32_to_f16)(const float* x, Float16* y, std::int64_t n);
+  void (*scale)(float* x, float factor, std::int64_t n);
+  double (*square_sum)(const float* x, std::int64_t n);  // 16 lanes whatever the instruction set
+  // model_weight and buffer may be null.
+  void (*adamw)(const AdamWStep&, float* weight, const float* gradient, float* moment1,
+                float* moment2, BFloat16* model_weight, std::int64_t n);
+  void (*sgd)(const SgdStep&, float* weight, const float* gradient, float* buffer,
+              BFloat16* model_weight, std::int64_t n);
+  // Floats of scratch for an attention task of this size; forward and backward.
+  std::int64_t (*attention_scratch)(std::int64_t sequence, std::int64_t head_dim, bool backward);
+
+  template <class T>
+  const Leaves<T>& get() const {
+    if constexpr (sizeof(T) == 4) {
+      return f32;
+    } else {
+      return bf16;
+    }
+  }
+};
+
+const Table& table(Isa isa);
+bool supported(Isa isa);  // by this processor
+Isa best_isa();
+
+}  // namespace trident::cpu::simd

@@ -1,0 +1,72 @@
+// What the CPU kernels keep per rank: the chosen inner loops, cached products, scratch memory.
+// Touched only by stream work.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "core/context.h"
+#include "core/error.h"
+#include "kernels/cpu/simd/table.h"
+
+namespace trident::cpu {
+
+class ProductCache;  // oneDNN's primitives; kernels/cpu/gemm_onednn.cc
+
+struct State final : KernelState {
+  State();
+  ~State() override;
+
+  const simd::Table* table;
+  bool native_bf16_products;  // oneDNN multiplies bf16 faster than fp32 on this processor
+  std::unique_ptr<ProductCache> products;
+
+  // At least `bytes` of memory that the next call of scratch() may take away.
+  std::byte* scratch(const Access& access, Context& context, std::int64_t bytes);
+
+  // Cosines, then sines, of rotary embedding, (2, S, D/2), made for the last arguments seen.
+  const float* rotary_table(const Access& access, Context& context, std::int64_t sequence,
+                            std::int64_t head_dim, float base);
+
+ private:
+  Tensor scratch_, rotary_;
+  std::int64_t rotary_sequence_ = 0, rotary_head_dim_ = 0;
+  float rotary_base_ = 0;
+};
+
+inline State& state_of(Context& context) {
+  return context.kernel_state<State>();
+}
+
+// From now on this context's kernels use the instruction set `isa` and, below AVX-512, no bf16
+// product. For tests. Throws Error where the processor lacks it.
+void use_isa(Context& context, simd::Isa isa);
+
+// Calls f with a null pointer to the element type: by_dtype(x.dtype(), [&]<class T>(T*) { … }).
+template <class F>
+void by_dtype(DType dtype, F&& f) {
+  if (dtype == DType::f32) {
+    f(static_cast<float*>(nullptr));
+  } else if (dtype == DType::bf16) {
+    f(static_cast<BFloat16*>(nullptr));
+  } else {
+    throw Error("kernels: no code for " + std::string(name_of(dtype)));
+  }
+}
+
+// The least work worth a thread of its own.
+inline constexpr std::int64_t grain_elements = 16384;
+inline std::int64_t grain_rows(std::int64_t columns) {
+  return std::max<std::int64_t>(1, grain_elements / std::max<std::int64_t>(1, columns));
+}
+
+// parallel_for over elements, in parts of whole cache lines: f(begin, end).
+template <class F>
+void parallel_elements(Context& context, std::int64_t n, std::int64_t grain, F&& f) {
+  constexpr std::int64_t line = 64;
+  context.team().parallel_for(
+      (n + line - 1) / line, (grain + line - 1) / line,
+      [&](std::int64_t begin, std::int64_t end) { f(begin * line, std::min(n, end * line)); });
+}
+
+}  // namespace trident::cpu

@@ -1,0 +1,27 @@
+#include "kernels/gemm.h"
+
+#include "kernels/backend.h"
+#include "kernels/check.h"
+
+namespace trident {
+
+void gemm(Context& context, const GemmArgs& args) {
+  const Check check("gemm");
+  check.rank(args.a, "a", 2);
+  check.rank(args.b, "b", 2);
+  check.compute_dtype(args.a, "a");
+  check.dtype(args.b, "b", args.a.dtype());
+  const std::int64_t m = args.a.dim(args.transpose_a ? 1 : 0);
+  const std::int64_t k = args.a.dim(args.transpose_a ? 0 : 1);
+  const std::int64_t n = args.b.dim(args.transpose_b ? 0 : 1);
+  check.shape(args.b, "b", args.transpose_b ? Shape{n, k} : Shape{k, n});
+  check.shape(args.c, "c", {m, n});
+  if (args.c.dtype() != DType::f32) check.dtype(args.c, "c", args.a.dtype());
+  if (args.bias) {
+    check.shape(args.bias, "bias", {n});
+    check.dtype(args.bias, "bias", args.a.dtype());
+  }
+  launch(context, &Backend::gemm, args);
+}
+
+}  // namespace trident

@@ -1,0 +1,68 @@
+#include "models/architecture.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "models/embedding.h"
+#include "models/head.h"
+
+namespace trident {
+
+ArchitectureSet built_in_architectures() {
+  return {{"gpt2", make_gpt2()}, {"llama", make_llama()}};
+}
+
+std::vector<std::shared_ptr<Parameter>> unique_parameters(const std::vector<Chunk>& chunks) {
+  std::vector<std::shared_ptr<Parameter>> list;
+  for (const Chunk& chunk : chunks) {
+    for (const auto& module : chunk.modules) {
+      for (auto& parameter : module->parameters()) {
+        if (std::find(list.begin(), list.end(), parameter) == list.end()) {
+          list.push_back(std::move(parameter));
+        }
+      }
+    }
+  }
+  return list;
+}
+
+std::vector<std::shared_ptr<Parameter>> backward_order(const std::vector<Chunk>& chunks) {
+  auto list = unique_parameters(chunks);
+  std::reverse(list.begin(), list.end());
+  return list;
+}
+
+std::vector<Chunk> build_chunks(const Architecture& architecture, const TransformerShape& shape,
+                                const TensorParallel& parallel,
+                                const std::vector<std::int64_t>& layer_split,
+                                const std::vector<int>& stages) {
+  const int last = static_cast<int>(layer_split.size()) - 1;
+  std::shared_ptr<Parameter> table;  // of the embedding, where it is here
+  std::vector<Chunk> chunks;
+  for (const int stage : stages) {
+    Chunk chunk{stage,
+                static_cast<int>(std::accumulate(layer_split.begin(), layer_split.begin() + stage,
+                                                 std::int64_t{0})),
+                {}};
+    if (stage == 0) {
+      table = embedding_table(parallel, shape, false);
+      chunk.modules.push_back(architecture.embedding(parallel, shape, Weight(table)));
+    }
+    for (int i = 0; i < layer_split[static_cast<std::size_t>(stage)]; ++i) {
+      chunk.modules.push_back(architecture.layer(parallel, shape, chunk.first_layer + i));
+    }
+    if (stage == last) {
+      std::shared_ptr<Parameter> output;
+      if (!shape.tied) {
+        output = output_table(parallel, shape);
+      } else {
+        output = table ? table : embedding_table(parallel, shape, true);
+      }
+      chunk.modules.push_back(architecture.head(parallel, shape, Weight(output)));
+    }
+    chunks.push_back(std::move(chunk));
+  }
+  return chunks;
+}
+
+}  // namespace trident

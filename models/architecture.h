@@ -1,0 +1,78 @@
+// A family of models: which modules stand at the ends and in between, and how its parameters are
+// called in a Hugging Face directory. A user's own model is one more of these, passed to the
+// trainer in an ArchitectureSet; nothing registers itself.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/config.h"
+#include "models/module.h"
+#include "models/transformer.h"
+#include "parallel/tensor/linear.h"
+
+namespace trident {
+
+// Rows [row_begin, row_begin + rows) of a parameter's global tensor are this Hugging Face tensor,
+// which may be stored transposed (GPT-2's Conv1D is (in, out), ours is (out, in)).
+struct HuggingFaceTensor {
+  std::string name;
+  std::int64_t row_begin = 0, rows = 0;
+  bool transposed = false;
+};
+
+class Architecture {
+ public:
+  virtual ~Architecture() = default;
+
+  // What a config asks of this family, its own choices filled in.
+  virtual TransformerShape shape(const Config&) const = 0;
+
+  virtual std::unique_ptr<Module> embedding(const TensorParallel&, const TransformerShape&,
+                                            Weight table) const = 0;
+  virtual std::unique_ptr<Module> layer(const TensorParallel&, const TransformerShape&,
+                                        int index) const = 0;
+  virtual std::unique_ptr<Module> head(const TensorParallel&, const TransformerShape&,
+                                       Weight table) const = 0;
+
+  // The Hugging Face tensors that hold the parameter `name` (of global shape `global`).
+  virtual std::vector<HuggingFaceTensor> hugging_face(const TransformerShape&,
+                                                      const std::string& name,
+                                                      const Shape& global) const = 0;
+  // config.json of the Hugging Face directory, and the model keys of a Trident config that such a
+  // directory asks for (both JSON texts).
+  virtual std::string hugging_face_config(const Config&) const = 0;
+  virtual std::string model_config(std::string_view hugging_face_config) const = 0;
+};
+
+using ArchitectureSet = std::map<std::string, std::shared_ptr<const Architecture>>;
+// "gpt2" and "llama".
+ArchitectureSet built_in_architectures();
+
+std::shared_ptr<const Architecture> make_gpt2();
+std::shared_ptr<const Architecture> make_llama();
+
+// One rank's share of a model: the modules of each of its stages.
+struct Chunk {
+  int stage = 0;  // global stage index, 0 … p·v-1
+  int first_layer = 0;
+  std::vector<std::unique_ptr<Module>> modules;
+};
+
+// Builds the chunks with these stage indices. layer_split has the layers of every stage; the
+// embedding stands before the first stage's layers, the head after the last one's. A tied embedding
+// whose two uses are both here is one parameter with two uses.
+std::vector<Chunk> build_chunks(const Architecture&, const TransformerShape&, const TensorParallel&,
+                                const std::vector<std::int64_t>& layer_split,
+                                const std::vector<int>& stages);
+
+// The parameters of all chunks, each once, in order of use.
+std::vector<std::shared_ptr<Parameter>> unique_parameters(const std::vector<Chunk>&);
+// The same in the order in which backward completes their gradients.
+std::vector<std::shared_ptr<Parameter>> backward_order(const std::vector<Chunk>&);
+
+}  // namespace trident

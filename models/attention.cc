@@ -1,0 +1,111 @@
+#include "models/attention.h"
+
+#include "core/rng.h"
+
+namespace trident {
+namespace {
+
+std::vector<std::int64_t> qkv_blocks(const TransformerShape& shape) {
+  return {shape.heads * shape.head_dim(), shape.groups * shape.head_dim(),
+          shape.groups * shape.head_dim()};
+}
+
+std::int64_t qkv_rows(const TransformerShape& shape) {
+  return (shape.heads + 2 * shape.groups) * shape.head_dim();
+}
+
+}  // namespace
+
+Attention::Attention(const TensorParallel& parallel, const TransformerShape& shape,
+                     const std::string& name)
+    : heads_(shape.heads / parallel.size),
+      groups_(shape.groups / parallel.size),
+      head_dim_(shape.head_dim()),
+      head_offset_(parallel.rank * heads_),
+      dropout_(shape.attention_dropout),
+      dropout_key_(random_key(shape.seed, name + ".attention_dropout")),
+      rotary_(shape.rotary),
+      rotary_base_(shape.rotary_base),
+      projection_(
+          parallel,
+          kept(parameters_,
+               linear_weight(name + ".qkv.weight",
+                             ShardSpec::stacked({qkv_rows(shape), shape.hidden}, qkv_blocks(shape),
+                                                parallel.rank, parallel.size),
+                             shape.init_deviation)),
+          shape.biases ? kept(parameters_,
+                              linear_bias(parallel, name + ".qkv.bias",
+                                          ShardSpec::stacked({qkv_rows(shape)}, qkv_blocks(shape),
+                                                             parallel.rank, parallel.size)))
+                       : Weight()),
+      output_(parallel,
+              kept(parameters_, linear_weight(name + ".output.weight",
+                                              ShardSpec::part({shape.hidden, shape.hidden}, 1,
+                                                              parallel.rank, parallel.size),
+                                              shape.output_deviation())),
+              shape.biases ? kept(parameters_, linear_bias(parallel, name + ".output.bias",
+                                                           ShardSpec::replicated({shape.hidden})))
+                           : Weight()) {}
+
+AttentionShape Attention::shape_of(const MicroBatch& batch) const {
+  return {.batch = batch.batch,
+          .sequence = batch.sequence,
+          .heads = heads_,
+          .groups = groups_,
+          .head_dim = head_dim_};
+}
+
+DropoutArgs Attention::dropout_of(const MicroBatch& batch) const {
+  return {.probability = batch.training ? dropout_ : 0.0f,
+          .key = dropout_key_,
+          .samples = batch.samples};
+}
+
+Tensor Attention::forward(Context& context, const MicroBatch& batch, const Tensor& x,
+                          AttentionRecord& record) const {
+  const AttentionShape shape = shape_of(batch);
+  record.qkv = projection_.forward(context, batch.version, x, record.projection);
+  if (rotary_) rotary(context, {.shape = shape, .qkv = record.qkv, .base = rotary_base_});
+  record.out = context.empty({batch.batch * batch.sequence, heads_ * head_dim_}, x.dtype(),
+                             Category::activation);
+  record.log_sum_exp =
+      context.empty({batch.batch, heads_, batch.sequence}, DType::f32, Category::activation);
+  attention_forward(context, {.shape = shape,
+                              .qkv = record.qkv,
+                              .out = record.out,
+                              .log_sum_exp = record.log_sum_exp,
+                              .dropout = dropout_of(batch),
+                              .head_offset = head_offset_});
+  return output_.forward(context, batch.version, record.out, record.output);
+}
+
+Tensor Attention::backward_input(Context& context, const MicroBatch& batch, const Tensor& grad_y,
+                                 AttentionRecord& record) const {
+  const AttentionShape shape = shape_of(batch);
+  const Tensor grad_out = output_.backward_input(context, batch.version, grad_y, record.output);
+  Tensor grad_qkv = context.empty(record.qkv.shape(), grad_y.dtype(), Category::activation);
+  attention_backward(context, {.shape = shape,
+                               .qkv = record.qkv,
+                               .out = record.out,
+                               .log_sum_exp = record.log_sum_exp,
+                               .grad_out = grad_out,
+                               .grad_qkv = grad_qkv,
+                               .dropout = dropout_of(batch),
+                               .head_offset = head_offset_});
+  if (rotary_) {
+    rotary(context, {.shape = shape, .qkv = grad_qkv, .base = rotary_base_, .inverse = true});
+  }
+  record.qkv = record.out = record.log_sum_exp = Tensor();
+  return projection_.backward_input(context, batch.version, grad_qkv, record.projection);
+}
+
+void Attention::backward_weight(Context& context, AttentionRecord& record) const {
+  output_.backward_weight(context, record.output);
+  projection_.backward_weight(context, record.projection);
+}
+
+void Attention::collect(std::vector<std::shared_ptr<Parameter>>& into) const {
+  into.insert(into.end(), parameters_.begin(), parameters_.end());
+}
+
+}  // namespace trident

@@ -1,0 +1,43 @@
+// Causal self-attention with grouped queries, cut by heads over the tensor group.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "models/module.h"
+#include "models/transformer.h"
+#include "parallel/tensor/linear.h"
+
+namespace trident {
+
+struct AttentionRecord {
+  LinearRecord projection, output;
+  Tensor qkv, out, log_sum_exp;
+};
+
+class Attention {
+ public:
+  // Parameters NAME.qkv (query, key, value heads stacked) and NAME.output.
+  Attention(const TensorParallel&, const TransformerShape&, const std::string& name);
+  // x (T or T/t, H) → (T or T/t, H), dropout and residual not included.
+  Tensor forward(Context&, const MicroBatch&, const Tensor& x, AttentionRecord&) const;
+  Tensor backward_input(Context&, const MicroBatch&, const Tensor& grad_y, AttentionRecord&) const;
+  void backward_weight(Context&, AttentionRecord&) const;  // frees the record
+  void collect(std::vector<std::shared_ptr<Parameter>>& into) const;
+
+ private:
+  AttentionShape shape_of(const MicroBatch&) const;
+  DropoutArgs dropout_of(const MicroBatch&) const;
+
+  std::int64_t heads_, groups_, head_dim_;  // of this rank
+  std::int64_t head_offset_;
+  float dropout_;
+  std::uint64_t dropout_key_;
+  bool rotary_;
+  float rotary_base_;
+  std::vector<std::shared_ptr<Parameter>> parameters_;
+  ColumnParallelLinear projection_;
+  RowParallelLinear output_;
+};
+
+}  // namespace trident

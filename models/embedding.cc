@@ -1,0 +1,102 @@
+#include "models/embedding.h"
+
+#include "core/rng.h"
+#include "kernels/dropout.h"
+#include "kernels/embedding.h"
+#include "models/block.h"
+
+namespace trident {
+namespace {
+struct EmbeddingRecord final : Record {
+  Tensor gradient;
+};
+}  // namespace
+
+std::shared_ptr<Parameter> embedding_table(const TensorParallel& parallel,
+                                           const TransformerShape& shape, bool replica) {
+  return std::make_shared<Parameter>(
+      ParameterSpec{.name = "embedding.weight",
+                    .shard = ShardSpec::part({shape.vocabulary, shape.hidden}, 0, parallel.rank,
+                                             parallel.size, shape.padded_vocabulary),
+                    .initial = Initial::normal(shape.init_deviation),
+                    .tied = shape.tied,
+                    .replica = replica});
+}
+
+Embedding::Embedding(const TensorParallel& parallel, const TransformerShape& shape, Weight table)
+    : parallel_(parallel),
+      dtype_(shape.dtype),
+      dropout_(shape.hidden_dropout),
+      dropout_key_(random_key(shape.seed, "embedding.dropout")),
+      table_(table),
+      lookup_(parallel, table) {
+  if (shape.positions > 0) {
+    positions_ = Weight(std::make_shared<Parameter>(
+        ParameterSpec{.name = "positions.weight",
+                      .shard = ShardSpec::replicated({shape.positions, shape.hidden}),
+                      .initial = Initial::normal(shape.init_deviation),
+                      .gradient_partial_over_tensor = parallel.sequence_parallel}));
+  }
+}
+
+std::vector<std::shared_ptr<Parameter>> Embedding::parameters() const {
+  std::vector list{table_.parameter()};
+  if (positions_) list.push_back(positions_.parameter());
+  return list;
+}
+
+Tensor Embedding::forward(Context& context, const MicroBatch& batch, const Tensor&,
+                          RecordPtr& record) const {
+  Tensor x = lookup_.forward(context, batch.version, batch.tokens, dtype_);
+  if (positions_) {
+    position_forward(context, {.x = x,
+                               .table = positions_.acquire(batch.version).tensor(),
+                               .sequence = batch.sequence,
+                               .first_row = first_row(parallel_, x)});
+  }
+  if (batch.training && dropout_ > 0) {
+    dropout_add(
+        context,
+        {.dropout = {.probability = dropout_, .key = dropout_key_, .samples = batch.samples},
+         .x = x,
+         .residual = {},
+         .y = x,
+         .sequence = batch.sequence,
+         .first_row = first_row(parallel_, x)});
+  }
+  record = std::make_unique<EmbeddingRecord>();
+  return x;
+}
+
+Tensor Embedding::backward_input(Context& context, const MicroBatch& batch, const Tensor& grad_y,
+                                 RecordPtr& record) const {
+  Tensor gradient = grad_y;
+  if (batch.training && dropout_ > 0) {
+    gradient = context.empty(grad_y.shape(), grad_y.dtype(), Category::activation);
+    dropout_add(
+        context,
+        {.dropout = {.probability = dropout_, .key = dropout_key_, .samples = batch.samples},
+         .x = grad_y,
+         .residual = {},
+         .y = gradient,
+         .sequence = batch.sequence,
+         .first_row = first_row(parallel_, grad_y)});
+  }
+  static_cast<EmbeddingRecord&>(*record).gradient = gradient;
+  return {};
+}
+
+void Embedding::backward_weight(Context& context, const MicroBatch& batch,
+                                RecordPtr& record) const {
+  const Tensor gradient = static_cast<EmbeddingRecord&>(*record).gradient;
+  if (positions_) {
+    position_backward(context, {.grad_x = gradient,
+                                .grad_table = positions_.gradient(),
+                                .sequence = batch.sequence,
+                                .first_row = first_row(parallel_, gradient)});
+  }
+  lookup_.backward_weight(context, batch.tokens, gradient);
+  record.reset();
+}
+
+}  // namespace trident

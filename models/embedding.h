@@ -1,0 +1,37 @@
+// The first module of a language model: tokens (and learned positions) to activations.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/module.h"
+#include "models/transformer.h"
+#include "parallel/tensor/vocabulary.h"
+
+namespace trident {
+
+class Embedding final : public Module {
+ public:
+  // `table`: (V'/t, H), see embedding_table(). With shape.positions a parameter "positions.weight".
+  Embedding(const TensorParallel&, const TransformerShape&, Weight table);
+  std::vector<std::shared_ptr<Parameter>> parameters() const override;
+  Tensor forward(Context&, const MicroBatch&, const Tensor&, RecordPtr&) const override;
+  Tensor backward_input(Context&, const MicroBatch&, const Tensor& grad_y,
+                        RecordPtr&) const override;
+  void backward_weight(Context&, const MicroBatch&, RecordPtr&) const override;
+
+ private:
+  TensorParallel parallel_;
+  DType dtype_;
+  float dropout_;
+  std::uint64_t dropout_key_;
+  Weight table_, positions_;
+  VocabParallelEmbedding lookup_;
+};
+
+// The parameter of the token embedding; `replica` is the last stage's copy of a tied one.
+std::shared_ptr<Parameter> embedding_table(const TensorParallel&, const TransformerShape&,
+                                           bool replica);
+
+}  // namespace trident

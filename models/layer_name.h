@@ -1,0 +1,16 @@
+// Names of the parameters of layer i: "layers.<i>.<rest>".
+#pragma once
+
+#include <string>
+
+namespace trident {
+
+struct LayerName {
+  int index = 0;
+  std::string rest;
+};
+std::string layer_name(int index);
+// Throws Error where `name` is no layer's.
+LayerName parse_layer_name(const std::string& name);
+
+}  // namespace trident

@@ -1,0 +1,77 @@
+#include "models/mlp.h"
+
+#include "kernels/activation.h"
+
+namespace trident {
+namespace {
+
+std::vector<std::int64_t> up_blocks(const TransformerShape& shape) {
+  return shape.swiglu ? std::vector{shape.ffn, shape.ffn} : std::vector{shape.ffn};
+}
+
+std::int64_t up_rows(const TransformerShape& shape) {
+  return (shape.swiglu ? 2 : 1) * shape.ffn;
+}
+
+}  // namespace
+
+Mlp::Mlp(const TensorParallel& parallel, const TransformerShape& shape, const std::string& name)
+    : swiglu_(shape.swiglu),
+      ffn_(shape.ffn / parallel.size),
+      up_(parallel,
+          kept(parameters_,
+               linear_weight(name + ".up.weight",
+                             ShardSpec::stacked({up_rows(shape), shape.hidden}, up_blocks(shape),
+                                                parallel.rank, parallel.size),
+                             shape.init_deviation)),
+          shape.biases
+              ? kept(parameters_, linear_bias(parallel, name + ".up.bias",
+                                              ShardSpec::stacked({up_rows(shape)}, up_blocks(shape),
+                                                                 parallel.rank, parallel.size)))
+              : Weight()),
+      down_(parallel,
+            kept(parameters_, linear_weight(name + ".down.weight",
+                                            ShardSpec::part({shape.hidden, shape.ffn}, 1,
+                                                            parallel.rank, parallel.size),
+                                            shape.output_deviation())),
+            shape.biases ? kept(parameters_, linear_bias(parallel, name + ".down.bias",
+                                                         ShardSpec::replicated({shape.hidden})))
+                         : Weight()) {}
+
+Tensor Mlp::forward(Context& context, WeightVersion version, const Tensor& x,
+                    MlpRecord& record) const {
+  record.pre_activation = up_.forward(context, version, x, record.up);
+  Tensor y = context.empty({record.pre_activation.dim(0), ffn_}, x.dtype(), Category::activation);
+  if (swiglu_) {
+    swiglu_forward(context, record.pre_activation, y);
+  } else {
+    gelu_forward(context, record.pre_activation, y);
+  }
+  return down_.forward(context, version, y, record.down);
+}
+
+Tensor Mlp::backward_input(Context& context, WeightVersion version, const Tensor& grad_y,
+                           MlpRecord& record) const {
+  const Tensor grad_activation = down_.backward_input(context, version, grad_y, record.down);
+  Tensor grad_up =
+      swiglu_ ? context.empty(record.pre_activation.shape(), grad_y.dtype(), Category::activation)
+              : grad_activation;
+  if (swiglu_) {
+    swiglu_backward(context, record.pre_activation, grad_activation, grad_up);
+  } else {
+    gelu_backward(context, record.pre_activation, grad_activation, grad_up);
+  }
+  record.pre_activation = Tensor();
+  return up_.backward_input(context, version, grad_up, record.up);
+}
+
+void Mlp::backward_weight(Context& context, MlpRecord& record) const {
+  down_.backward_weight(context, record.down);
+  up_.backward_weight(context, record.up);
+}
+
+void Mlp::collect(std::vector<std::shared_ptr<Parameter>>& into) const {
+  into.insert(into.end(), parameters_.begin(), parameters_.end());
+}
+
+}  // namespace trident

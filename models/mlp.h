@@ -1,0 +1,34 @@
+// The feed-forward part of a layer: GELU (GPT-2) or SwiGLU (Llama), cut over the tensor group.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "models/transformer.h"
+#include "parallel/tensor/linear.h"
+
+namespace trident {
+
+struct MlpRecord {
+  LinearRecord up, down;
+  Tensor pre_activation;
+};
+
+class Mlp {
+ public:
+  // Parameters NAME.up (for SwiGLU gate and up stacked) and NAME.down.
+  Mlp(const TensorParallel&, const TransformerShape&, const std::string& name);
+  Tensor forward(Context&, WeightVersion, const Tensor& x, MlpRecord&) const;
+  Tensor backward_input(Context&, WeightVersion, const Tensor& grad_y, MlpRecord&) const;
+  void backward_weight(Context&, MlpRecord&) const;  // frees the record
+  void collect(std::vector<std::shared_ptr<Parameter>>& into) const;
+
+ private:
+  bool swiglu_;
+  std::int64_t ffn_;  // of this rank
+  std::vector<std::shared_ptr<Parameter>> parameters_;
+  ColumnParallelLinear up_;
+  RowParallelLinear down_;
+};
+
+}  // namespace trident

@@ -1,0 +1,56 @@
+// The contract of every module: explicit forward, backward_input and backward_weight.
+//
+// T rows: the tokens of one micro-batch, B samples of S positions, flattened; under sequence
+// parallelism a module between the linear layers sees T/t of them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/context.h"
+#include "parallel/parameter.h"
+
+namespace trident {
+
+// One micro-batch as the modules see it.
+struct MicroBatch {
+  std::int64_t batch = 0;     // B
+  std::int64_t sequence = 0;  // S
+  Tensor samples;             // (B) i64: global sample numbers, which key the dropout masks
+  Tensor tokens;              // (T) i32; defined where the embedding is
+  Tensor labels;              // (T) i32; defined where the loss is
+  bool training = true;       // false: no dropout
+  float loss_scale = 1;       // the gradient is that of loss_scale · Σ losses
+  WeightVersion version = 0;
+};
+
+// What one module keeps of one micro-batch from forward to backward_weight. The caller owns it, so
+// any number of micro-batches can be in flight. Each module derives its own.
+class Record {
+ public:
+  virtual ~Record() = default;
+};
+using RecordPtr = std::unique_ptr<Record>;
+
+class Module {
+ public:
+  virtual ~Module() = default;
+
+  // Parameters in the order in which forward uses them.
+  virtual std::vector<std::shared_ptr<Parameter>> parameters() const = 0;
+
+  // x: (T or T/t, H), undefined for a module that reads the tokens. Fills `record`.
+  // Gives the activations (T or T/t, H), or the losses (T) where the module ends the model.
+  virtual Tensor forward(Context&, const MicroBatch&, const Tensor& x, RecordPtr& record) const = 0;
+
+  // The gradient of x from that of the output (undefined for a module that ends the model), keeping
+  // in `record` what backward_weight needs. Undefined for a module that reads the tokens.
+  virtual Tensor backward_input(Context&, const MicroBatch&, const Tensor& grad_y,
+                                RecordPtr& record) const = 0;
+
+  // Adds to the parameters' gradients and frees the record.
+  virtual void backward_weight(Context&, const MicroBatch&, RecordPtr& record) const = 0;
+};
+
+}  // namespace trident

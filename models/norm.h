@@ -1,0 +1,34 @@
+// LayerNorm or RMSNorm as a part of a module.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/context.h"
+#include "parallel/parameter.h"
+#include "parallel/tensor/linear.h"
+
+namespace trident {
+
+struct NormRecord {
+  Tensor x, mean, rstd, gradient;
+};
+
+class Norm {
+ public:
+  // `bias` false: RMSNorm. Parameters NAME.weight (and NAME.bias), replicated over tensor ranks.
+  Norm(const TensorParallel&, const std::string& name, std::int64_t hidden, float epsilon,
+       bool bias);
+  Tensor forward(Context&, WeightVersion, const Tensor& x, NormRecord&) const;
+  // `residual_grad`, where defined, is added to the result.
+  Tensor backward_input(Context&, WeightVersion, const Tensor& grad_y, const Tensor& residual_grad,
+                        NormRecord&) const;
+  void backward_weight(Context&, NormRecord&) const;  // frees the record
+  void collect(std::vector<std::shared_ptr<Parameter>>& into) const;
+
+ private:
+  Weight weight_, bias_;
+  float epsilon_;
+};
+
+}  // namespace trident

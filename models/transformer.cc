@@ -1,0 +1,52 @@
+#include "models/transformer.h"
+
+#include <cmath>
+
+namespace trident {
+
+float TransformerShape::output_deviation() const {
+  return init_deviation / std::sqrt(2.0f * static_cast<float>(layers));
+}
+
+TransformerShape transformer_shape(const Config& config) {
+  const ModelConfig& model = config.model;
+  return {.layers = model.num_layers,
+          .hidden = model.hidden_size,
+          .heads = model.num_attention_heads,
+          .groups = model.num_query_groups,
+          .ffn = model.ffn_hidden_size,
+          .positions = model.max_position_embeddings,
+          .vocabulary = model.vocab_size,
+          .padded_vocabulary = config.padded_vocab_size(),
+          .tied = model.tie_word_embeddings,
+          .rotary_base = static_cast<float>(model.rotary_base),
+          .norm_epsilon = static_cast<float>(model.norm_epsilon),
+          .init_deviation = static_cast<float>(model.init_method_std),
+          .hidden_dropout = static_cast<float>(model.hidden_dropout),
+          .attention_dropout = static_cast<float>(model.attention_dropout),
+          .label_smoothing = static_cast<float>(config.training.label_smoothing),
+          .seed = static_cast<std::uint64_t>(config.training.seed),
+          .dtype = config.precision.dtype == "bf16" ? DType::bf16 : DType::f32};
+}
+
+Weight linear_weight(const std::string& name, ShardSpec shard, float deviation) {
+  return Weight(std::make_shared<Parameter>(ParameterSpec{
+      .name = name, .shard = std::move(shard), .initial = Initial::normal(deviation)}));
+}
+
+Weight linear_bias(const TensorParallel& parallel, const std::string& name, ShardSpec shard) {
+  // A whole bias is added to this rank's rows only; a cut one sees all rows.
+  const bool partial = parallel.sequence_parallel && !shard.sharded();
+  return Weight(
+      std::make_shared<Parameter>(ParameterSpec{.name = name,
+                                                .shard = std::move(shard),
+                                                .initial = Initial::zeros(),
+                                                .gradient_partial_over_tensor = partial}));
+}
+
+Weight kept(std::vector<std::shared_ptr<Parameter>>& list, Weight weight) {
+  list.push_back(weight.parameter());
+  return weight;
+}
+
+}  // namespace trident

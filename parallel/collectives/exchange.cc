@@ -1,0 +1,109 @@
+#include "parallel/collectives/exchange.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/error.h"
+
+namespace trident {
+
+Exchange::Exchange(Membership& group, const Descriptor& descriptor, int channel)
+    : group_(group), descriptor_(descriptor), channel_(channel) {
+  group_.endpoint->check();
+}
+
+Exchange::Transfer Exchange::send(int peer, const void* data, std::size_t bytes) {
+  if (channel_ != control_channel) {
+    group_.bytes_sent.fetch_add(static_cast<std::int64_t>(bytes), std::memory_order_relaxed);
+  }
+  return {group_.endpoint->post_send(world_rank(peer), channel_, descriptor_, data, bytes), peer,
+          false};
+}
+
+Exchange::Transfer Exchange::receive(int peer, void* data, std::size_t bytes) {
+  return {group_.endpoint->post_receive(world_rank(peer), channel_, descriptor_, data, bytes), peer,
+          true};
+}
+
+Exchange::Transfer Exchange::receive_view(int peer, void* staging, std::size_t bytes) {
+  return {
+      group_.endpoint->post_receive_view(world_rank(peer), channel_, descriptor_, staging, bytes),
+      peer, true};
+}
+
+void Exchange::wait(std::span<Transfer> transfers) {
+  if (!announced_.empty()) {
+    std::vector<Transfer> announced = std::move(announced_);
+    announced_.clear();
+    wait(announced);
+  }
+  const Deadline deadline = std::chrono::steady_clock::now() + group_.endpoint->options().timeout;
+  for (std::size_t i = 0; i < transfers.size(); ++i) {
+    const Outcome outcome = transfers[i].request->wait(deadline);
+    if (outcome != Outcome::complete) report(outcome, transfers, i);
+  }
+}
+
+void Exchange::announce() {
+  const int next = (rank() + 1) % size(), previous = (rank() + size() - 1) % size();
+  announced_.push_back(receive(previous, nullptr, 0));
+  announced_.push_back(send(next, nullptr, 0));
+}
+
+// Ends all ranks before this one unwinds: its buffers may be in use by a rank that waits elsewhere.
+void Exchange::fail(const std::string& text) {
+  const auto error = std::make_exception_ptr(CommunicationError(text));
+  group_.endpoint->fail(error);
+  std::rethrow_exception(error);
+}
+
+std::string Exchange::place() const {
+  return fmt::format("group '{}' (ranks {})", group_.name, rank_list(group_.members));
+}
+
+void Exchange::report(Outcome outcome, std::span<Transfer> transfers, std::size_t failed) {
+  const Transfer& transfer = transfers[failed];
+  const int self = world_rank(rank()), peer = world_rank(transfer.peer);
+  const std::string mine = to_string(descriptor_, group_.members);
+  const bool message = descriptor_.operation == Operation::message;
+  std::string text;
+  if (message) {
+    const int from = transfer.receives ? peer : self, to = transfer.receives ? self : peer;
+    text = fmt::format("{}: message #{} from rank {} to rank {} on channel {}", place(),
+                       descriptor_.sequence, from, to, channel_ - first_message_channel);
+  } else {
+    text = fmt::format("{}: operation #{}", place(), descriptor_.sequence);
+  }
+  if (outcome == Outcome::mismatch) {
+    const Descriptor& theirs = transfer.request->peer_descriptor();
+    std::string sent = to_string(theirs, group_.members);
+    if (theirs.sequence != descriptor_.sequence) sent += fmt::format(" as #{}", theirs.sequence);
+    if (message) {
+      fail(fmt::format("{}: rank {} sent {}, rank {} expects {}", text, peer, sent, self, mine));
+    }
+    std::pair<int, std::string> calls[] = {{self, mine}, {peer, sent}};
+    std::sort(std::begin(calls), std::end(calls));
+    fail(fmt::format("{}: rank {} called {}, rank {} called {}", text, calls[0].first,
+                     calls[0].second, calls[1].first, calls[1].second));
+  }
+  if (outcome == Outcome::peer_ended) {
+    fail(fmt::format("{}: {}: rank {} waits for rank {}, which has ended", text, mine, self, peer));
+  }
+  std::vector<int> late;  // all that have not come, not only the first
+  for (std::size_t i = failed; i < transfers.size(); ++i) {
+    if (i == failed || !transfers[i].request->test()) late.push_back(world_rank(transfers[i].peer));
+  }
+  std::sort(late.begin(), late.end());
+  late.erase(std::unique(late.begin(), late.end()), late.end());
+  fail(fmt::format("{}: {}: rank {} waited {} ms for rank{} {}", text, mine, self,
+                   group_.endpoint->options().timeout.count(), late.size() > 1 ? "s" : "",
+                   rank_list(late)));
+}
+
+Segment segment_of(std::int64_t count, int parts, int i) {
+  return {count * i / parts, count * (i + 1) / parts};
+}
+
+}  // namespace trident

@@ -1,0 +1,54 @@
+// A thread that carries out a group's asynchronous collectives, one after the other.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+namespace trident {
+
+class ProgressThread {
+ public:
+  // A piece of work and its end. What `run` holds is given back before it is done.
+  class Task {
+   public:
+    bool done() const;
+    void wait() const;  // rethrows what the work threw
+
+   private:
+    friend class ProgressThread;
+    void finish(std::exception_ptr error);
+    mutable std::mutex mutex_;
+    mutable std::condition_variable changed_;
+    bool done_ = false;
+    std::exception_ptr error_;
+  };
+
+  ProgressThread();
+  ~ProgressThread();  // finishes the queue
+  ProgressThread(const ProgressThread&) = delete;
+  ProgressThread& operator=(const ProgressThread&) = delete;
+
+  void push(std::shared_ptr<Task> task, std::function<void()> run);
+  bool idle() const;
+
+ private:
+  struct Entry {
+    std::shared_ptr<Task> task;
+    std::function<void()> run;
+  };
+  void loop();
+
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<Entry> queue_;
+  bool busy_ = false;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace trident

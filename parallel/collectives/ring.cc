@@ -1,0 +1,40 @@
+#include "parallel/collectives/ring.h"
+
+#include "parallel/collectives/reduce_kernels.h"
+
+namespace trident::ring {
+
+void all_reduce(Exchange& exchange, std::byte* data, std::int64_t n, std::byte* staging) {
+  const Descriptor& d = exchange.descriptor();
+  const int size = exchange.size(), self = exchange.rank();
+  const int next = (self + 1) % size, previous = (self + size - 1) % size;
+  const auto wrapped = [&](int i) { return (i % size + size) % size; };
+  const auto at = [&](int i) {
+    return data + static_cast<std::size_t>(segment_of(n, size, i).begin) * size_of(d.dtype);
+  };
+  const auto bytes = [&](int i) {
+    return static_cast<std::size_t>(segment_of(n, size, i).size()) * size_of(d.dtype);
+  };
+
+  for (int step = 0; step < size - 1; ++step) {
+    const int out = wrapped(self - step), in = wrapped(self - step - 1);
+    Exchange::Transfer part = exchange.receive_view(previous, staging, bytes(in));
+    Exchange::Transfer sent = exchange.send(next, at(out), bytes(out));
+    exchange.wait(part);
+    // The lower rank's operand first, so that two ranks reduce as `direct` does, to the bit.
+    const void* sources[] = {at(in), part.request->view()};
+    if (previous < self) std::swap(sources[0], sources[1]);
+    reduce(at(in), sources, segment_of(n, size, in).size(), d.dtype, d.reduce_op,
+           step == size - 2 ? size : 1);
+    part.request.reset();
+    exchange.wait(sent);
+  }
+  for (int step = 0; step < size - 1; ++step) {
+    const int out = wrapped(self + 1 - step), in = wrapped(self - step);
+    Exchange::Transfer transfers[] = {exchange.receive(previous, at(in), bytes(in)),
+                                      exchange.send(next, at(out), bytes(out))};
+    exchange.wait(transfers);
+  }
+}
+
+}  // namespace trident::ring

@@ -1,0 +1,132 @@
+// A parameter: its name, its global shape and the slice of it that this rank holds. This one record
+// serves initialisation, gradient reduction, ZeRO, clipping, checkpoints and the Hugging Face map.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/context.h"
+#include "core/tensor.h"
+
+namespace trident {
+
+// Which slice of a global tensor (1-D or 2-D) a rank holds: some ranges of one dimension, in local
+// order. A range may run past the global extent: that part is padding, always zero.
+struct ShardSpec {
+  struct Piece {
+    std::int64_t begin = 0, count = 0;
+    bool operator==(const Piece&) const = default;
+  };
+  Shape global;               // real extents, without padding
+  int dim = 0;                // the dimension that is cut
+  std::vector<Piece> pieces;  // empty: the whole tensor (replicated)
+
+  bool sharded() const { return !pieces.empty(); }
+  Shape local() const;
+  std::int64_t numel() const { return local().numel(); }
+
+  static ShardSpec replicated(Shape global) { return {global, 0, {}}; }
+  // Part `rank` of `size` equal parts of dimension `dim`, whose padded extent is `padded` (0: the
+  // real one).
+  static ShardSpec part(Shape global, int dim, int rank, int size, std::int64_t padded = 0);
+  // Dimension 0 is a stack of blocks (query, key, value); each is cut into `size` equal parts and
+  // this rank holds part `rank` of every block.
+  static ShardSpec stacked(Shape global, const std::vector<std::int64_t>& blocks, int rank,
+                           int size);
+};
+
+// value = deviation · normal(name, global index) + mean
+struct Initial {
+  float mean = 0;
+  float deviation = 0;
+  static Initial zeros() { return {0, 0}; }
+  static Initial ones() { return {1, 0}; }
+  static Initial normal(float deviation) { return {0, deviation}; }
+};
+
+struct ParameterSpec {
+  std::string name;
+  ShardSpec shard;
+  Initial initial;
+  // Each tensor-parallel rank holds a part of the gradient, to be summed over the tensor group
+  // before use (replicated parameters under sequence parallelism).
+  bool gradient_partial_over_tensor = false;
+  // A copy of a tied weight on the last stage; its gradient is summed over the embedding group. The
+  // first stage's copy is the one counted in norms and saved.
+  bool tied = false;
+  bool replica = false;
+
+  bool decays() const { return shard.global.rank() >= 2; }  // weight decay, INTERFACE.md
+};
+
+class Parameter;
+
+// What a module computes with while it holds it.
+class WeightView {
+ public:
+  explicit WeightView(Tensor tensor) : tensor_(std::move(tensor)) {}
+  const Tensor& tensor() const { return tensor_; }
+
+ private:
+  Tensor tensor_;
+};
+
+using WeightVersion = std::int64_t;
+
+class Parameter {
+ public:
+  explicit Parameter(ParameterSpec spec) : spec_(std::move(spec)) {}
+  Parameter(const Parameter&) = delete;
+  Parameter& operator=(const Parameter&) = delete;
+
+  const ParameterSpec& spec() const { return spec_; }
+  const std::string& name() const { return spec_.name; }
+
+  // The weight as of `version`. There is one version today; ZeRO-3 will gather and PipeDream will
+  // look up its stash here, released when the view goes.
+  WeightView acquire(WeightVersion) const { return WeightView(weight_); }
+
+  // A tied weight that is used twice on one rank accumulates the two gradients apart.
+  int add_use() { return uses_++; }
+  int uses() const { return uses_; }
+
+  // Set by the owner of the flat buffers (parallel/data/buckets.h); local shape.
+  void bind(Tensor weight, Tensor gradient, Tensor second_gradient) {
+    weight_ = std::move(weight);
+    gradients_[0] = std::move(gradient);
+    gradients_[1] = std::move(second_gradient);
+  }
+  const Tensor& weight() const { return weight_; }
+  const Tensor& gradient(int use) const { return gradients_[use]; }  // fp32
+
+ private:
+  ParameterSpec spec_;
+  int uses_ = 0;
+  Tensor weight_;
+  Tensor gradients_[2];
+};
+
+// One use of a parameter by a module.
+class Weight {
+ public:
+  Weight() = default;
+  explicit Weight(std::shared_ptr<Parameter> parameter)
+      : parameter_(std::move(parameter)), use_(parameter_->add_use()) {}
+  explicit operator bool() const { return parameter_ != nullptr; }
+  WeightView acquire(WeightVersion version) const { return parameter_->acquire(version); }
+  const Tensor& gradient() const { return parameter_->gradient(use_); }
+  const std::shared_ptr<Parameter>& parameter() const { return parameter_; }
+  std::int64_t dim(int i) const { return parameter_->spec().shard.local().dim(i); }
+
+ private:
+  std::shared_ptr<Parameter> parameter_;
+  int use_ = 0;
+};
+
+// Fills `weight` (local shape, fp32 or bf16) with the initial values of its slice, which depend on
+// (seed, name, global index) alone.
+void initialise(Context&, const ParameterSpec&, std::uint64_t seed, const Tensor& weight);
+
+}  // namespace trident

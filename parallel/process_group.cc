@@ -1,0 +1,170 @@
+// What a group is, and how groups come from groups.
+#include "parallel/process_group.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/error.h"
+#include "parallel/collectives/direct.h"
+#include "parallel/process_group_checks.h"
+
+namespace trident {
+namespace {
+
+class Hash {  // FNV-1a
+ public:
+  void add(const void* data, std::size_t bytes) {
+    for (std::size_t i = 0; i < bytes; ++i) {
+      value_ = (value_ ^ static_cast<const unsigned char*>(data)[i]) * 0x100000001b3ull;
+    }
+  }
+  void add(std::uint64_t value) { add(&value, sizeof value); }
+  std::uint64_t value() const { return value_; }
+
+ private:
+  std::uint64_t value_ = 0xcbf29ce484222325ull;
+};
+
+Group make_group(const Group& parent, const std::vector<int>& members, const std::string& name,
+                 std::uint64_t id) {
+  const Membership& from = parent->membership;
+  auto impl = std::make_shared<ProcessGroup::Impl>();
+  impl->membership.endpoint = from.endpoint;
+  impl->membership.name = name;
+  impl->membership.id = id;
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    impl->membership.members.push_back(from.members[static_cast<std::size_t>(members[i])]);
+    if (members[i] == from.rank) impl->membership.rank = static_cast<int>(i);
+  }
+  impl->membership.endpoint->open_group(impl->membership.id, impl->membership.name);
+  return impl;
+}
+
+const Membership& checked(const Group& group, const char* operation) {
+  need(group, operation);
+  return group->membership;
+}
+
+}  // namespace
+
+void Work::wait(Context& context) const {
+  if (impl_ == nullptr) return;
+  context.stream().enqueue([impl = impl_](const Access&) { impl->wait(); });
+}
+
+bool Work::done() const {
+  return impl_ == nullptr || impl_->done();
+}
+
+void ProcessGroup::Impl::run_in_order(std::function<void()> operation) {
+  if (progress_ == nullptr || progress_->idle()) return operation();
+  const auto task = std::make_shared<ProgressThread::Task>();
+  progress_->push(task, std::move(operation));
+  task->wait();
+}
+
+ProgressThread& ProcessGroup::Impl::progress() {
+  if (progress_ == nullptr) progress_ = std::make_unique<ProgressThread>();
+  return *progress_;
+}
+
+int ProcessGroup::rank() const {
+  return checked(impl_, "rank").rank;
+}
+int ProcessGroup::size() const {
+  return static_cast<int>(checked(impl_, "size").members.size());
+}
+const std::string& ProcessGroup::name() const {
+  return checked(impl_, "name").name;
+}
+const std::vector<int>& ProcessGroup::world_ranks() const {
+  return checked(impl_, "world_ranks").members;
+}
+Traffic ProcessGroup::traffic() const {
+  need(impl_, "traffic");
+  return {impl_->membership.bytes_sent.load(), impl_->operations.load()};
+}
+
+ProcessGroup ProcessGroup::subgroup(std::span<const int> members, const std::string& name) const {
+  need(impl_, "subgroup");
+  std::vector<int> sorted(members.begin(), members.end());
+  std::sort(sorted.begin(), sorted.end());
+  if (sorted.empty() || sorted.front() < 0 || sorted.back() >= size() ||
+      std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end() ||
+      !std::binary_search(sorted.begin(), sorted.end(), rank())) {
+    throw RequestError(fmt::format(
+        "{}: members {} of '{}' must be distinct ranks 0 to {} and contain the caller, {}",
+        place(impl_, "subgroup"), rank_list(members), name, size() - 1, rank()));
+  }
+  Hash hash;
+  hash.add(impl_->membership.id);
+  hash.add(name.data(), name.size());
+  for (const int member : members) hash.add(static_cast<std::uint64_t>(member));
+  const std::uint64_t times = impl_->subgroups[hash.value()]++;  // the same group again is another
+  hash.add(times);
+  return ProcessGroup(
+      make_group(impl_, std::vector<int>(members.begin(), members.end()), name, hash.value()));
+}
+
+ProcessGroup ProcessGroup::split(int color, int key, const std::string& name) const {
+  need(impl_, "split");
+  struct Choice {
+    std::int32_t color, key;
+  };
+  std::vector<Choice> choices(static_cast<std::size_t>(size()));
+  const Choice own{color, key};
+  choices[static_cast<std::size_t>(rank())] = own;
+  Descriptor d;
+  d.group = impl_->membership.id;
+  d.sequence = impl_->next_split++;
+  d.operation = Operation::split;
+  d.count = sizeof(Choice);
+  if (size() > 1) {
+    Exchange exchange(impl_->membership, d, control_channel);
+    direct::all_gather(exchange, reinterpret_cast<const std::byte*>(&own),
+                       reinterpret_cast<std::byte*>(choices.data()), d.count);
+  }
+  std::vector<int> members;
+  for (int r = 0; r < size(); ++r) {
+    if (choices[static_cast<std::size_t>(r)].color == color) members.push_back(r);
+  }
+  std::stable_sort(members.begin(), members.end(), [&](int a, int b) {
+    return choices[static_cast<std::size_t>(a)].key < choices[static_cast<std::size_t>(b)].key;
+  });
+  Hash hash;
+  hash.add(impl_->membership.id);
+  hash.add(d.sequence);
+  hash.add(static_cast<std::uint64_t>(color));
+  hash.add(name.data(), name.size());
+  return ProcessGroup(make_group(impl_, members, name, hash.value()));
+}
+
+ProcessGroup make_world_group(std::shared_ptr<Endpoint> endpoint) {
+  auto impl = std::make_shared<ProcessGroup::Impl>();
+  impl->membership.name = "world";
+  impl->membership.rank = endpoint->rank();
+  for (int r = 0; r < endpoint->size(); ++r) impl->membership.members.push_back(r);
+  impl->membership.endpoint = std::move(endpoint);
+  impl->membership.endpoint->open_group(impl->membership.id, impl->membership.name);
+  return ProcessGroup(std::move(impl));
+}
+
+void check_options(const TransportOptions& options) {
+  const auto refuse = [](const std::string& problem) {
+    throw RequestError("transport options: " + problem);
+  };
+  if (options.timeout.count() <= 0 || options.timeout > std::chrono::hours(24 * 365)) {
+    refuse(fmt::format("timeout is {} ms; needs 1 ms to a year", options.timeout.count()));
+  }
+  if (options.ranks_per_node < 0) {
+    refuse(fmt::format("ranks_per_node is {}; needs 0 (as found) or more", options.ranks_per_node));
+  }
+  if (options.injected_latency.count() < 0) {
+    refuse(fmt::format("injected_latency is {} us; needs 0 or more",
+                       options.injected_latency.count()));
+  }
+}
+
+}  // namespace trident

@@ -1,0 +1,108 @@
+// A process group: some ranks that communicate, seen by one of them.
+//
+// A value: copies are the same group. Every collective is called by all members in the same order
+// with the same operation, count, dtype and arguments; the members check that of each other. A
+// mismatch, or a member that does not come within the timeout, is a CommunicationError on every
+// rank that names the group, the ranks, both operations and the sequence number. Groups of one
+// rank return at once.
+//
+// Work enters the context's stream in order, on the CPU too: the buffers are read and written when
+// the stream gets there. With `Async::yes` the operation goes on beside later stream work;
+// Work::wait() makes the stream (not the host) wait for it. The buffers must not be touched, and
+// are kept alive, until then. Operations of one group run in the order in which they were issued.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/context.h"
+#include "core/tensor.h"
+#include "parallel/reduce_op.h"
+
+namespace trident {
+
+enum class Algorithm : std::uint8_t { automatic, direct, ring, tree };
+enum class Async : bool { no, yes };
+
+// A pending operation. Copies share it; an empty one is complete.
+class Work {
+ public:
+  struct Impl;
+  Work() = default;
+  explicit Work(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  // Makes the stream of `context` wait until the operation is done; errors surface there.
+  void wait(Context& context) const;
+  // True when it is done (does not block); the host may use it to release buffers.
+  bool done() const;
+
+ private:
+  std::shared_ptr<Impl> impl_;
+};
+
+// Elements and bytes that this rank has sent through a group, payload only, self excluded.
+struct Traffic {
+  std::int64_t bytes_sent = 0;
+  std::int64_t operations = 0;
+};
+
+class ProcessGroup {
+ public:
+  struct Impl;
+  ProcessGroup() = default;  // undefined: belongs to no transport
+  explicit ProcessGroup(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+  bool defined() const { return impl_ != nullptr; }
+  int rank() const;  // of this member, 0 … size-1
+  int size() const;
+  const std::string& name() const;
+  const std::vector<int>& world_ranks() const;  // by group rank
+  Traffic traffic() const;
+
+  // Members with equal color form a group, ordered by (key, rank). Collective over this group.
+  ProcessGroup split(int color, int key, const std::string& name) const;
+  // The group of these members (ranks of this group, in the order given). Called by exactly those;
+  // no communication. The caller's rank must be among them.
+  ProcessGroup subgroup(std::span<const int> members, const std::string& name) const;
+
+  // tensor := op over the members' tensors, in place. In deterministic mode (a property of the
+  // transport's options) every element is added in group-rank order, whatever the size.
+  Work all_reduce(Context&, const Tensor& tensor, ReduceOp op = ReduceOp::sum,
+                  Async async = Async::no, Algorithm algorithm = Algorithm::automatic) const;
+  // input [n * size], output [n]: part r of the reduction goes to rank r. output may be part
+  // rank() of input.
+  Work reduce_scatter(Context&, const Tensor& input, const Tensor& output,
+                      ReduceOp op = ReduceOp::sum, Async async = Async::no) const;
+  // input [n], output [n * size] in group-rank order. input may be part rank() of output.
+  Work all_gather(Context&, const Tensor& input, const Tensor& output,
+                  Async async = Async::no) const;
+  Work broadcast(Context&, const Tensor& tensor, int root, Async async = Async::no) const;
+  // The root's tensor becomes the reduction; the others' tensors stay as they are.
+  Work reduce(Context&, const Tensor& tensor, int root, ReduceOp op = ReduceOp::sum,
+              Async async = Async::no) const;
+  // output [n * size] on the root, undefined elsewhere.
+  Work gather(Context&, const Tensor& input, const Tensor& output, int root,
+              Async async = Async::no) const;
+  // input [n * size] on the root, undefined elsewhere.
+  Work scatter(Context&, const Tensor& input, const Tensor& output, int root,
+               Async async = Async::no) const;
+  // Part r of input goes to rank r, part r of output comes from rank r; no overlap allowed.
+  Work all_to_all(Context&, const Tensor& input, const Tensor& output,
+                  Async async = Async::no) const;
+  void barrier(Context&) const;  // the host waits too
+
+  // Point to point, in order per (sender, receiver, channel); the receiver checks count and dtype.
+  // Asynchronous sends do not wait for the receiver. `channel` (0 … 7) keeps independent streams of
+  // messages between the same two ranks apart (forward and backward transfers).
+  Work send(Context&, const Tensor& tensor, int peer, Async async = Async::no,
+            int channel = 0) const;
+  Work receive(Context&, const Tensor& tensor, int peer, Async async = Async::no,
+               int channel = 0) const;
+
+ private:
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace trident

@@ -1,0 +1,55 @@
+#include "parallel/process_group_checks.h"
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+#include "parallel/collectives/reduce_kernels.h"
+
+namespace trident {
+
+std::string place(const Group& group, const char* operation) {
+  return fmt::format("{} on group '{}' (ranks {})", operation, group->membership.name,
+                     rank_list(group->membership.members));
+}
+
+void need(const Group& group, const char* operation) {
+  if (group == nullptr) throw RequestError(fmt::format("{}: undefined process group", operation));
+}
+
+void need(const Group& group, const char* operation, const char* argument, const Tensor& tensor) {
+  need(group, operation);
+  if (!tensor.defined()) {
+    throw RequestError(fmt::format("{}: {} is undefined", place(group, operation), argument));
+  }
+}
+
+void need_parts(const Group& group, const char* operation, const char* whole_name,
+                const Tensor& whole, const char* part_name, const Tensor& part) {
+  need(group, operation, whole_name, whole);
+  need(group, operation, part_name, part);
+  const auto size = static_cast<std::int64_t>(group->membership.members.size());
+  if (whole.dtype() != part.dtype() || whole.numel() != part.numel() * size) {
+    throw RequestError(fmt::format(
+        "{}: {} is {}[{}]; {} is {}[{}] and needs {}[{}] there, a part for each rank",
+        place(group, operation), whole_name, name_of(whole.dtype()), whole.numel(), part_name,
+        name_of(part.dtype()), part.numel(), name_of(part.dtype()), part.numel() * size));
+  }
+}
+
+void need_member(const Group& group, const char* operation, const char* argument, int rank) {
+  need(group, operation);
+  const int size = static_cast<int>(group->membership.members.size());
+  if (rank < 0 || rank >= size) {
+    throw RequestError(fmt::format("{}: {} {} is not a rank of the group, 0 to {}",
+                                   place(group, operation), argument, rank, size - 1));
+  }
+}
+
+void need_support(const Group& group, const char* operation, ReduceOp op, DType dtype) {
+  if (!supports(op, dtype)) {
+    throw RequestError(fmt::format("{}: {} is for integers, the tensor is {}",
+                                   place(group, operation), name_of(op), name_of(dtype)));
+  }
+}
+
+}  // namespace trident

@@ -1,0 +1,27 @@
+// Checks of a group operation's arguments on the host, before anything is enqueued. Each throws a
+// RequestError that names the operation, the group and the argument.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "core/tensor.h"
+#include "parallel/process_group_impl.h"
+
+namespace trident {
+
+using Group = std::shared_ptr<ProcessGroup::Impl>;
+
+// "all_reduce on group 'tensor' (ranks 0,1)".
+std::string place(const Group& group, const char* operation);
+
+// The group, and the tensor, are defined.
+void need(const Group& group, const char* operation);
+void need(const Group& group, const char* operation, const char* argument, const Tensor& tensor);
+// `whole` holds a part of `part`'s size for each member, of the same dtype.
+void need_parts(const Group& group, const char* operation, const char* whole_name,
+                const Tensor& whole, const char* part_name, const Tensor& part);
+void need_member(const Group& group, const char* operation, const char* argument, int rank);
+void need_support(const Group& group, const char* operation, ReduceOp op, DType dtype);
+
+}  // namespace trident

@@ -1,0 +1,52 @@
+// What stands behind ProcessGroup, for transports.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "parallel/collectives/exchange.h"
+#include "parallel/collectives/progress_thread.h"
+#include "parallel/process_group.h"
+
+namespace trident {
+
+struct Work::Impl {
+  virtual ~Impl() = default;
+  virtual void wait() = 0;        // in stream work; rethrows the operation's error
+  virtual bool done() const = 0;  // does not block
+};
+
+struct ProcessGroup::Impl {
+  Membership membership;
+  std::atomic<std::int64_t> operations{0};
+
+  // Numbers of the next operation, split and subgroup, and of the next message to and from each
+  // member by channel. Touched only by the thread that issues the group's operations.
+  std::uint64_t next_operation = 0;
+  std::uint64_t next_split = 0;
+  std::map<std::uint64_t, std::uint64_t> subgroups;
+  using LinkCounters = std::vector<std::array<std::uint64_t, message_channels>>;
+  LinkCounters next_sent, next_received;
+
+  // Runs a collective after those that still run asynchronously. In stream work.
+  void run_in_order(std::function<void()> operation);
+  // Starts the thread at the first call. In stream work.
+  ProgressThread& progress();
+
+ private:
+  std::unique_ptr<ProgressThread> progress_;  // last: ends before what it uses
+};
+
+// The group of all ranks of an endpoint.
+ProcessGroup make_world_group(std::shared_ptr<Endpoint> endpoint);
+
+// Throws RequestError naming the option.
+void check_options(const TransportOptions& options);
+
+}  // namespace trident

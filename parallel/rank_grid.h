@@ -1,0 +1,48 @@
+// Pure arithmetic from (world size, degrees, order) to coordinates and groups; no process needed.
+// Every function throws RequestError for an argument out of range, naming it and the range.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace trident {
+
+enum class Axis { tensor, data, pipeline };
+
+struct Coordinates {
+  int tensor = 0;
+  int data = 0;
+  int pipeline = 0;
+  bool operator==(const Coordinates&) const = default;
+};
+
+// The ranks 0 … dp·tp·pp-1 as a reshape to three axes, the first named axis of `order` varying
+// fastest ("tp-dp-pp", Megatron-LM's default).
+class RankGrid {
+ public:
+  static constexpr std::int64_t max_world_size = 1 << 24;
+
+  RankGrid(int data, int tensor, int pipeline, const std::string& order = "tp-dp-pp");
+  int world_size() const;
+  int size(Axis axis) const;
+  Coordinates coordinates(int rank) const;
+  int rank(const Coordinates& at) const;
+  // World ranks that differ from `rank` only along `axis`, ascending along it.
+  std::vector<int> group(int rank, Axis axis) const;
+  // First and last pipeline stage of `rank`'s (data, tensor): one rank where pipeline is 1.
+  std::vector<int> embedding_group(int rank) const;
+  // Ranks of `rank`'s node, and the ranks with its position inside a node on all nodes. The last
+  // node may be short of ranks.
+  std::vector<int> node_group(int rank, int ranks_per_node) const;
+  std::vector<int> cross_node_group(int rank, int ranks_per_node) const;
+  // True when some group along `axis` spans two nodes.
+  bool crosses_nodes(Axis axis, int ranks_per_node) const;
+
+ private:
+  std::array<int, 3> sizes_;    // by Axis
+  std::array<int, 3> strides_;  // by Axis
+};
+
+}  // namespace trident

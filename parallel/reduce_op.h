@@ -1,0 +1,23 @@
+// Reductions over ranks.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace trident {
+
+// bit_and, bit_or, bit_xor are for integers only. average divides the sum by the group's size
+// (integers: towards zero). 16-bit floats are reduced in fp32 and rounded once.
+enum class ReduceOp : std::uint8_t {
+  sum,
+  product,
+  minimum,
+  maximum,
+  average,
+  bit_and,
+  bit_or,
+  bit_xor
+};
+std::string_view name_of(ReduceOp op);
+
+}  // namespace trident

@@ -1,0 +1,102 @@
+#include "parallel/tensor/linear.h"
+
+#include "kernels/elementwise.h"
+#include "kernels/gemm.h"
+
+namespace trident {
+
+Tensor TensorParallel::gather_rows(Context& context, const Tensor& x) const {
+  if (size == 1 || !sequence_parallel) return x;
+  Tensor all = context.empty({x.dim(0) * size, x.dim(1)}, x.dtype(), Category::activation);
+  group.all_gather(context, x, all);
+  return all;
+}
+
+Tensor TensorParallel::sum_to_rows(Context& context, const Tensor& x) const {
+  if (size == 1) return x;
+  if (!sequence_parallel) {
+    group.all_reduce(context, x);
+    return x;
+  }
+  Tensor part = context.empty({x.dim(0) / size, x.dim(1)}, x.dtype(), Category::activation);
+  group.reduce_scatter(context, x, part);
+  return part;
+}
+
+void accumulate_weight_gradient(Context& context, const LinearRecord& record,
+                                const Tensor& grad_weight) {
+  gemm(context, {.a = record.gradient,
+                 .b = record.input,
+                 .c = grad_weight,
+                 .transpose_a = true,
+                 .accumulate = true});
+}
+
+ColumnParallelLinear::ColumnParallelLinear(TensorParallel parallel, Weight weight, Weight bias)
+    : parallel_(std::move(parallel)), weight_(std::move(weight)), bias_(std::move(bias)) {}
+
+Tensor ColumnParallelLinear::forward(Context& context, WeightVersion version, const Tensor& x,
+                                     LinearRecord& record) const {
+  record.input = parallel_.gather_rows(context, x);
+  Tensor y = context.empty({record.input.dim(0), weight_.dim(0)}, x.dtype(), Category::activation);
+  gemm(context, {.a = record.input,
+                 .b = weight_.acquire(version).tensor(),
+                 .c = y,
+                 .transpose_b = true,
+                 .bias = bias_ ? bias_.acquire(version).tensor() : Tensor()});
+  return y;
+}
+
+Tensor ColumnParallelLinear::backward_input(Context& context, WeightVersion version,
+                                            const Tensor& grad_y, LinearRecord& record) const {
+  record.gradient = grad_y;
+  Tensor grad_x =
+      context.empty({grad_y.dim(0), weight_.dim(1)}, grad_y.dtype(), Category::activation);
+  gemm(context, {.a = grad_y, .b = weight_.acquire(version).tensor(), .c = grad_x});
+  return parallel_.sum_to_rows(context, grad_x);
+}
+
+void ColumnParallelLinear::backward_weight(Context& context, LinearRecord& record) const {
+  accumulate_weight_gradient(context, record, weight_.gradient());
+  if (bias_) bias_backward(context, record.gradient, bias_.gradient());
+  record = {};
+}
+
+RowParallelLinear::RowParallelLinear(TensorParallel parallel, Weight weight, Weight bias)
+    : parallel_(std::move(parallel)), weight_(std::move(weight)), bias_(std::move(bias)) {}
+
+Tensor RowParallelLinear::forward(Context& context, WeightVersion version, const Tensor& x,
+                                  LinearRecord& record) const {
+  record.input = x;
+  const bool fused = parallel_.size == 1 && bias_;  // else the bias is added once, after the sum
+  Tensor partial = context.empty({x.dim(0), weight_.dim(0)}, x.dtype(), Category::activation);
+  gemm(context, {.a = x,
+                 .b = weight_.acquire(version).tensor(),
+                 .c = partial,
+                 .transpose_b = true,
+                 .bias = fused ? bias_.acquire(version).tensor() : Tensor()});
+  Tensor y = parallel_.sum_to_rows(context, partial);
+  if (bias_ && !fused) add_bias(context, y, bias_.acquire(version).tensor(), y);
+  return y;
+}
+
+Tensor RowParallelLinear::backward_input(Context& context, WeightVersion version,
+                                         const Tensor& grad_y, LinearRecord& record) const {
+  // Under sequence parallelism the bias sees only this rank's rows; the tensor group sums later.
+  if (bias_ && parallel_.sequence_parallel) bias_backward(context, grad_y, bias_.gradient());
+  record.gradient = parallel_.gather_rows(context, grad_y);
+  Tensor grad_x =
+      context.empty({record.gradient.dim(0), weight_.dim(1)}, grad_y.dtype(), Category::activation);
+  gemm(context, {.a = record.gradient, .b = weight_.acquire(version).tensor(), .c = grad_x});
+  return grad_x;
+}
+
+void RowParallelLinear::backward_weight(Context& context, LinearRecord& record) const {
+  accumulate_weight_gradient(context, record, weight_.gradient());
+  if (bias_ && !parallel_.sequence_parallel) {
+    bias_backward(context, record.gradient, bias_.gradient());
+  }
+  record = {};
+}
+
+}  // namespace trident

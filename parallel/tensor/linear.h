@@ -1,0 +1,68 @@
+// Megatron-style linear layers: weights cut by columns or rows over the tensor group (Shoeybi
+// 2019), activations optionally cut by rows between them (sequence parallelism, Korthikanti 2022).
+//
+// T rows (tokens) of a micro-batch. Under sequence parallelism a rank holds T/t consecutive rows of
+// what lies between the layers; the paper cuts the sequence, we cut the flattened (sample,
+// position) rows, which is the same work in one contiguous piece.
+#pragma once
+
+#include <string>
+
+#include "core/context.h"
+#include "parallel/parameter.h"
+#include "parallel/process_group.h"
+
+namespace trident {
+
+// How a module is cut over the tensor group. The group may be undefined where only shapes are
+// wanted (the plan).
+struct TensorParallel {
+  ProcessGroup group;
+  int rank = 0;
+  int size = 1;
+  bool sequence_parallel = false;
+
+  // (T, H) of which this rank holds T/t rows → all T rows, and back by a sum. Without sequence
+  // parallelism gather is the identity and the sum is an all-reduce in place.
+  Tensor gather_rows(Context&, const Tensor& x) const;
+  Tensor sum_to_rows(Context&, const Tensor& x) const;
+};
+
+// What backward needs of one linear layer.
+struct LinearRecord {
+  Tensor input;     // (T, in), all rows
+  Tensor gradient;  // (T, out), all rows, from backward_input until backward_weight
+};
+
+// y (T, out/t) = x Wᵀ + b with W (out/t, in): the input is whole, the output is cut.
+class ColumnParallelLinear {
+ public:
+  ColumnParallelLinear(TensorParallel parallel, Weight weight, Weight bias);
+  // x: (T or T/t, in)
+  Tensor forward(Context&, WeightVersion, const Tensor& x, LinearRecord&) const;
+  // Gives the gradient of x, summed over the group, (T or T/t, in).
+  Tensor backward_input(Context&, WeightVersion, const Tensor& grad_y, LinearRecord&) const;
+  void backward_weight(Context&, LinearRecord&) const;  // frees the record
+
+ private:
+  TensorParallel parallel_;
+  Weight weight_, bias_;
+};
+
+// y (T or T/t, out) = Σ_ranks x Wᵀ + b with W (out, in/t): the input is cut, the output is whole.
+class RowParallelLinear {
+ public:
+  RowParallelLinear(TensorParallel parallel, Weight weight, Weight bias);
+  Tensor forward(Context&, WeightVersion, const Tensor& x, LinearRecord&) const;
+  Tensor backward_input(Context&, WeightVersion, const Tensor& grad_y, LinearRecord&) const;
+  void backward_weight(Context&, LinearRecord&) const;  // frees the record
+
+ private:
+  TensorParallel parallel_;
+  Weight weight_, bias_;
+};
+
+// dW += gradientᵀ · input, for both kinds of layer.
+void accumulate_weight_gradient(Context&, const LinearRecord&, const Tensor& grad_weight);
+
+}  // namespace trident

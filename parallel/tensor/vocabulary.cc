@@ -1,0 +1,75 @@
+#include "parallel/tensor/vocabulary.h"
+
+#include <algorithm>
+
+#include "kernels/cross_entropy.h"
+#include "kernels/embedding.h"
+
+namespace trident {
+
+VocabParallelEmbedding::VocabParallelEmbedding(TensorParallel parallel, Weight table)
+    : parallel_(std::move(parallel)), table_(std::move(table)) {
+  begin_ = parallel_.rank * table_.dim(0);
+}
+
+Tensor VocabParallelEmbedding::forward(Context& context, WeightVersion version, const Tensor& ids,
+                                       DType dtype) const {
+  Tensor out = context.empty({ids.numel(), table_.dim(1)}, dtype, Category::activation);
+  embedding_forward(
+      context,
+      {.ids = ids, .table = table_.acquire(version).tensor(), .out = out, .begin = begin_});
+  return parallel_.sum_to_rows(context, out);
+}
+
+void VocabParallelEmbedding::backward_weight(Context& context, const Tensor& ids,
+                                             const Tensor& grad_y) const {
+  embedding_backward(context, {.ids = ids,
+                               .grad_out = parallel_.gather_rows(context, grad_y),
+                               .grad_table = table_.gradient(),
+                               .begin = begin_});
+}
+
+VocabParallelCrossEntropy::VocabParallelCrossEntropy(TensorParallel parallel,
+                                                     std::int64_t vocabulary, std::int64_t padded,
+                                                     float label_smoothing)
+    : parallel_(std::move(parallel)),
+      vocabulary_(vocabulary),
+      columns_(padded / parallel_.size),
+      label_smoothing_(label_smoothing) {}
+
+namespace {
+CrossEntropyShape shape_of(const TensorParallel& parallel, std::int64_t vocabulary,
+                           std::int64_t columns, float label_smoothing) {
+  const std::int64_t begin = parallel.rank * columns;
+  return {.begin = begin,
+          .valid = std::clamp<std::int64_t>(vocabulary - begin, 0, columns),
+          .vocabulary = vocabulary,
+          .label_smoothing = label_smoothing};
+}
+}  // namespace
+
+Tensor VocabParallelCrossEntropy::forward(Context& context, const Tensor& logits,
+                                          const Tensor& labels, Record& record) const {
+  const auto shape = shape_of(parallel_, vocabulary_, columns_, label_smoothing_);
+  const std::int64_t rows = logits.dim(0);
+  record = {logits, labels, context.empty({rows}, DType::f32, Category::activation),
+            context.empty({3, rows}, DType::f32, Category::activation)};
+  cross_entropy_maximum(context, shape, logits, record.maximum);
+  if (parallel_.size > 1) parallel_.group.all_reduce(context, record.maximum, ReduceOp::maximum);
+  cross_entropy_statistics(context, shape, logits, labels, record.maximum, record.statistics);
+  if (parallel_.size > 1) parallel_.group.all_reduce(context, record.statistics);
+  Tensor losses = context.empty({rows}, DType::f32, Category::activation);
+  cross_entropy_losses(context, shape, record.statistics, losses);
+  return losses;
+}
+
+Tensor VocabParallelCrossEntropy::backward(Context& context, float scale, Record& record) const {
+  const auto shape = shape_of(parallel_, vocabulary_, columns_, label_smoothing_);
+  cross_entropy_gradient(context, shape, record.logits, record.labels, record.maximum,
+                         record.statistics, scale);
+  Tensor gradient = record.logits;
+  record = {};
+  return gradient;
+}
+
+}  // namespace trident

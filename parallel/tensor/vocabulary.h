@@ -1,0 +1,47 @@
+// Embedding and loss over a vocabulary cut over the tensor group (Shoeybi 2019).
+#pragma once
+
+#include <cstdint>
+
+#include "core/context.h"
+#include "parallel/parameter.h"
+#include "parallel/tensor/linear.h"
+
+namespace trident {
+
+// ids (T) i32 → (T or T/t, H). Each rank looks up its part of the table; the sum over the group is
+// the whole row.
+class VocabParallelEmbedding {
+ public:
+  VocabParallelEmbedding(TensorParallel parallel, Weight table);
+  Tensor forward(Context&, WeightVersion, const Tensor& ids, DType dtype) const;
+  // grad_y (T or T/t, H)
+  void backward_weight(Context&, const Tensor& ids, const Tensor& grad_y) const;
+
+ private:
+  TensorParallel parallel_;
+  Weight table_;
+  std::int64_t begin_ = 0;
+};
+
+// Softmax cross-entropy of logits (T, V'/t) cut by columns, V' the padded vocabulary. The logits
+// are never gathered: one all-reduce of the maxima and one of three sums a token.
+class VocabParallelCrossEntropy {
+ public:
+  VocabParallelCrossEntropy(TensorParallel parallel, std::int64_t vocabulary, std::int64_t padded,
+                            float label_smoothing);
+  struct Record {
+    Tensor logits, labels, maximum, statistics;
+  };
+  // Losses (T) fp32.
+  Tensor forward(Context&, const Tensor& logits, const Tensor& labels, Record&) const;
+  // The gradient of scale · Σ losses, in the logits' memory; frees the record.
+  Tensor backward(Context&, float scale, Record&) const;
+
+ private:
+  TensorParallel parallel_;
+  std::int64_t vocabulary_, columns_;
+  float label_smoothing_;
+};
+
+}  // namespace trident

@@ -1,0 +1,81 @@
+// The byte-level service that a transport gives to the collectives: messages between world ranks
+// with a deadline and an abort flag. A transport of another kind implements this.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <string>
+
+#include "parallel/collectives/descriptor.h"
+#include "parallel/transport/transport.h"
+
+namespace trident {
+
+using Deadline = std::chrono::steady_clock::time_point;
+
+enum class Outcome {
+  complete,
+  late,        // the deadline passed
+  peer_ended,  // the other rank's body has returned
+  mismatch     // receive: the message's descriptor differs; no data was touched
+};
+
+// One posted message. Any one thread at a time. The destructor returns when the buffer is no longer
+// in use; a send that nobody has received yet still arrives.
+class Request {
+ public:
+  virtual ~Request() = default;
+  // Whether wait would return at once; never blocks.
+  virtual bool test() = 0;
+  // Throws AbortedError when the world is aborted before the message is complete.
+  virtual Outcome wait(Deadline deadline) = 0;
+  // Receives, once complete (or mismatch).
+  virtual const Descriptor& peer_descriptor() const = 0;
+  // post_receive_view, once complete: the message, valid until the request goes.
+  virtual const std::byte* view() const = 0;
+};
+
+// Messages are matched in order per (sender, receiver, descriptor.group, channel). Any thread.
+class Endpoint {
+ public:
+  virtual ~Endpoint() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual int ranks_per_node() const = 0;
+  virtual const TransportOptions& options() const = 0;
+
+  // Tells of a group before its first message; throws Error where it can't be told from another.
+  virtual void open_group(std::uint64_t, const std::string&) {}
+
+  // `bytes` at `data` stay unchanged until the request is complete or gone.
+  virtual std::unique_ptr<Request> post_send(int peer, int channel, const Descriptor& descriptor,
+                                             const void* data, std::size_t bytes) = 0;
+  virtual std::unique_ptr<Request> post_receive(int peer, int channel, const Descriptor& expected,
+                                                void* data, std::size_t bytes) = 0;
+  // Like post_receive, but the message may stay where the sender has it; the sender's request
+  // completes when this one goes. `staging` is used (and may be null otherwise) if needs_staging().
+  virtual std::unique_ptr<Request> post_receive_view(int peer, int channel,
+                                                     const Descriptor& expected, void* staging,
+                                                     std::size_t bytes) = 0;
+  virtual bool needs_staging() const = 0;
+
+  // Throws AbortedError if the world is aborted.
+  virtual void check() const = 0;
+  // Ends all ranks because of an error of this one. The first call wins.
+  virtual void fail(std::exception_ptr error) noexcept = 0;
+  virtual void abort(const std::string& reason) noexcept = 0;
+};
+
+// Channels of a group's messages.
+inline constexpr int collective_channel = 0;
+inline constexpr int first_message_channel = 1;
+inline constexpr int message_channels = 8;
+inline constexpr int control_channel = first_message_channel + message_channels;
+inline constexpr int channel_count = control_channel + 1;
+
+// what() of an exception; for texts of abort.
+std::string message_of(const std::exception_ptr& error) noexcept;
+
+}  // namespace trident

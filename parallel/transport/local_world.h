@@ -1,0 +1,112 @@
+// The ranks of one process: mailboxes in shared memory, and the flags that end them.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "parallel/transport/endpoint.h"
+
+namespace trident::local {
+
+struct Receive;
+
+// A message in flight. Guarded by the mutex of the receiver's mailbox, `complete` aside.
+struct Send {
+  Descriptor descriptor;
+  const std::byte* data = nullptr;  // the sender's, or `owned`
+  std::size_t bytes = 0;
+  std::unique_ptr<std::byte[]> owned;
+  Deadline deliver_at{};              // not before (injected latency)
+  bool claimed = false;               // somebody reads `data`
+  std::atomic<bool> complete{false};  // the sender's buffer is free
+  std::condition_variable changed;
+};
+
+// A posted receive. Guarded like Send.
+struct Receive {
+  Descriptor expected;
+  Descriptor got;
+  std::byte* data = nullptr;
+  std::size_t bytes = 0;
+  bool is_view = false;
+  bool claimed = false;  // somebody writes `data`
+  bool mismatch = false;
+  std::shared_ptr<Send> source;  // matched
+  std::atomic<bool> complete{false};
+  std::condition_variable changed;
+};
+
+struct Link {
+  std::deque<std::shared_ptr<Send>> messages;
+  std::deque<std::shared_ptr<Receive>> receives;
+};
+
+struct LinkKey {
+  std::uint64_t group = 0;
+  int sender = 0;
+  int channel = 0;
+  bool operator==(const LinkKey&) const = default;
+};
+struct LinkKeyHash {
+  std::size_t operator()(const LinkKey& key) const {
+    return static_cast<std::size_t>((key.group ^ (static_cast<std::uint64_t>(key.sender) << 8 |
+                                                  static_cast<std::uint64_t>(key.channel))) *
+                                    0x9e3779b97f4a7c15ull);
+  }
+};
+
+// What the ranks have sent to one rank.
+struct Mailbox {
+  std::mutex mutex;
+  std::unordered_map<LinkKey, Link, LinkKeyHash> links;
+  std::vector<std::condition_variable*> sleepers;  // threads that wait for something in here
+};
+
+class World {
+ public:
+  World(int ranks, const TransportOptions& options);
+
+  int size() const { return static_cast<int>(mailboxes_.size()); }
+  const TransportOptions& options() const { return options_; }
+  Mailbox& mailbox(int rank) { return *mailboxes_[static_cast<std::size_t>(rank)]; }
+  bool spins() const { return spins_; }
+
+  bool aborted() const { return aborted_.load(std::memory_order_acquire); }
+  bool ended(int rank) const { return ended_[static_cast<std::size_t>(rank)].load(); }
+  [[noreturn]] void throw_aborted(int rank) const;
+
+  // The first call of abort or fail wins; an AbortedError only ends a world that runs.
+  void abort(int rank, const std::string& reason) noexcept;
+  void fail(int rank, const std::exception_ptr& error) noexcept;
+  // The rank's body has returned or thrown.
+  void end(int rank, const std::exception_ptr& error) noexcept;
+  // The error to show for the run; null if no body threw.
+  std::exception_ptr first_error() const;
+
+ private:
+  void wake_all() noexcept;
+
+  TransportOptions options_;
+  bool spins_;
+  std::vector<std::unique_ptr<Mailbox>> mailboxes_;
+  std::atomic<bool> aborted_{false};
+  std::vector<std::atomic<bool>> ended_;
+  mutable std::mutex mutex_;  // guards what follows
+  int culprit_ = -1;
+  std::string reason_;
+  std::exception_ptr first_;
+  std::vector<std::exception_ptr> thrown_;  // by the bodies
+};
+
+// Rank `rank`'s endpoint.
+std::shared_ptr<Endpoint> make_endpoint(std::shared_ptr<World> world, int rank);
+
+}  // namespace trident::local

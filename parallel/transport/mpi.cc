@@ -1,0 +1,71 @@
+// make_mpi_transport: this process as one rank of an MPI job.
+#include <exception>
+#include <string>
+
+#include "core/error.h"
+#include "parallel/process_group_impl.h"
+#include "parallel/transport/mpi_endpoint.h"
+#include "parallel/transport/transport.h"
+
+namespace trident {
+namespace {
+
+// MPI between its first and last use. Left alone where the program itself has initialised it.
+class MpiLibrary {
+ public:
+  MpiLibrary() {
+    int finalized = 0, initialized = 0, provided = MPI_THREAD_SINGLE;
+    MPI_Finalized(&finalized);
+    if (finalized != 0) {
+      throw Error("mpi: MPI is already finalised in this process; it can't be started again");
+    }
+    MPI_Initialized(&initialized);
+    if (initialized != 0) {
+      MPI_Query_thread(&provided);
+    } else {
+      check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided),
+                "MPI_Init_thread");
+      owner_ = true;
+    }
+    if (provided < MPI_THREAD_MULTIPLE) {
+      throw Error("mpi: this MPI library does not grant MPI_THREAD_MULTIPLE");
+    }
+  }
+  ~MpiLibrary() {
+    if (owner_) MPI_Finalize();
+  }
+  MpiLibrary(const MpiLibrary&) = delete;
+  MpiLibrary& operator=(const MpiLibrary&) = delete;
+
+ private:
+  bool owner_ = false;
+};
+
+class MpiTransport final : public Transport {
+ public:
+  explicit MpiTransport(const TransportOptions& options)
+      : endpoint_(std::make_shared<MpiEndpoint>(options)), world_(make_world_group(endpoint_)) {}
+  ~MpiTransport() override {
+    // The others wait for this rank: an orderly end would hang.
+    if (std::uncaught_exceptions() > exceptions_) abort("an exception ended its work");
+    endpoint_->close();
+  }
+  ProcessGroup world() const override { return world_; }
+  int ranks_per_node() const override { return endpoint_->ranks_per_node(); }
+  void abort(const std::string& reason) noexcept override { endpoint_->abort(reason); }
+
+ private:
+  MpiLibrary library_;  // ends after the endpoint's close
+  std::shared_ptr<MpiEndpoint> endpoint_;
+  ProcessGroup world_;
+  int exceptions_ = std::uncaught_exceptions();
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> make_mpi_transport(const TransportOptions& options) {
+  check_options(options);
+  return std::make_unique<MpiTransport>(options);
+}
+
+}  // namespace trident

@@ -1,0 +1,195 @@
+#include "parallel/transport/mpi_endpoint.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "core/error.h"
+#include "parallel/transport/mpi_request.h"
+
+namespace trident {
+namespace {
+
+constexpr int job_exit_code = 3;
+constexpr std::uint64_t channel_slots = 16;
+static_assert(channel_count <= static_cast<int>(channel_slots));
+
+}  // namespace
+
+void check_mpi(int code, const char* call) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = {};
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  throw Error(fmt::format("{}: {}", call, std::string(text, static_cast<std::size_t>(length))));
+}
+
+void BackOff::pause() {
+  if (round_ < 16) {
+    std::this_thread::yield();
+  } else {
+    std::this_thread::sleep_for(std::chrono::microseconds(std::min(10 << (round_ - 16) / 4, 200)));
+  }
+  if (round_ < 40) ++round_;
+}
+
+MpiEndpoint::MpiEndpoint(const TransportOptions& options) : options_(options) {
+  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &messages_), "MPI_Comm_dup");
+  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &control_), "MPI_Comm_dup");
+  MPI_Comm_set_errhandler(messages_, MPI_ERRORS_RETURN);
+  MPI_Comm_set_errhandler(control_, MPI_ERRORS_RETURN);
+  MPI_Comm_rank(messages_, &rank_);
+  MPI_Comm_size(messages_, &size_);
+  ended_ = std::vector<std::atomic<bool>>(static_cast<std::size_t>(size_));
+  void* highest = nullptr;
+  int found = 0;
+  MPI_Comm_get_attr(messages_, MPI_TAG_UB, &highest, &found);
+  const int highest_tag = found != 0 ? *static_cast<int*>(highest) : 32767;
+  group_slots_ = static_cast<std::uint64_t>(highest_tag) / channel_slots;
+  find_node();
+}
+
+MpiEndpoint::~MpiEndpoint() {
+  close();
+}
+
+void MpiEndpoint::find_node() {
+  if (options_.ranks_per_node > 0) {
+    ranks_per_node_ = options_.ranks_per_node;
+    return;
+  }
+  MPI_Comm node = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split_type(messages_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node),
+            "MPI_Comm_split_type");
+  int here[2] = {rank_, 0};  // the node's first rank, its number of ranks
+  MPI_Comm_size(node, &here[1]);
+  MPI_Bcast(here, 1, MPI_INT, 0, node);
+  MPI_Comm_free(&node);
+  int largest = 0;
+  MPI_Allreduce(&here[1], &largest, 1, MPI_INT, MPI_MAX, messages_);
+  int regular = here[0] == rank_ / largest * largest ? 1 : 0, all_regular = 0;
+  MPI_Allreduce(&regular, &all_regular, 1, MPI_INT, MPI_MIN, messages_);
+  if (all_regular == 0) {
+    throw RequestError(fmt::format(
+        "mpi: ranks are not placed node after node, {} on each; start them so (mpirun --map-by "
+        "slot) or set ranks_per_node",
+        largest));
+  }
+  ranks_per_node_ = largest;
+}
+
+void MpiEndpoint::close() {
+  if (closed_.load()) return;
+  {
+    const std::lock_guard lock(poll_mutex_);
+    stop_ = true;
+  }
+  poll_wake_.notify_all();
+  if (poller_.joinable()) poller_.join();
+
+  // Each rank tells every other, so that one that still waits for it can say why it fails.
+  std::vector<MPI_Request> farewells(static_cast<std::size_t>(size_), MPI_REQUEST_NULL);
+  for (int r = 0; r < size_; ++r) {
+    if (r != rank_) {
+      MPI_Isend(nullptr, 0, MPI_BYTE, r, 0, control_, &farewells[static_cast<std::size_t>(r)]);
+    }
+  }
+  BackOff back_off;
+  for (int r = 0; r < size_; ++r) {
+    while (r != rank_ && !ended(r)) back_off.pause();
+  }
+  MPI_Waitall(size_, farewells.data(), MPI_STATUSES_IGNORE);
+  closed_.store(true);
+  MPI_Comm_free(&messages_);
+  MPI_Comm_free(&control_);
+}
+
+int MpiEndpoint::tag_of(std::uint64_t group, int channel) const {
+  return static_cast<int>(group % group_slots_ * channel_slots +
+                          static_cast<std::uint64_t>(channel));
+}
+
+void MpiEndpoint::open_group(std::uint64_t id, const std::string& name) {
+  const std::lock_guard lock(groups_mutex_);
+  const auto [place, added] = groups_.try_emplace(tag_of(id, 0), id, name);
+  if (!added && place->second.first != id) {
+    throw Error(fmt::format(
+        "mpi: process groups '{}' and '{}' fall on one message tag; give one another name",
+        place->second.second, name));
+  }
+}
+
+std::unique_ptr<Request> MpiEndpoint::post_send(int peer, int channel, const Descriptor& descriptor,
+                                                const void* data, std::size_t bytes) {
+  return std::make_unique<MpiRequest>(*this, MpiRequest::Kind::send, peer,
+                                      tag_of(descriptor.group, channel), descriptor,
+                                      const_cast<void*>(data), bytes);  // only read
+}
+
+std::unique_ptr<Request> MpiEndpoint::post_receive(int peer, int channel,
+                                                   const Descriptor& expected, void* data,
+                                                   std::size_t bytes) {
+  return std::make_unique<MpiRequest>(*this, MpiRequest::Kind::receive, peer,
+                                      tag_of(expected.group, channel), expected, data, bytes);
+}
+
+void MpiEndpoint::abort(const std::string& reason) noexcept {
+  if (aborting_.test_and_set()) {  // another thread of this rank is at it
+    for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));
+  }
+  std::fprintf(stderr, "trident: rank %d: %s\n", rank_, reason.c_str());
+  std::fflush(stderr);
+  MPI_Abort(MPI_COMM_WORLD, job_exit_code);
+  std::_Exit(job_exit_code);
+}
+
+bool MpiEndpoint::ended(int peer) {
+  const auto index = static_cast<std::size_t>(peer);
+  if (!ended_[index].load()) read_control();
+  return ended_[index].load();
+}
+
+void MpiEndpoint::read_control() {
+  const std::lock_guard lock(control_mutex_);
+  for (;;) {
+    int found = 0;
+    MPI_Status status;
+    check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, 0, control_, &found, &status), "MPI_Iprobe");
+    if (found == 0) return;
+    check_mpi(MPI_Recv(nullptr, 0, MPI_BYTE, status.MPI_SOURCE, 0, control_, MPI_STATUS_IGNORE),
+              "MPI_Recv");
+    ended_[static_cast<std::size_t>(status.MPI_SOURCE)].store(true);
+  }
+}
+
+void MpiEndpoint::watch() {
+  if (watched_.fetch_add(1) > 0) return;
+  {
+    const std::lock_guard lock(poll_mutex_);
+    if (!poller_.joinable()) poller_ = std::thread([this] { poll(); });
+  }
+  poll_wake_.notify_one();
+}
+
+void MpiEndpoint::poll() {
+  std::unique_lock lock(poll_mutex_);
+  while (!stop_) {
+    poll_wake_.wait(lock, [this] { return stop_ || watched_.load() > 0; });
+    lock.unlock();
+    BackOff back_off;
+    while (watched_.load() > 0) {
+      try {
+        read_control();  // any call makes progress for all messages
+      } catch (...) {
+        fail(std::current_exception());
+      }
+      back_off.pause();
+      if (const std::lock_guard again(poll_mutex_); stop_) break;
+    }
+    lock.lock();
+  }
+}
+
+}  // namespace trident

@@ -1,0 +1,101 @@
+// Messages over MPI. Every message carries an envelope with its descriptor; a small payload travels
+// with it, a large one follows under the same tag.
+#pragma once
+
+// Without the C++ bindings that MPI-3 removed.
+#define OMPI_SKIP_MPICXX 1
+#define MPICH_SKIP_MPICXX 1
+#include <mpi.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "parallel/transport/endpoint.h"
+
+namespace trident {
+
+class MpiEndpoint final : public Endpoint {
+ public:
+  // Collective over MPI_COMM_WORLD.
+  explicit MpiEndpoint(const TransportOptions& options);
+  ~MpiEndpoint() override;
+  // Tells the others that this rank has ended, and waits for all to end. No message afterwards.
+  void close();
+
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  int ranks_per_node() const override { return ranks_per_node_; }
+  const TransportOptions& options() const override { return options_; }
+  void open_group(std::uint64_t id, const std::string& name) override;
+
+  std::unique_ptr<Request> post_send(int peer, int channel, const Descriptor& descriptor,
+                                     const void* data, std::size_t bytes) override;
+  std::unique_ptr<Request> post_receive(int peer, int channel, const Descriptor& expected,
+                                        void* data, std::size_t bytes) override;
+  std::unique_ptr<Request> post_receive_view(int peer, int channel, const Descriptor& expected,
+                                             void* staging, std::size_t bytes) override {
+    return post_receive(peer, channel, expected, staging, bytes);
+  }
+  bool needs_staging() const override { return true; }
+
+  void check() const override {}  // an aborted job does not get here
+  void fail(std::exception_ptr error) noexcept override { abort(message_of(error)); }
+  void abort(const std::string& reason) noexcept override;
+
+  // For requests.
+  MPI_Comm communicator() const { return messages_; }
+  bool closed() const { return closed_.load(); }
+  // Whether the peer has ended, as far as is known.
+  bool ended(int peer);
+  // Between these calls a thread keeps MPI going: it makes no progress outside its own calls.
+  void watch();
+  void unwatch() { watched_.fetch_sub(1); }
+
+ private:
+  int tag_of(std::uint64_t group, int channel) const;
+  void find_node();
+  void read_control();
+  void poll();
+
+  TransportOptions options_;
+  int rank_ = 0;
+  int size_ = 0;
+  int ranks_per_node_ = 0;
+  std::uint64_t group_slots_ = 0;  // tags hold a group's slot and a channel
+  MPI_Comm messages_ = MPI_COMM_NULL;
+  MPI_Comm control_ = MPI_COMM_NULL;  // who has ended
+  std::atomic<bool> closed_{false};
+  std::atomic_flag aborting_;
+
+  std::mutex groups_mutex_;
+  std::map<int, std::pair<std::uint64_t, std::string>> groups_;  // by slot
+
+  std::mutex control_mutex_;
+  std::vector<std::atomic<bool>> ended_;
+
+  std::atomic<int> watched_{0};
+  std::mutex poll_mutex_;
+  std::condition_variable poll_wake_;
+  bool stop_ = false;
+  std::thread poller_;  // started by the first watch()
+};
+
+// Throws Error naming the MPI call unless `code` is MPI_SUCCESS.
+void check_mpi(int code, const char* call);
+
+// Sleeps a little longer each time; the first few only yield.
+class BackOff {
+ public:
+  void pause();
+
+ private:
+  int round_ = 0;
+};
+
+}  // namespace trident

@@ -1,0 +1,155 @@
+#include "parallel/transport/mpi_request.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.h"
+
+namespace trident {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t small_bytes = 4096;
+constexpr std::size_t part_bytes = std::size_t{1} << 30;  // MPI counts are int
+// A peer's farewell may overtake its last messages.
+constexpr std::chrono::milliseconds farewell_grace{500};
+
+}  // namespace
+
+MpiRequest::MpiRequest(MpiEndpoint& endpoint, Kind kind, int peer, int tag,
+                       const Descriptor& descriptor, void* data, std::size_t bytes)
+    : endpoint_(endpoint),
+      kind_(kind),
+      peer_(peer),
+      tag_(tag),
+      descriptor_(descriptor),
+      data_(static_cast<std::byte*>(data)),
+      bytes_(bytes),
+      // Collectives are waited for at once, messages may be left alone for long.
+      watched_(descriptor.operation == Operation::message) {
+  if (kind == Kind::send) {
+    start_send();
+  } else {
+    start_receive();
+  }
+  if (watched_) endpoint_.watch();
+}
+
+MpiRequest::~MpiRequest() {
+  if (!complete_ && !endpoint_.closed()) {
+    if (kind_ == Kind::send) {
+      try {
+        const Deadline deadline = Clock::now() + endpoint_.options().timeout;
+        if (wait(deadline) != Outcome::complete) {
+          endpoint_.abort("a message to rank " + std::to_string(peer_) + " was never received");
+        }
+      } catch (...) {
+        endpoint_.fail(std::current_exception());
+      }
+    } else {
+      cancel();
+    }
+  }
+  if (watched_ && !complete_) endpoint_.unwatch();
+}
+
+void MpiRequest::start_send() {
+  const bool small = bytes_ <= small_bytes;
+  envelope_ = {descriptor_, bytes_, Clock::now().time_since_epoch() / std::chrono::nanoseconds(1)};
+  first_.resize(sizeof(Envelope) + (small ? bytes_ : 0));
+  std::memcpy(first_.data(), &envelope_, sizeof(Envelope));
+  if (small && bytes_ > 0) std::memcpy(first_.data() + sizeof(Envelope), data_, bytes_);
+  requests_.push_back(MPI_REQUEST_NULL);
+  check_mpi(MPI_Isend(first_.data(), static_cast<int>(first_.size()), MPI_BYTE, peer_, tag_,
+                      endpoint_.communicator(), &requests_.back()),
+            "MPI_Isend");
+  for (std::size_t at = 0; !small && at < bytes_; at += part_bytes) {
+    requests_.push_back(MPI_REQUEST_NULL);
+    check_mpi(MPI_Isend(data_ + at, static_cast<int>(std::min(part_bytes, bytes_ - at)), MPI_BYTE,
+                        peer_, tag_, endpoint_.communicator(), &requests_.back()),
+              "MPI_Isend");
+  }
+}
+
+// The payload's receive is posted beside the envelope's. A wrong message can't write beyond it,
+// and ends the job before anything reads it.
+void MpiRequest::start_receive() {
+  const bool small = bytes_ <= small_bytes;
+  first_.resize(sizeof(Envelope) + small_bytes);
+  requests_.push_back(MPI_REQUEST_NULL);
+  check_mpi(MPI_Irecv(first_.data(), static_cast<int>(first_.size()), MPI_BYTE, peer_, tag_,
+                      endpoint_.communicator(), &requests_.back()),
+            "MPI_Irecv");
+  for (std::size_t at = 0; !small && at < bytes_; at += part_bytes) {
+    requests_.push_back(MPI_REQUEST_NULL);
+    check_mpi(MPI_Irecv(data_ + at, static_cast<int>(std::min(part_bytes, bytes_ - at)), MPI_BYTE,
+                        peer_, tag_, endpoint_.communicator(), &requests_.back()),
+              "MPI_Irecv");
+  }
+}
+
+// True when it fits what this rank expects.
+bool MpiRequest::read_envelope() {
+  std::memcpy(&envelope_, first_.data(), sizeof(Envelope));
+  if (envelope_.descriptor != descriptor_ || envelope_.bytes != bytes_) return false;
+  if (bytes_ > 0 && bytes_ <= small_bytes) {
+    std::memcpy(data_, first_.data() + sizeof(Envelope), bytes_);
+  }
+  return true;
+}
+
+bool MpiRequest::advance() {
+  if (complete_) return true;
+  for (std::size_t i = 0; i < requests_.size() && !mismatch_; ++i) {
+    if (requests_[i] != MPI_REQUEST_NULL) {
+      int done = 0;
+      const int code = MPI_Test(&requests_[i], &done, MPI_STATUS_IGNORE);
+      check_mpi(code, kind_ == Kind::send ? "MPI_Isend" : "MPI_Irecv");
+      if (done == 0) return false;
+    }
+    if (i == 0 && kind_ == Kind::receive && !checked_) {
+      checked_ = true;
+      mismatch_ = !read_envelope();
+    }
+  }
+  if (kind_ == Kind::receive && !mismatch_ && watched_) {
+    const auto deliver_at = Clock::time_point(std::chrono::nanoseconds(envelope_.sent_at)) +
+                            endpoint_.options().injected_latency;
+    if (deliver_at > Clock::now()) return false;
+  }
+  complete_ = true;
+  if (watched_) endpoint_.unwatch();
+  return true;
+}
+
+bool MpiRequest::test() {
+  const std::lock_guard lock(mutex_);
+  return advance();
+}
+
+Outcome MpiRequest::wait(Deadline deadline) {
+  BackOff back_off;
+  Deadline given_up = deadline;
+  Outcome outcome = Outcome::late;
+  for (;;) {
+    if (test()) return mismatch_ ? Outcome::mismatch : Outcome::complete;
+    const auto now = Clock::now();
+    if (now >= given_up && !checked_) return outcome;
+    if (outcome == Outcome::late && endpoint_.ended(peer_)) {
+      given_up = std::min(deadline, now + farewell_grace);
+      outcome = Outcome::peer_ended;
+    }
+    back_off.pause();
+  }
+}
+
+void MpiRequest::cancel() noexcept {
+  for (MPI_Request& request : requests_) {
+    if (request == MPI_REQUEST_NULL) continue;
+    MPI_Cancel(&request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+  }
+}
+
+}  // namespace trident

@@ -1,0 +1,56 @@
+// One message of an MpiEndpoint on its way.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "parallel/transport/mpi_endpoint.h"
+
+namespace trident {
+
+// Any thread may test or wait. Destroying an incomplete receive cancels it; an incomplete send is
+// waited for, up to the timeout.
+class MpiRequest final : public Request {
+ public:
+  enum class Kind { send, receive };
+  MpiRequest(MpiEndpoint& endpoint, Kind kind, int peer, int tag, const Descriptor& descriptor,
+             void* data, std::size_t bytes);
+  ~MpiRequest() override;
+
+  bool test() override;
+  Outcome wait(Deadline deadline) override;
+  const Descriptor& peer_descriptor() const override { return envelope_.descriptor; }
+  const std::byte* view() const override { return data_; }
+
+ private:
+  struct Envelope {
+    Descriptor descriptor;
+    std::uint64_t bytes = 0;   // of the payload
+    std::int64_t sent_at = 0;  // steady clock, nanoseconds: for injected latency on one machine
+  };
+  void start_send();
+  void start_receive();
+  bool advance();  // with the lock: true when complete
+  bool read_envelope();
+  void cancel() noexcept;
+
+  MpiEndpoint& endpoint_;
+  Kind kind_;
+  int peer_;
+  int tag_;
+  Descriptor descriptor_;
+  std::byte* data_;
+  std::size_t bytes_;
+  bool watched_;
+
+  std::mutex mutex_;
+  std::vector<std::byte> first_;       // envelope and small payload
+  std::vector<MPI_Request> requests_;  // of first_, then of the parts of a large payload
+  Envelope envelope_;
+  bool checked_ = false;  // receive: the envelope has come
+  bool mismatch_ = false;
+  bool complete_ = false;
+};
+
+}  // namespace trident

@@ -1,0 +1,96 @@
+#include "scheduler/action.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace trident {
+
+namespace {
+
+// (rank, chunk) of a stage. The looped placement is found at once, others by search.
+std::pair<int, int> locate(const Schedule& schedule, int stage) {
+  const auto& placement = schedule.placement;
+  if (stage >= 0 && !placement.empty()) {
+    const size_t rank = stage % placement.size();
+    const size_t chunk = stage / placement.size();
+    if (chunk < placement[rank].size() && placement[rank][chunk] == stage) {
+      return {static_cast<int>(rank), static_cast<int>(chunk)};
+    }
+  }
+  for (size_t rank = 0; rank < placement.size(); ++rank) {
+    const auto& held = placement[rank];
+    const auto found = std::find(held.begin(), held.end(), stage);
+    if (found != held.end()) {
+      return {static_cast<int>(rank), static_cast<int>(found - held.begin())};
+    }
+  }
+  throw Error(fmt::format("schedule {}: no rank holds stage {}", schedule.kind, stage));
+}
+
+bool is_forward(Step step) {
+  return step == Step::post_receive_forward || step == Step::wait_receive_forward ||
+         step == Step::send_forward;
+}
+
+bool is_send(Step step) {
+  return step == Step::send_forward || step == Step::send_backward;
+}
+
+}  // namespace
+
+char letter(Kind kind) {
+  switch (kind) {
+    case Kind::forward:
+      return 'F';
+    case Kind::backward:
+      return 'B';
+    case Kind::backward_input:
+      return 'I';
+    case Kind::backward_weight:
+      return 'W';
+  }
+  return '?';
+}
+
+std::string to_string(const Action& action) {
+  return fmt::format("{}{}{}", action.stage, letter(action.kind), action.microbatch);
+}
+
+int Schedule::rank_of_stage(int stage) const {
+  return locate(*this, stage).first;
+}
+
+int Schedule::chunk_of_stage(int stage) const {
+  return locate(*this, stage).second;
+}
+
+std::vector<std::vector<int>> looped_placement(int stages, int chunks) {
+  std::vector<std::vector<int>> placement(stages);
+  for (int rank = 0; rank < stages; ++rank) {
+    for (int chunk = 0; chunk < chunks; ++chunk) placement[rank].push_back(chunk * stages + rank);
+  }
+  return placement;
+}
+
+std::string to_string(const LoweredAction& action) {
+  const std::string served = to_string(Action{action.kind, action.stage, action.microbatch});
+  if (action.step == Step::compute) return served;
+  if (is_send(action.step)) return fmt::format("send of {} to rank {}", served, action.peer);
+  const bool post =
+      action.step == Step::post_receive_forward || action.step == Step::post_receive_backward;
+  return fmt::format("{} receive for {} from rank {}", post ? "post" : "wait", served, action.peer);
+}
+
+int transfer_tag(const LoweredAction& action, int microbatches) {
+  if (action.step == Step::compute) return -1;
+  // Counted by the receiving stage, so that both ends agree.
+  int receiver = action.stage;
+  if (action.step == Step::send_forward) receiver += 1;
+  if (action.step == Step::send_backward) receiver -= 1;
+  return 2 * (receiver * microbatches + action.microbatch) + (is_forward(action.step) ? 0 : 1);
+}
+
+}  // namespace trident

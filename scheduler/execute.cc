@@ -1,0 +1,66 @@
+#include "scheduler/execute.h"
+
+#include <type_traits>
+
+namespace trident {
+
+namespace {
+
+static_assert(std::is_trivially_copyable_v<TracedAction>);
+
+void compute(const LoweredAction& action, StageRunner& runner) {
+  switch (action.kind) {
+    case Kind::forward:
+      return runner.forward(action.chunk, action.microbatch);
+    case Kind::backward:
+      return runner.backward(action.chunk, action.microbatch);
+    case Kind::backward_input:
+      return runner.backward_input(action.chunk, action.microbatch);
+    case Kind::backward_weight:
+      return runner.backward_weight(action.chunk, action.microbatch);
+  }
+}
+
+void run(const LoweredAction& action, StageRunner& runner) {
+  switch (action.step) {
+    case Step::compute:
+      return compute(action, runner);
+    case Step::post_receive_forward:
+      return runner.post_receive_forward(action.chunk, action.microbatch);
+    case Step::wait_receive_forward:
+      return runner.wait_receive_forward(action.chunk, action.microbatch);
+    case Step::send_forward:
+      return runner.send_forward(action.chunk, action.microbatch);
+    case Step::post_receive_backward:
+      return runner.post_receive_backward(action.chunk, action.microbatch);
+    case Step::wait_receive_backward:
+      return runner.wait_receive_backward(action.chunk, action.microbatch);
+    case Step::send_backward:
+      return runner.send_backward(action.chunk, action.microbatch);
+  }
+}
+
+}  // namespace
+
+void execute(const std::vector<LoweredAction>& list, StageRunner& runner, ExecutionTrace& trace) {
+  trace.events.clear();
+  trace.events.reserve(list.size());  // marks are written later: slots must not move
+  for (const LoweredAction& action : list) {
+    TracedAction& event = trace.events.emplace_back();
+    event.action = action;
+    runner.mark(event.begin);
+    run(action, runner);
+    runner.mark(event.end);
+  }
+}
+
+std::vector<Action> compute_actions(const ExecutionTrace& trace) {
+  std::vector<Action> actions;
+  for (const TracedAction& event : trace.events) {
+    const LoweredAction& a = event.action;
+    if (a.step == Step::compute) actions.push_back({a.kind, a.stage, a.microbatch});
+  }
+  return actions;
+}
+
+}  // namespace trident

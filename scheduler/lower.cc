@@ -1,0 +1,86 @@
+#include "scheduler/lower.h"
+
+#include <optional>
+
+namespace trident {
+
+namespace {
+
+class Lowering {
+ public:
+  Lowering(const Schedule& schedule, int receive_ahead)
+      : schedule_(schedule),
+        ahead_(receive_ahead),
+        rank_of_(schedule.total_stages()),
+        chunk_of_(schedule.total_stages()) {
+    for (int rank = 0; rank < schedule.stages; ++rank) {
+      for (int chunk = 0; chunk < schedule.chunks; ++chunk) {
+        rank_of_[schedule.placement[rank][chunk]] = rank;
+        chunk_of_[schedule.placement[rank][chunk]] = chunk;
+      }
+    }
+  }
+
+  std::vector<LoweredAction> rank_list(int rank) const {
+    const auto& actions = schedule_.ranks[rank];
+    const int count = static_cast<int>(actions.size());
+    std::vector<LoweredAction> list;
+    int posted = 0;  // actions whose receive is posted
+    for (int i = 0; i < count; ++i) {
+      for (; posted < count && posted <= i + ahead_; ++posted) {
+        if (auto post = receive(actions[posted], true)) list.push_back(*post);
+      }
+      if (auto wait = receive(actions[i], false)) list.push_back(*wait);
+      list.push_back(make(Step::compute, actions[i], -1));
+      if (auto sent = send(actions[i])) list.push_back(*sent);
+    }
+    return list;
+  }
+
+ private:
+  LoweredAction make(Step step, const Action& action, int peer) const {
+    return {step, action.kind, action.stage, chunk_of_[action.stage], action.microbatch, peer};
+  }
+
+  // The other stage's rank, unless there is no such stage or it is on this rank.
+  std::optional<int> peer(int stage, int other) const {
+    if (other < 0 || other >= schedule_.total_stages()) return std::nullopt;
+    if (rank_of_[other] == rank_of_[stage]) return std::nullopt;
+    return rank_of_[other];
+  }
+
+  std::optional<LoweredAction> receive(const Action& action, bool post) const {
+    if (action.kind == Kind::backward_weight) return std::nullopt;
+    const bool forward = action.kind == Kind::forward;
+    const auto from = peer(action.stage, action.stage + (forward ? -1 : 1));
+    if (!from) return std::nullopt;
+    if (post) {
+      return make(forward ? Step::post_receive_forward : Step::post_receive_backward, action,
+                  *from);
+    }
+    return make(forward ? Step::wait_receive_forward : Step::wait_receive_backward, action, *from);
+  }
+
+  std::optional<LoweredAction> send(const Action& action) const {
+    if (action.kind == Kind::backward_weight) return std::nullopt;
+    const bool forward = action.kind == Kind::forward;
+    const auto to = peer(action.stage, action.stage + (forward ? 1 : -1));
+    if (!to) return std::nullopt;
+    return make(forward ? Step::send_forward : Step::send_backward, action, *to);
+  }
+
+  const Schedule& schedule_;
+  int ahead_;
+  std::vector<int> rank_of_, chunk_of_;  // by stage
+};
+
+}  // namespace
+
+std::vector<std::vector<LoweredAction>> lower(const Schedule& schedule, int receive_ahead) {
+  const Lowering lowering(schedule, receive_ahead);
+  std::vector<std::vector<LoweredAction>> lists;
+  for (int rank = 0; rank < schedule.stages; ++rank) lists.push_back(lowering.rank_list(rank));
+  return lists;
+}
+
+}  // namespace trident

@@ -1,0 +1,17 @@
+#include "scheduler/schedules.h"
+
+namespace trident {
+
+Schedule naive(int stages, int microbatches) {
+  Schedule schedule{"naive", stages, microbatches, 1, looped_placement(stages, 1), {}};
+  for (int rank = 0; rank < stages; ++rank) {
+    auto& actions = schedule.ranks.emplace_back();
+    for (int i = 0; i < microbatches; ++i) {
+      actions.push_back({Kind::forward, rank, i});
+      actions.push_back({Kind::backward, rank, i});
+    }
+  }
+  return schedule;
+}
+
+}  // namespace trident

@@ -1,0 +1,122 @@
+#include "scheduler/schedules.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <utility>
+
+#include "core/error.h"
+
+namespace trident {
+
+namespace {
+
+struct KindRow {
+  const char* name;
+  int default_chunks;
+  bool several_chunks;  // whether chunks > 1 can be asked for
+  bool grouped;         // whether group_size can be asked for
+  Schedule (*make)(const ScheduleRequest&);
+};
+
+constexpr std::array<KindRow, 4> kinds = {{
+    {"naive", 1, false, false,
+     [](const ScheduleRequest& r) { return naive(r.stages, r.microbatches); }},
+    {"gpipe", 1, false, false,
+     [](const ScheduleRequest& r) { return gpipe(r.stages, r.microbatches); }},
+    {"1f1b", 1, false, false,
+     [](const ScheduleRequest& r) { return one_f_one_b(r.stages, r.microbatches); }},
+    {"interleaved_1f1b", 2, true, true,
+     [](const ScheduleRequest& r) {
+       return interleaved_one_f_one_b(r.stages, r.microbatches, r.chunks, r.group_size);
+     }},
+}};
+
+// Published names of kinds that are not built yet.
+constexpr std::array<const char*, 9> later_kinds = {
+    "looped_bfs", "zb_h1",         "zb_h2", "interleaved_zero_bubble", "zbv", "dualpipev",
+    "pipedream",  "pipedream_2bw", "auto"};
+
+// Levenshtein distance.
+size_t edit_distance(const std::string& a, const std::string& b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = std::exchange(row[0], i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t change = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
+      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, change}));
+    }
+  }
+  return row[b.size()];
+}
+
+std::string nearest_kind(const std::string& name) {
+  std::string best;
+  size_t best_distance = SIZE_MAX;
+  for (const std::string& known : schedule_kinds()) {
+    const size_t distance = edit_distance(name, known);
+    if (distance < best_distance) {
+      best = known;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+const KindRow& find_kind(const std::string& name) {
+  for (const KindRow& row : kinds) {
+    if (name == row.name) return row;
+  }
+  const auto available = fmt::format("{}", fmt::join(schedule_kinds(), ", "));
+  if (std::find(later_kinds.begin(), later_kinds.end(), name) != later_kinds.end()) {
+    throw RequestError(fmt::format("\"{}\" is not available yet; use one of {}", name, available));
+  }
+  throw RequestError(fmt::format("\"{}\" is no known schedule; did you mean \"{}\"? Available: {}",
+                                 name, nearest_kind(name), available));
+}
+
+}  // namespace
+
+std::vector<std::string> schedule_kinds() {
+  std::vector<std::string> names;
+  for (const KindRow& row : kinds) names.push_back(row.name);
+  return names;
+}
+
+ScheduleRequest complete(const ScheduleRequest& request) {
+  const KindRow& kind = find_kind(request.kind);
+  if (request.stages < 1 || request.microbatches < 1 || request.chunks < 0 ||
+      request.group_size < 0) {
+    throw RequestError(fmt::format(
+        "{} got {} stages, {} micro-batches, {} chunks, group size {}: stages and micro-batches "
+        "have to be at least 1, chunks and group size at least 1 or 0 for the default",
+        kind.name, request.stages, request.microbatches, request.chunks, request.group_size));
+  }
+  if (request.chunks > 1 && !kind.several_chunks) {
+    throw RequestError(
+        fmt::format("{} runs 1 chunk per rank, got {}; use 1, or interleaved_1f1b for {} chunks",
+                    kind.name, request.chunks, request.chunks));
+  }
+  if (request.group_size > 0 && !kind.grouped) {
+    throw RequestError(fmt::format(
+        "{} has no micro-batch groups, got group size {}; leave it out, or use interleaved_1f1b",
+        kind.name, request.group_size));
+  }
+  ScheduleRequest filled = request;
+  if (filled.chunks == 0) filled.chunks = kind.default_chunks;
+  if (kind.grouped) {
+    filled.group_size =
+        interleaved_group_size(filled.stages, filled.microbatches, filled.group_size);
+  }
+  return filled;
+}
+
+Schedule make_schedule(const ScheduleRequest& request) {
+  return find_kind(request.kind).make(complete(request));
+}
+
+}  // namespace trident

@@ -1,0 +1,216 @@
+#include "scheduler/simulate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "core/error.h"
+
+namespace trident {
+
+namespace {
+
+constexpr double not_done = -1.0;
+
+double duration(const StageTimes& times, const Action& action) {
+  switch (action.kind) {
+    case Kind::forward:
+      return times.forward[action.stage];
+    case Kind::backward:
+      return times.backward_input[action.stage] + times.backward_weight[action.stage];
+    case Kind::backward_input:
+      return times.backward_input[action.stage];
+    case Kind::backward_weight:
+      return times.backward_weight[action.stage];
+  }
+  return 0.0;
+}
+
+std::vector<double> by_stage(const Schedule& schedule, const std::vector<double>& shares,
+                             char name) {
+  const size_t p = schedule.stages;
+  if (shares.size() != 1 && shares.size() != p) {
+    throw RequestError(fmt::format("times: {} has {} numbers; give 1 or {} (one for each rank)",
+                                   name, shares.size(), p));
+  }
+  for (double share : shares) {
+    if (!(share >= 0.0 && share <= std::numeric_limits<double>::max())) {
+      throw RequestError(
+          fmt::format("times: {} = {} has to be a finite number, 0 or more", name, share));
+    }
+  }
+  std::vector<double> times(schedule.total_stages());
+  for (size_t rank = 0; rank < p; ++rank) {
+    const double share = shares[shares.size() == 1 ? 0 : rank];
+    for (int stage : schedule.placement[rank]) times[stage] = share / schedule.chunks;
+  }
+  return times;
+}
+
+// The event loop: a rank runs on until its next action waits for one that is not done; that one
+// wakes it. Each action is looked at once when it runs and once when it first waits.
+class Clockwork {
+ public:
+  Clockwork(const Schedule& schedule, double transfer)
+      : schedule_(schedule),
+        transfer_(transfer),
+        rank_of_(schedule.total_stages()),
+        forward_end_(cells(), not_done),
+        backward_end_(cells(), not_done),
+        waiter_(2 * cells(), -1) {
+    for (int rank = 0; rank < schedule.stages; ++rank) {
+      for (int stage : schedule.placement[rank]) rank_of_[stage] = rank;
+    }
+  }
+
+  // `duration_of(rank, position)` is called once for each action.
+  template <typename DurationOf>
+  std::vector<std::vector<TimedAction>> run(DurationOf duration_of) {
+    const int p = schedule_.stages;
+    std::vector<std::vector<TimedAction>> timed(p);
+    std::vector<int> ready;
+    for (int rank = 0; rank < p; ++rank) {
+      timed[rank].reserve(schedule_.ranks[rank].size());
+      ready.push_back(rank);
+    }
+    while (!ready.empty()) {
+      const int rank = ready.back();
+      ready.pop_back();
+      auto& done = timed[rank];
+      const auto& actions = schedule_.ranks[rank];
+      while (done.size() < actions.size()) {
+        const Action& action = actions[done.size()];
+        const double arrival = input_arrival(action, rank);
+        if (arrival == not_done) break;
+        const double start = std::max(done.empty() ? 0.0 : done.back().end, arrival);
+        const double end = start + duration_of(rank, done.size());
+        done.push_back({start, end});
+        if (const int woken = finish(action, end); woken >= 0) ready.push_back(woken);
+      }
+    }
+    for (int rank = 0; rank < p; ++rank) {
+      if (timed[rank].size() == schedule_.ranks[rank].size()) continue;
+      throw Error(fmt::format(
+          "schedule {}: rank {} never gets the input of {} (position {})", schedule_.kind, rank,
+          to_string(schedule_.ranks[rank][timed[rank].size()]), timed[rank].size()));
+    }
+    return timed;
+  }
+
+ private:
+  size_t cells() const {
+    return static_cast<size_t>(schedule_.total_stages()) * schedule_.microbatches;
+  }
+
+  size_t cell(int stage, int microbatch) const {
+    return static_cast<size_t>(stage) * schedule_.microbatches + microbatch;
+  }
+
+  // When the input is there; not_done when its maker has not run, which will wake `rank`.
+  double input_arrival(const Action& action, int rank) {
+    if (action.kind == Kind::backward_weight) return 0.0;
+    const bool forward = action.kind == Kind::forward;
+    const int source = action.stage + (forward ? -1 : 1);
+    if (source < 0 || source >= schedule_.total_stages()) return 0.0;
+    const size_t at = cell(source, action.microbatch);
+    const double end = (forward ? forward_end_ : backward_end_)[at];
+    if (end == not_done) {
+      waiter_[2 * at + (forward ? 0 : 1)] = rank;
+      return not_done;
+    }
+    return end + (rank_of_[source] == rank ? 0.0 : transfer_);
+  }
+
+  // The rank that waits for this action, or -1.
+  int finish(const Action& action, double end) {
+    if (action.kind == Kind::backward_weight) return -1;
+    const bool forward = action.kind == Kind::forward;
+    const size_t at = cell(action.stage, action.microbatch);
+    (forward ? forward_end_ : backward_end_)[at] = end;
+    return waiter_[2 * at + (forward ? 0 : 1)];
+  }
+
+  const Schedule& schedule_;
+  double transfer_;
+  std::vector<int> rank_of_;                        // by stage
+  std::vector<double> forward_end_, backward_end_;  // [stage][micro-batch]
+  std::vector<int> waiter_;                         // [stage][micro-batch][F, B]
+};
+
+}  // namespace
+
+StageTimes stage_times(const Schedule& schedule, const ShareTimes& times) {
+  return {by_stage(schedule, times.forward, 'F'), by_stage(schedule, times.backward_input, 'B'),
+          by_stage(schedule, times.backward_weight, 'W')};
+}
+
+Simulation simulate(const Schedule& schedule, const StageTimes& times, double transfer) {
+  Simulation result;
+  result.actions = Clockwork(schedule, transfer).run([&](int rank, size_t position) {
+    return duration(times, schedule.ranks[rank][position]);
+  });
+  result.bubble = bubble_of(result.actions);
+  return result;
+}
+
+Simulation replay(const Schedule& schedule, const std::vector<std::vector<double>>& durations,
+                  double transfer) {
+  for (int rank = 0; rank < schedule.stages; ++rank) {
+    const size_t got = rank < std::ssize(durations) ? durations[rank].size() : 0;
+    if (got != schedule.ranks[rank].size()) {
+      throw Error(fmt::format("replay: rank {} has {} durations for {} actions", rank, got,
+                              schedule.ranks[rank].size()));
+    }
+  }
+  Simulation result;
+  result.actions = Clockwork(schedule, transfer).run([&](int rank, size_t position) {
+    return durations[rank][position];
+  });
+  result.bubble = bubble_of(result.actions);
+  return result;
+}
+
+Bubble bubble_of(const std::vector<std::vector<TimedAction>>& ranks) {
+  Bubble bubble;
+  double first = std::numeric_limits<double>::infinity(), last = -first;
+  std::vector<double> work;
+  for (const auto& actions : ranks) {
+    double begin = std::numeric_limits<double>::infinity(), end = -begin, sum = 0.0;
+    for (const TimedAction& action : actions) {
+      begin = std::min(begin, action.start);
+      end = std::max(end, action.end);
+      sum += action.end - action.start;
+    }
+    work.push_back(sum);
+    first = std::min(first, begin);
+    last = std::max(last, end);
+    bubble.longest_span = std::max(bubble.longest_span, end - begin);
+  }
+  bubble.makespan = std::max(0.0, last - first);
+  const auto ratio = [](double total, double own) {
+    return total > 0.0 ? (total - own) / total : 0.0;
+  };
+  for (double own : work) {
+    bubble.rank_ratio.push_back(ratio(bubble.makespan, own));
+    bubble.rank_ratio_span.push_back(ratio(bubble.longest_span, own));
+    bubble.ratio += bubble.rank_ratio.back() / static_cast<double>(ranks.size());
+    bubble.ratio_span += bubble.rank_ratio_span.back() / static_cast<double>(ranks.size());
+  }
+  return bubble;
+}
+
+std::vector<double> peak_in_flight(const Schedule& schedule) {
+  std::vector<double> peaks;
+  for (const auto& actions : schedule.ranks) {
+    int held = 0, peak = 0;
+    for (const Action& action : actions) {
+      if (action.kind == Kind::forward) peak = std::max(peak, ++held);
+      if (action.kind == Kind::backward || action.kind == Kind::backward_weight) --held;
+    }
+    peaks.push_back(static_cast<double>(peak) / schedule.chunks);
+  }
+  return peaks;
+}
+
+}  // namespace trident

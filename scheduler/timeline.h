@@ -1,0 +1,67 @@
+// Draws what ran (or would run): SVG, Chrome trace, plain text.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "scheduler/execute.h"
+#include "scheduler/simulate.h"
+
+namespace trident {
+
+enum class EventCategory : uint8_t {
+  forward,
+  backward,
+  backward_input,
+  backward_weight,
+  optimizer,
+  transfer,
+  all_reduce,
+};
+
+// "forward", ..., "all_reduce": the `cat` of the Chrome trace.
+const char* to_string(EventCategory category);
+
+// A transfer or all-reduce, which may run beside compute: it has a lane of its own in each drawing.
+bool is_communication(EventCategory category);
+
+struct TimelineEvent {
+  int rank = 0;      // its row, >= 0
+  std::string name;  // "0F4", "all-reduce bucket 3", ...
+  EventCategory category = EventCategory::forward;
+  double start_us = 0.0;
+  double duration_us = 0.0;
+  int stage = -1;       // -1: none
+  int microbatch = -1;  // -1: none
+};
+
+struct Timeline {
+  std::string title;              // first line; further lines are smaller
+  std::vector<std::string> rows;  // names of ranks 0, 1, ...; where missing "rank 0", ...
+  std::vector<TimelineEvent> events;
+};
+
+// The computes of a simulation, one time unit drawn as `us_per_unit` microseconds.
+std::vector<TimelineEvent> timeline_events(const Schedule& schedule, const Simulation& simulation,
+                                           double us_per_unit);
+
+// The computes, the waits for receives and the sends of a trace, as row `rank`, counted from
+// `zero_wall_ns`.
+std::vector<TimelineEvent> timeline_events(const ExecutionTrace& trace, int rank,
+                                           int64_t zero_wall_ns);
+
+// A self-contained SVG: a row per rank, micro-batch numbers where they fit, later chunks of a rank
+// lighter, communication in a thin lane below the computes, legend, axis in milliseconds, details
+// of a box on hover. Each event is one <rect class="..."> of its category. Colours after Okabe and
+// Ito (2008), told apart by colour-blind readers.
+std::string timeline_svg(const Timeline& timeline);
+
+// Chrome trace JSON ({"traceEvents": [...], "displayTimeUnit": "ms"}, opens in Perfetto): a process
+// per rank, thread 0 compute, thread 1 communication.
+std::string chrome_trace(const Timeline& timeline);
+
+// For a terminal: `columns` wide (at least 40), a line per rank, ASCII.
+std::string timeline_text(const Timeline& timeline, int columns = 100);
+
+}  // namespace trident

@@ -1,0 +1,254 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <iterator>
+#include <set>
+
+#include "scheduler/timeline.h"
+
+namespace trident {
+
+namespace {
+
+constexpr double page_width = 1280.0;
+constexpr double margin = 20.0;
+
+struct Look {
+  EventCategory category;
+  const char* label;
+  int red, green, blue;  // Okabe and Ito's
+};
+
+// In the order of the legend.
+constexpr std::array<Look, 7> looks = {{
+    {EventCategory::forward, "forward", 0x56, 0xb4, 0xe9},
+    {EventCategory::backward, "backward", 0xe6, 0x9f, 0x00},
+    {EventCategory::backward_input, "input gradient", 0xf0, 0xe4, 0x42},
+    {EventCategory::backward_weight, "weight gradient", 0x00, 0x9e, 0x73},
+    {EventCategory::optimizer, "optimizer", 0xd5, 0x5e, 0x00},
+    {EventCategory::transfer, "transfer", 0x70, 0x70, 0x70},
+    {EventCategory::all_reduce, "all-reduce", 0xcc, 0x79, 0xa7},
+}};
+
+const Look& look(EventCategory category) {
+  return *std::find_if(looks.begin(), looks.end(),
+                       [&](const Look& row) { return row.category == category; });
+}
+
+// Mixed with white: 0 the colour itself, 1 white.
+std::string colour(EventCategory category, double white) {
+  const Look& base = look(category);
+  const auto mix = [&](int part) {
+    return static_cast<int>(std::lround(part + (255 - part) * white));
+  };
+  return fmt::format("#{:02x}{:02x}{:02x}", mix(base.red), mix(base.green), mix(base.blue));
+}
+
+// XML text; control characters, which XML 1.0 can't hold, become spaces.
+std::string escape(const std::string& text) {
+  std::string escaped;
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        escaped += "&amp;";
+        break;
+      case '<':
+        escaped += "&lt;";
+        break;
+      case '>':
+        escaped += "&gt;";
+        break;
+      case '"':
+        escaped += "&quot;";
+        break;
+      default:
+        escaped += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+    }
+  }
+  return escaped;
+}
+
+// The distance of ticks, 1, 2 or 5 times a power of ten, that gives at most about ten.
+double tick_step(double span) {
+  const double power = std::pow(10.0, std::floor(std::log10(span / 10.0)));
+  for (const double factor : {1.0, 2.0, 5.0}) {
+    if (span / (factor * power) <= 10.0) return factor * power;
+  }
+  return 10.0 * power;
+}
+
+class Drawing {
+ public:
+  explicit Drawing(const Timeline& timeline) : timeline_(timeline) {
+    size_t rows = timeline.rows.size();
+    for (const auto& event : timeline.events) rows = std::max<size_t>(rows, event.rank + 1);
+    stages_.resize(rows);
+    double first = INFINITY, last = -INFINITY;
+    for (const auto& event : timeline.events) {
+      first = std::min(first, event.start_us);
+      last = std::max(last, event.start_us + event.duration_us);
+      if (event.stage >= 0) stages_[event.rank].insert(event.stage);
+      used_.insert(event.category);
+      communication_ |= is_communication(event.category);
+    }
+    if (last > first) {
+      begin_us_ = first;
+      span_us_ = last - first;
+    }
+    size_t longest = 0;
+    for (size_t row = 0; row < rows; ++row) longest = std::max(longest, row_name(row).size());
+    row_height_ = std::clamp(680.0 / std::max<size_t>(rows, 1), 17.0, 46.0);
+    left_ = margin + 12.0 + 7.0 * static_cast<double>(longest);
+    scale_ = (page_width - margin - left_) / span_us_;
+  }
+
+  std::string svg() {
+    draw_title();
+    draw_legend();
+    top_ = y_;
+    draw_rows();
+    for (const auto& event : timeline_.events) draw_event(event);
+    draw_axis();
+    return fmt::format(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1:.0f}\" width=\"{0}\" "
+        "height=\"{1:.0f}\" font-family=\"Helvetica, Arial, sans-serif\">\n{2}"
+        "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n{3}</svg>\n",
+        page_width, y_ + margin, style(), body_);
+  }
+
+ private:
+  template <typename... Args>
+  void put(fmt::format_string<Args...> format, Args&&... args) {
+    fmt::format_to(std::back_inserter(body_), format, std::forward<Args>(args)...);
+  }
+
+  static std::string style() {
+    std::string css = "<style>text{fill:#222} .m{font-size:11px;text-anchor:middle}";
+    for (const Look& row : looks) {
+      css += fmt::format(" .{}{{fill:{}}}", to_string(row.category), colour(row.category, 0.0));
+    }
+    return css + "</style>\n";
+  }
+
+  std::string row_name(size_t row) const {
+    return row < timeline_.rows.size() ? timeline_.rows[row] : fmt::format("rank {}", row);
+  }
+
+  double x(double us) const { return left_ + (us - begin_us_) * scale_; }
+
+  void draw_title() {
+    size_t from = 0;
+    bool first = true;
+    while (from < timeline_.title.size()) {
+      const size_t to = std::min(timeline_.title.find('\n', from), timeline_.title.size());
+      y_ += first ? 20.0 : 18.0;
+      put("<text x=\"{}\" y=\"{:.1f}\" font-size=\"{}\"{}>{}</text>\n", margin, y_, first ? 17 : 13,
+          first ? " font-weight=\"bold\"" : "", escape(timeline_.title.substr(from, to - from)));
+      from = to + 1;
+      first = false;
+    }
+    y_ += first ? 0.0 : 10.0;
+  }
+
+  void draw_legend() {
+    double at = margin;
+    const auto entry = [&](const std::string& fill, const std::string& label) {
+      put("<path d=\"M{:.1f} {:.1f}h14v14h-14z\" fill=\"{}\" stroke=\"#444\" stroke-width=\"0.5\"/>"
+          "<text x=\"{:.1f}\" y=\"{:.1f}\" font-size=\"12\">{}</text>\n",
+          at, y_ + 2, fill, at + 20, y_ + 13.5, label);
+      at += 20 + 6.6 * static_cast<double>(label.size()) + 22;
+    };
+    for (const Look& row : looks) {
+      if (used_.contains(row.category)) entry(colour(row.category, 0.0), row.label);
+    }
+    entry("#eeeeee", "idle");
+    const bool chunks = std::any_of(stages_.begin(), stages_.end(),
+                                    [](const auto& held) { return held.size() > 1; });
+    if (chunks) {
+      put("<text x=\"{:.1f}\" y=\"{:.1f}\" font-size=\"12\">lighter: a later chunk of the rank"
+          "</text>\n",
+          at, y_ + 13.5);
+    }
+    y_ += 28.0;
+  }
+
+  double lane_top(int row) const { return top_ + row * row_height_ + 1.0; }
+  double lane_height() const { return row_height_ - 2.0; }
+  // Computes take the upper part where there is communication to be shown below them.
+  double compute_height() const { return communication_ ? 0.76 * lane_height() : lane_height(); }
+
+  void draw_rows() {
+    const double size = std::min(12.0, row_height_ - 4.0);
+    for (size_t row = 0; row < stages_.size(); ++row) {
+      const double y = lane_top(static_cast<int>(row));
+      put("<text x=\"{:.1f}\" y=\"{:.1f}\" font-size=\"{}\" text-anchor=\"end\">{}</text>"
+          "<path d=\"M{:.1f} {:.1f}H{:.1f}v{:.1f}H{:.1f}z\" fill=\"#eeeeee\"/>\n",
+          left_ - 8, y + lane_height() / 2 + 0.36 * size, size, escape(row_name(row)), left_, y,
+          page_width - margin, lane_height(), left_);
+    }
+  }
+
+  // How light a box is: chunk c of n of its rank, by the order of the rank's stages.
+  double lightness(const TimelineEvent& event) const {
+    const auto& held = stages_[event.rank];
+    if (event.stage < 0 || held.size() < 2 || is_communication(event.category)) return 0.0;
+    const auto chunk = std::distance(held.begin(), held.find(event.stage));
+    return 0.62 * static_cast<double>(chunk) / static_cast<double>(held.size() - 1);
+  }
+
+  void draw_event(const TimelineEvent& event) {
+    const bool communication = is_communication(event.category);
+    const double left = x(event.start_us), width = std::max(event.duration_us * scale_, 0.3);
+    const double top = lane_top(event.rank) + (communication ? compute_height() : 0.0);
+    const double height = communication ? lane_height() - compute_height() : compute_height();
+    const double white = lightness(event);
+    put("<rect class=\"{}\" x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" "
+        "height=\"{:.1f}\"{}{}><title>"
+        "{}: {}, {:.3f} to {:.3f} ms</title></rect>\n",
+        to_string(event.category), left, top, width, height,
+        white > 0.0 ? fmt::format(" style=\"fill:{}\"", colour(event.category, white)) : "",
+        // An edge, unless it would hide the box.
+        width >= 3.0 && !communication ? " stroke=\"#444\" stroke-width=\"0.5\"" : "",
+        escape(row_name(event.rank)), escape(event.name), 1e-3 * (event.start_us - begin_us_),
+        1e-3 * (event.start_us - begin_us_ + event.duration_us));
+    if (event.microbatch < 0 || communication) return;
+    const std::string number = std::to_string(event.microbatch);
+    if (width < 6.6 * static_cast<double>(number.size()) + 2.0 || height < 10.0) return;
+    put("<text class=\"m\" x=\"{:.2f}\" y=\"{:.1f}\">{}</text>\n", left + width / 2,
+        top + height / 2 + 4.0, number);
+  }
+
+  void draw_axis() {
+    const double bottom = top_ + row_height_ * static_cast<double>(stages_.size());
+    const double span_ms = 1e-3 * span_us_, step = tick_step(span_ms);
+    for (int i = 0; i * step <= span_ms * (1 + 1e-9); ++i) {
+      const double at = x(begin_us_ + 1e3 * i * step);
+      put("<path d=\"M{0:.2f} {1:.1f}V{2:.1f}\" stroke=\"#888\" stroke-width=\"0.6\" "
+          "stroke-opacity=\"0.45\"/><text class=\"m\" x=\"{0:.2f}\" y=\"{3:.1f}\">{4:.6g}</text>\n",
+          at, top_, bottom + 5, bottom + 18, i * step);
+    }
+    y_ = bottom + 34;
+    put("<text class=\"m\" x=\"{:.1f}\" y=\"{:.1f}\">time (ms)</text>\n",
+        (left_ + page_width - margin) / 2, y_);
+  }
+
+  const Timeline& timeline_;
+  std::vector<std::set<int>> stages_;  // of each row
+  std::set<EventCategory> used_;
+  bool communication_ = false;
+  double begin_us_ = 0.0, span_us_ = 1.0;
+  double row_height_ = 0.0, left_ = 0.0, scale_ = 0.0;
+  double top_ = 0.0;  // of the rows
+  double y_ = 16.0;   // what is drawn so far ends here
+  std::string body_;
+};
+
+}  // namespace
+
+std::string timeline_svg(const Timeline& timeline) {
+  return Drawing(timeline).svg();
+}
+
+}  // namespace trident

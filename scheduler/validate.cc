@@ -1,0 +1,245 @@
+#include "scheduler/validate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace trident {
+
+namespace {
+
+constexpr size_t max_problems = 20;
+
+class Validator {
+ public:
+  explicit Validator(const Schedule& schedule) : schedule_(schedule) {}
+
+  void run() {
+    check_sizes();
+    stop_if_wrong();
+    check_placement();
+    stop_if_wrong();
+    check_actions();
+    stop_if_wrong();
+    check_progress();
+    stop_if_wrong();
+  }
+
+ private:
+  // Where an action stands.
+  struct Place {
+    int rank = -1;
+    int position = -1;
+  };
+
+  void problem(std::string text) {
+    if (problems_.size() < max_problems) problems_.push_back(std::move(text));
+  }
+
+  void stop_if_wrong() const {
+    if (!problems_.empty()) throw RequestError(problems_);
+  }
+
+  std::string describe(Place place) const {
+    return fmt::format("rank {} position {} ({})", place.rank, place.position,
+                       to_string(schedule_.ranks[place.rank][place.position]));
+  }
+
+  void check_sizes() {
+    const Schedule& s = schedule_;
+    if (s.stages < 1 || s.microbatches < 1 || s.chunks < 1) {
+      problem(fmt::format("got {} stages, {} micro-batches, {} chunks; each has to be at least 1",
+                          s.stages, s.microbatches, s.chunks));
+    }
+    if (std::ssize(s.placement) != s.stages || std::ssize(s.ranks) != s.stages) {
+      problem(fmt::format("{} stages need as many ranks; the placement has {}, the actions {}",
+                          s.stages, s.placement.size(), s.ranks.size()));
+    }
+    // Before anything is allocated by numbers that a file may have claimed.
+    size_t actions = 0;
+    for (const auto& rank : s.ranks) actions += rank.size();
+    const double needed = 2.0 * s.stages * s.chunks * s.microbatches;
+    if (needed > 2.0 * static_cast<double>(actions)) {
+      problem(fmt::format("{} actions can't cover {} stages and {} micro-batches ({} needed)",
+                          actions, int64_t{s.stages} * s.chunks, s.microbatches, needed));
+    }
+  }
+
+  void check_placement() {
+    const int total = schedule_.total_stages();
+    holder_.assign(total, -1);
+    for (int rank = 0; rank < schedule_.stages; ++rank) {
+      const auto& held = schedule_.placement[rank];
+      if (std::ssize(held) != schedule_.chunks) {
+        problem(fmt::format("placement: rank {} holds {} stages, needs {}", rank, held.size(),
+                            schedule_.chunks));
+      }
+      for (int stage : held) {
+        if (stage < 0 || stage >= total) {
+          problem(fmt::format("placement: rank {} holds stage {}, outside [0, {})", rank, stage,
+                              total));
+        } else if (holder_[stage] >= 0) {
+          problem(fmt::format("placement: stage {} is on rank {} and on rank {}, needs one rank",
+                              stage, holder_[stage], rank));
+        } else {
+          holder_[stage] = rank;
+        }
+      }
+    }
+  }
+
+  size_t cell(int stage, int microbatch) const {
+    return static_cast<size_t>(stage) * schedule_.microbatches + microbatch;
+  }
+
+  Place& place_of(const Action& action) {
+    switch (action.kind) {
+      case Kind::forward:
+        return forward_[cell(action.stage, action.microbatch)];
+      case Kind::backward_weight:
+        return weight_[cell(action.stage, action.microbatch)];
+      case Kind::backward:
+      case Kind::backward_input:
+        break;
+    }
+    return backward_[cell(action.stage, action.microbatch)];
+  }
+
+  void check_actions() {
+    const size_t cells = static_cast<size_t>(schedule_.total_stages()) * schedule_.microbatches;
+    forward_.assign(cells, {});
+    backward_.assign(cells, {});
+    weight_.assign(cells, {});
+    for (int rank = 0; rank < schedule_.stages; ++rank) {
+      for (int i = 0; i < std::ssize(schedule_.ranks[rank]); ++i) check_action({rank, i});
+    }
+    for (int stage = 0; stage < schedule_.total_stages(); ++stage) {
+      for (int mb = 0; mb < schedule_.microbatches; ++mb) check_complete(stage, mb);
+    }
+  }
+
+  void check_action(Place at) {
+    const Action& action = schedule_.ranks[at.rank][at.position];
+    const int total = schedule_.total_stages();
+    if (action.stage < 0 || action.stage >= total || action.microbatch < 0 ||
+        action.microbatch >= schedule_.microbatches) {
+      return problem(fmt::format("{}: stages are in [0, {}), micro-batches in [0, {})",
+                                 describe(at), total, schedule_.microbatches));
+    }
+    if (holder_[action.stage] != at.rank) {
+      return problem(fmt::format("{}: stage {} is held by rank {}", describe(at), action.stage,
+                                 holder_[action.stage]));
+    }
+    Place& place = place_of(action);
+    if (place.rank >= 0) {
+      return problem(fmt::format("{}: done already by {} at position {}", describe(at),
+                                 to_string(schedule_.ranks[place.rank][place.position]),
+                                 place.position));
+    }
+    const size_t here = cell(action.stage, action.microbatch);
+    if (action.kind == Kind::backward_weight) {
+      const Place& input = backward_[here];
+      if (input.rank < 0) {
+        problem(fmt::format("{}: runs before its {}", describe(at),
+                            to_string({Kind::backward_input, action.stage, action.microbatch})));
+      } else if (schedule_.ranks[input.rank][input.position].kind == Kind::backward) {
+        problem(fmt::format("{}: the full backward at position {} gave the weight gradient",
+                            describe(at), input.position));
+      }
+    } else if (action.kind != Kind::forward && forward_[here].rank < 0) {
+      problem(fmt::format("{}: runs before its {}", describe(at),
+                          to_string({Kind::forward, action.stage, action.microbatch})));
+    }
+    place = at;
+  }
+
+  void check_complete(int stage, int microbatch) {
+    const size_t here = cell(stage, microbatch);
+    const Place& back = backward_[here];
+    const auto missing = [&](const char* what) {
+      problem(fmt::format("rank {}: stage {} never runs {} of micro-batch {}", holder_[stage],
+                          stage, what, microbatch));
+    };
+    if (forward_[here].rank < 0) missing("the forward (F)");
+    if (back.rank < 0) {
+      missing("a backward (B or I)");
+    } else if (schedule_.ranks[back.rank][back.position].kind == Kind::backward_input &&
+               weight_[here].rank < 0) {
+      missing("the weight gradient (W)");
+    }
+  }
+
+  // The action of another stage that this one waits for, as a place; {-1, -1} if none.
+  Place awaited(const Action& action) const {
+    if (action.kind == Kind::forward) {
+      return action.stage == 0 ? Place{} : forward_[cell(action.stage - 1, action.microbatch)];
+    }
+    if (action.kind == Kind::backward_weight || action.stage + 1 == schedule_.total_stages()) {
+      return {};
+    }
+    return backward_[cell(action.stage + 1, action.microbatch)];
+  }
+
+  // Runs the lists without times: a rank goes on until its next action waits for one not done.
+  void check_progress() {
+    const int p = schedule_.stages;
+    std::vector<int> next(p, 0);
+    std::vector<std::vector<int>> waiting(p);  // ranks that wait for an action of this rank
+    std::vector<int> ready;
+    for (int rank = p - 1; rank >= 0; --rank) ready.push_back(rank);
+    while (!ready.empty()) {
+      const int rank = ready.back();
+      ready.pop_back();
+      const auto& actions = schedule_.ranks[rank];
+      for (; next[rank] < std::ssize(actions); ++next[rank]) {
+        const Place source = awaited(actions[next[rank]]);
+        if (source.rank >= 0 && next[source.rank] <= source.position) {
+          waiting[source.rank].push_back(rank);
+          break;
+        }
+        // Only a rank whose awaited action is this one goes on; the others stay.
+        auto& sleepers = waiting[rank];
+        const auto asleep = std::partition(sleepers.begin(), sleepers.end(), [&](int other) {
+          return awaited(schedule_.ranks[other][next[other]]).position > next[rank];
+        });
+        ready.insert(ready.end(), asleep, sleepers.end());
+        sleepers.erase(asleep, sleepers.end());
+      }
+    }
+    for (int rank = 0; rank < p; ++rank) {
+      if (next[rank] < std::ssize(schedule_.ranks[rank])) return report_cycle(rank, next);
+    }
+  }
+
+  // Every stuck rank waits for another stuck one, so following them comes round.
+  void report_cycle(int rank, const std::vector<int>& next) {
+    std::vector<int> seen;
+    while (std::find(seen.begin(), seen.end(), rank) == seen.end()) {
+      seen.push_back(rank);
+      rank = awaited(schedule_.ranks[rank][next[rank]]).rank;
+    }
+    std::string text = "deadlock: ";
+    for (auto at = std::find(seen.begin(), seen.end(), rank); at != seen.end(); ++at) {
+      const Place head{*at, next[*at]};
+      const Place source = awaited(schedule_.ranks[head.rank][head.position]);
+      text += fmt::format("{} waits for {}, which comes after ", describe(head), describe(source));
+    }
+    problem(text + describe({rank, next[rank]}));
+  }
+
+  const Schedule& schedule_;
+  std::vector<std::string> problems_;
+  std::vector<int> holder_;  // rank of each stage
+  // [stage][micro-batch] where it runs; backward_ is B or I
+  std::vector<Place> forward_, backward_, weight_;
+};
+
+}  // namespace
+
+void validate(const Schedule& schedule) {
+  Validator(schedule).run();
+}
+
+}  // namespace trident

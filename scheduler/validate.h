@@ -1,0 +1,19 @@
+// Checks a schedule, whoever made it (a function of schedules.h or the user's own file).
+#pragma once
+
+#include "scheduler/action.h"
+
+namespace trident {
+
+// RequestError with every problem found (the first twenty, with the rank, the action's place in the
+// rank's list counted from 0, and the action) unless
+// - each of the p*v stages is held by exactly one rank, v by each;
+// - each rank's actions are of stages it holds and micro-batches in [0, m);
+// - each stage has, for each micro-batch, one F and either one B or one I and one W, F before B and
+//   I, I before W;
+// - the list ends: no cycle of actions waits for itself (the message shows the cycle). Sends never
+//   wait for the receiver.
+// Time and memory linear in the number of actions.
+void validate(const Schedule& schedule);
+
+}  // namespace trident

@@ -1,0 +1,324 @@
+#!/usr/bin/env python3
+"""Makes tests/golden/: what PyTorch and transformers compute, in fp64, for a small GPT-2 and Llama.
+
+    python -m venv build/peers-venv
+    build/peers-venv/bin/pip install -r scripts/requirements-peers.txt
+    build/peers-venv/bin/python scripts/make_golden.py            # rewrites tests/golden/{gpt2,llama}
+
+Each folder holds
+    model/                 random weights as a Hugging Face directory (fp32)
+    tokens.bin, tokens.idx the data, a Megatron indexed dataset (u16, several documents)
+    config.json            the same run as a Trident config, paths relative to the repository root
+    golden.json            losses, gradient norms before clipping and learning rates of every step
+    gradients.safetensors  every gradient of step 1 before clipping, names and shapes as in model/
+Everything is computed in fp64 and stored as fp32 (the JSON numbers as fp64). tests/peers/live_peer.py
+draws other sizes and uses the same functions.
+"""
+
+import argparse
+import json
+import math
+import os
+import pathlib
+import shutil
+import struct
+from dataclasses import dataclass
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import numpy as np
+import safetensors.torch
+import torch
+import torch.nn.functional as F
+import transformers
+
+transformers.utils.logging.disable_progress_bar()
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+@dataclass
+class Case:
+    """One training run: the model's sizes, the data's shape, the optimizer's numbers."""
+
+    architecture: str  # "gpt2" or "llama"
+    layers: int
+    hidden: int
+    heads: int
+    groups: int
+    ffn: int
+    vocab: int
+    positions: int
+    sequence: int
+    samples: int  # whole samples in the token stream: fewer than a run uses, so that it wraps
+    tied: bool
+    seed: int
+    norm_epsilon: float = 1e-5
+    rotary_base: float = 10000.0
+    global_batch: int = 12
+    micro_batch: int = 1
+    iterations: int = 20
+    lr: float = 1e-3
+    min_lr: float = 1e-4
+    warmup: int = 5
+    betas: tuple = (0.9, 0.95)
+    eps: float = 1e-8
+    weight_decay: float = 0.1
+    clipping: float = 1.0
+    weight_std: float = 0.06
+
+
+GOLDEN_CASES = {
+    "gpt2": Case("gpt2", layers=8, hidden=48, heads=4, groups=4, ffn=192, vocab=515, positions=24,
+                 sequence=20, samples=197, tied=True, seed=20261),
+    "llama": Case("llama", layers=8, hidden=48, heads=8, groups=4, ffn=132, vocab=515,
+                  positions=24, sequence=20, samples=197, tied=False, seed=20262,
+                  norm_epsilon=1e-6),
+}
+
+
+# ---- data ---------------------------------------------------------------------------------------
+
+
+def draw_tokens(case):
+    """(samples·s + 7) tokens: skewed frequencies and a rule for the next token, so there is
+    something to learn; the 6 tokens too many must be left out by the reader."""
+    generator = np.random.default_rng(case.seed)
+    count = case.samples * case.sequence + 7
+    fresh = np.minimum(generator.zipf(1.3, count) - 1, case.vocab - 1)
+    tokens = np.empty(count, dtype=np.int64)
+    tokens[0] = case.vocab - 1
+    for i in range(1, count):
+        follows = generator.random() < 0.5
+        tokens[i] = (7 * tokens[i - 1] + 3) % case.vocab if follows else fresh[i]
+    return tokens
+
+
+def write_indexed_dataset(prefix, tokens, documents):
+    """Megatron's .bin/.idx: u16 tokens cut into `documents` sequences, a document each."""
+    edges = np.linspace(0, len(tokens), documents + 1).astype(np.int64)
+    lengths = np.diff(edges)
+    tokens.astype("<u2").tofile(f"{prefix}.bin")
+    with open(f"{prefix}.idx", "wb") as file:
+        file.write(b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, documents, documents + 1))
+        file.write(lengths.astype("<i4").tobytes())
+        file.write((2 * edges[:-1]).astype("<i8").tobytes())
+        file.write(np.arange(documents + 1).astype("<i8").tobytes())
+
+
+def batch(case, tokens, iteration):
+    """Inputs and labels (G, s) of `iteration` (from 0): samples kG … kG + G − 1, wrapping."""
+    first = iteration * case.global_batch
+    rows = [(i % case.samples) * case.sequence for i in range(first, first + case.global_batch)]
+    block = np.stack([tokens[r : r + case.sequence + 1] for r in rows])
+    return torch.from_numpy(block[:, :-1].copy()), torch.from_numpy(block[:, 1:].copy())
+
+
+# ---- model --------------------------------------------------------------------------------------
+
+
+def hugging_face_config(case):
+    if case.architecture == "gpt2":
+        return transformers.GPT2Config(
+            vocab_size=case.vocab, n_positions=case.positions, n_embd=case.hidden,
+            n_layer=case.layers, n_head=case.heads, n_inner=case.ffn, resid_pdrop=0.0,
+            embd_pdrop=0.0, attn_pdrop=0.0, layer_norm_epsilon=case.norm_epsilon,
+            activation_function="gelu_new", tie_word_embeddings=True, bos_token_id=0,
+            eos_token_id=0)
+    return transformers.LlamaConfig(
+        vocab_size=case.vocab, max_position_embeddings=case.positions, hidden_size=case.hidden,
+        intermediate_size=case.ffn, num_hidden_layers=case.layers, num_attention_heads=case.heads,
+        num_key_value_heads=case.groups, rms_norm_eps=case.norm_epsilon, hidden_act="silu",
+        rope_parameters={"rope_type": "default", "rope_theta": case.rotary_base},
+        tie_word_embeddings=case.tied, attention_bias=False, mlp_bias=False, bos_token_id=0,
+        eos_token_id=0)
+
+
+class Float64Rotary(torch.nn.Module):
+    """transformers computes the angles in fp32 whatever the model's dtype; this is the formula."""
+
+    def __init__(self, base, head_size):
+        super().__init__()
+        powers = torch.arange(0, head_size, 2, dtype=torch.float64) / head_size
+        self.register_buffer("frequencies", base**-powers, persistent=False)
+
+    def forward(self, x, position_ids):
+        angles = position_ids[..., None].double() * self.frequencies
+        angles = torch.cat([angles, angles], dim=-1)
+        return angles.cos(), angles.sin()
+
+
+def use_float64(model):
+    """`model` in fp64 throughout: replaces the parts of transformers that go through fp32."""
+    model = model.double()
+    model.config._attn_implementation = "sdpa"  # the eager path takes its softmax in fp32
+    if model.config.model_type == "llama":
+        c = model.config
+        model.model.rotary_emb = Float64Rotary(c.rope_parameters["rope_theta"],
+                                               c.hidden_size // c.num_attention_heads)
+        for norm in [m for m in model.modules() if type(m).__name__ == "LlamaRMSNorm"]:
+            norm.forward = (lambda x, n=norm:
+                            F.rms_norm(x, x.shape[-1:], n.weight, n.variance_epsilon))
+    return model.train()
+
+
+def draw_model(case):
+    """Random weights, none at its usual start: norm gains near 1, every bias away from 0."""
+    torch.manual_seed(case.seed)
+    config = hugging_face_config(case)
+    kind = (transformers.GPT2LMHeadModel if case.architecture == "gpt2"
+            else transformers.LlamaForCausalLM)
+    model = kind(config).float()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            noise = torch.randn(parameter.shape, dtype=torch.float64)
+            if parameter.dim() >= 2:
+                value = case.weight_std * noise
+            elif name.endswith("bias"):
+                value = 0.1 * noise
+            else:
+                value = 1.0 + 0.1 * noise
+            parameter.copy_(value.float())
+    return model
+
+
+def save_model(model, folder):
+    shutil.rmtree(folder, ignore_errors=True)
+    model.save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    (folder / "model.safetensors").chmod(0o644)
+
+
+def mean_loss(model, inputs, labels):
+    logits = model(input_ids=inputs, use_cache=False).logits
+    assert logits.dtype == next(model.parameters()).dtype
+    return F.cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+
+# ---- training -----------------------------------------------------------------------------------
+
+
+def learning_rate(case, k):
+    """Linear warm-up, then cosine to min_lr; k from 0."""
+    if k < case.warmup:
+        return case.lr * (k + 1) / case.warmup
+    t = min(1.0, (k + 1 - case.warmup) / (case.iterations - case.warmup))
+    return case.min_lr + (case.lr - case.min_lr) * (1 + math.cos(math.pi * t)) / 2
+
+
+def check_gradient(model, case, tokens):
+    """The gradient against a central difference along itself: holds only if all of it is fp64.
+    Moves the weights of `model`."""
+    inputs, labels = batch(case, tokens, 0)
+    parameters = list(model.parameters())
+    gradients = torch.autograd.grad(mean_loss(model, inputs, labels), parameters)
+    norm = math.sqrt(sum(float((g * g).sum()) for g in gradients))
+    step = 1e-5 / norm
+    sides = []
+    with torch.no_grad():
+        for sign in (1, -2):
+            for p, g in zip(parameters, gradients):
+                p.add_(g, alpha=sign * step)
+            sides.append(float(mean_loss(model, inputs, labels)))
+    numeric = (sides[0] - sides[1]) / (2 * step) / norm
+    if abs(numeric - norm) > 1e-7 * norm:
+        raise RuntimeError(f"gradient norm {norm}, by differences {numeric}")
+
+
+def reference_run(model, case, tokens):
+    """Trains `model` (fp64) with PyTorch's AdamW. Returns golden.json's content and the first
+    step's gradients before clipping (fp64, names as in a saved model)."""
+    parameters = dict(model.named_parameters())  # a tied weight once, under its first name
+    optimizer = torch.optim.AdamW(
+        [{"params": [p for p in parameters.values() if p.dim() >= 2],
+          "weight_decay": case.weight_decay},
+         {"params": [p for p in parameters.values() if p.dim() < 2], "weight_decay": 0.0}],
+        lr=case.lr, betas=case.betas, eps=case.eps)
+    golden = {"losses": [], "grad_norms": [], "learning_rates": []}
+    gradients = None
+    for k in range(case.iterations):
+        optimizer.zero_grad()
+        loss = mean_loss(model, *batch(case, tokens, k))
+        loss.backward()
+        if gradients is None:
+            gradients = {name: p.grad.clone() for name, p in parameters.items()}
+        norm = torch.nn.utils.clip_grad_norm_(parameters.values(), case.clipping)
+        rate = learning_rate(case, k)
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        optimizer.step()
+        golden["losses"].append(float(loss.detach()))
+        golden["grad_norms"].append(float(norm))
+        golden["learning_rates"].append(rate)
+    return golden, gradients
+
+
+# ---- files --------------------------------------------------------------------------------------
+
+
+def trident_config(case, folder, run_folder):
+    """The run as a Trident config on one rank; `folder` holds model/ and tokens.bin/.idx."""
+    model = {
+        "architecture": case.architecture, "num_layers": case.layers, "hidden_size": case.hidden,
+        "num_attention_heads": case.heads, "num_query_groups": case.groups,
+        "ffn_hidden_size": case.ffn, "max_position_embeddings": case.positions,
+        "vocab_size": case.vocab, "tie_word_embeddings": case.tied,
+        "norm_epsilon": case.norm_epsilon}
+    if case.architecture == "llama":
+        model["rotary_base"] = case.rotary_base
+    return {
+        "model": model,
+        "batch": {"global_batch_size": case.global_batch, "micro_batch_size": case.micro_batch},
+        "optimizer": {"type": "AdamW",
+                      "params": {"lr": case.lr, "betas": list(case.betas), "eps": case.eps,
+                                 "weight_decay": case.weight_decay}},
+        "gradient_clipping": case.clipping,
+        "scheduler": {"type": "cosine", "warmup_iters": case.warmup, "min_lr": case.min_lr},
+        "data": {"train": [{"path": f"{folder}/tokens", "weight": 1.0}],
+                 "sequence_length": case.sequence, "shuffle": False},
+        "training": {"train_iters": case.iterations, "seed": 1},
+        "checkpoint": {"load": f"{folder}/model"},
+        "runtime": {"device": "cpu", "transport": "local", "threads_per_rank": 1},
+        "logging": {"dir": run_folder, "overwrite": True, "dump_gradients_at": [1]}}
+
+
+def write_json(path, value):
+    path.write_text(json.dumps(value, indent=2) + "\n")
+
+
+def make_case(case, folder, named_folder, run_folder):
+    """Writes everything of one case into `folder`; its config calls that folder `named_folder`.
+    Returns (golden, gradients, trained model, tokens)."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tokens = draw_tokens(case)
+    write_indexed_dataset(folder / "tokens", tokens, documents=5)
+    model = draw_model(case)
+    save_model(model, folder / "model")
+    write_json(folder / "config.json", trident_config(case, named_folder, run_folder))
+    model = use_float64(model)
+    check_gradient(use_float64(draw_model(case)), case, tokens)
+    golden, gradients = reference_run(model, case, tokens)
+    write_json(folder / "golden.json", golden)
+    safetensors.torch.save_file({n: g.float().contiguous() for n, g in gradients.items()},
+                                folder / "gradients.safetensors")
+    (folder / "gradients.safetensors").chmod(0o644)
+    return golden, gradients, model, tokens
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "tests" / "golden",
+                        help="where the folders go (default: tests/golden)")
+    out = parser.parse_args().out
+    torch.set_num_threads(1)
+    for name, case in GOLDEN_CASES.items():
+        golden, _, _, _ = make_case(case, out / name, f"tests/golden/{name}",
+                                    f"build/golden-{name}")
+        clipped = sum(norm > case.clipping for norm in golden["grad_norms"])
+        print(f"{name}: loss {golden['losses'][0]:.6f} to {golden['losses'][-1]:.6f}, "
+              f"{clipped} of {case.iterations} steps clipped, "
+              f"gradient norm {min(golden['grad_norms']):.3f} to {max(golden['grad_norms']):.3f}")
+
+
+if __name__ == "__main__":
+    main()

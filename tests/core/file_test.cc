@@ -1,0 +1,139 @@
+#include "core/file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "core/bytes.h"
+#include "core/error.h"
+#include "support/full_disk.h"
+#include "support/temp_dir.h"
+
+namespace trident {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::FullDisk;
+using ::testing::HasSubstr;
+using testing::message_of;
+using testing::slurp;
+using testing::spit;
+using testing::TempDir;
+
+TEST(File, MapsAndReadsWhatIsThere) {
+  const TempDir dir;
+  spit(dir / "a", "hello");
+  const MappedFile map(dir / "a");
+  ASSERT_EQ(map.bytes().size(), 5u);
+  EXPECT_EQ(map.bytes()[4], std::byte{'o'});
+  EXPECT_EQ(read_file(dir / "a"), "hello");
+  std::array<std::byte, 2> part;
+  ReadFile(dir / "a").read_at(3, part);
+  EXPECT_EQ(part[1], std::byte{'o'});
+
+  spit(dir / "empty", "");
+  EXPECT_TRUE(MappedFile(dir / "empty").bytes().empty());
+}
+
+TEST(File, UnusableInputsAreRequestErrorsThatNameThePath) {
+  const TempDir dir;
+  spit(dir / "a", "hello");
+  EXPECT_THAT(message_of<RequestError>([&] { MappedFile(dir / "none"); }),
+              HasSubstr((dir / "none") + ": can't open: No such file"));
+  EXPECT_THAT(message_of<RequestError>([&] { MappedFile(dir.path()); }),
+              HasSubstr("not a regular file"));
+  EXPECT_THAT(message_of<RequestError>([&] { read_file(dir / "a", 4); }),
+              HasSubstr("at most 4 are accepted"));
+  std::array<std::byte, 4> part;
+  EXPECT_THAT(message_of<RequestError>([&] { ReadFile(dir / "a").read_at(3, part); }),
+              HasSubstr("truncated"));
+}
+
+TEST(File, AtomicWriteReplacesTheTargetOnlyOnCommit) {
+  const TempDir dir;
+  spit(dir / "a", "old");
+  {
+    AtomicFile file(dir / "a");
+    file.write("new text");
+    file.write_at(0, as_bytes_of("N"));
+    EXPECT_EQ(slurp(dir / "a"), "old");
+    file.commit();
+  }
+  EXPECT_EQ(slurp(dir / "a"), "New text");
+  { AtomicFile(dir / "a").write("given up"); }
+  EXPECT_EQ(slurp(dir / "a"), "New text");
+  EXPECT_THAT(dir.names(), ElementsAre("a"));
+}
+
+TEST(File, AFullDiskLeavesTheOldFileAndNoTemporary) {
+  const TempDir dir;
+  spit(dir / "a", "old");
+  std::string message;
+  {
+    const FullDisk full(1000);
+    message = message_of<Error>([&] { write_file_atomic(dir / "a", std::string(5000, 'x')); });
+  }
+  EXPECT_THAT(message, HasSubstr((dir / "a") + ": writing 5000 bytes"));
+  EXPECT_EQ(slurp(dir / "a"), "old");
+  EXPECT_THAT(dir.names(), ElementsAre("a"));
+}
+
+TEST(File, AppendKeepsWholeRecordsWhenTheDiskIsFull) {
+  const TempDir dir;
+  AppendFile file(dir / "log");
+  file.append("first\n");
+  std::string message;
+  {
+    const FullDisk full(10);
+    message = message_of<Error>([&] { file.append("second, too long\n"); });
+  }
+  EXPECT_THAT(message, HasSubstr("appending 17 bytes failed: File too large"));
+  EXPECT_EQ(slurp(dir / "log"), "first\n");
+  file.append("third\n");
+  file.sync();
+  AppendFile(dir / "log").append("fourth\n");
+  EXPECT_EQ(slurp(dir / "log"), "first\nthird\nfourth\n");
+  AppendFile(dir / "log", true).append("new\n");
+  EXPECT_EQ(slurp(dir / "log"), "new\n");
+}
+
+TEST(File, AFullDeviceIsNamedAsTheSystemNamesIt) {
+  AppendFile full("/dev/full");
+  EXPECT_THAT(message_of<Error>([&] { full.append("x"); }),
+              HasSubstr("/dev/full: appending 1 bytes failed: No space left on device"));
+}
+
+TEST(File, AnUnusableOutputDirectoryIsAClearError) {
+  const TempDir dir;
+  spit(dir / "file", "x");
+  EXPECT_THAT(message_of<Error>([&] { write_file_atomic(dir / "none/a", "x"); }),
+              HasSubstr("creating it failed: No such file or directory"));
+  // Root may write anywhere, but not below a file, and not into the kernel's own directories.
+  EXPECT_THAT(message_of<Error>([&] { write_file_atomic(dir / "file/a", "x"); }),
+              HasSubstr("Not a directory"));
+  EXPECT_THAT(message_of<RequestError>([&] { require_output_directory(dir / "file/out"); }),
+              HasSubstr("can't make this directory"));
+  EXPECT_THAT(message_of<RequestError>([&] { require_output_directory("/proc/self"); }),
+              HasSubstr("can't write in this directory"));
+  require_output_directory(dir / "a/b");
+  EXPECT_TRUE(std::filesystem::is_directory(dir / "a/b"));
+  EXPECT_THAT(std::filesystem::is_empty(dir / "a/b"), true);
+}
+
+TEST(File, ManyThreadsMayWriteTheSameTarget) {
+  const TempDir dir;
+  std::vector<std::thread> threads;
+  for (char c = 'a'; c < 'e'; ++c) {
+    threads.emplace_back([&, c] {
+      for (int i = 0; i < 20; ++i) write_file_atomic(dir / "t", std::string(3000, c));
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  const std::string text = slurp(dir / "t");
+  EXPECT_EQ(text, std::string(3000, text[0]));
+  EXPECT_THAT(dir.names(), ElementsAre("t"));
+}
+
+}  // namespace
+}  // namespace trident

@@ -1,0 +1,135 @@
+#include "kernels/cross_entropy.h"
+
+#include "tests/kernels/reference.h"
+#include "tests/kernels/setup.h"
+
+namespace trident {
+namespace {
+
+class CrossEntropyTest : public KernelTest {
+ protected:
+  static constexpr std::int64_t tokens = 7;
+
+  static Values labels(std::int64_t vocabulary) {
+    Values values;
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      values.push_back(static_cast<double>(t * 11 % vocabulary));
+    }
+    return values;
+  }
+  // Losses as torch.nn.CrossEntropyLoss(label_smoothing), one for each token.
+  static Values losses(const Values& logits, const Values& label, double smoothing) {
+    const std::int64_t v = static_cast<std::int64_t>(logits.size()) / tokens;
+    Values out;
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      double total = 0, mean = 0;
+      for (std::int64_t i = 0; i < v; ++i) total += std::exp(reference::at(logits, t * v + i));
+      for (std::int64_t i = 0; i < v; ++i) {
+        mean += (std::log(total) - reference::at(logits, t * v + i)) / static_cast<double>(v);
+      }
+      const auto target = static_cast<std::int64_t>(reference::at(label, t));
+      out.push_back((1 - smoothing) * (std::log(total) - reference::at(logits, t * v + target)) +
+                    smoothing * mean);
+    }
+    return out;
+  }
+};
+
+TEST_P(CrossEntropyTest, SlicesOfAPaddedVocabularyGiveTheWholeLossAndGradient) {
+  for (const std::int64_t vocabulary : {2, 3, 17, 65, 257}) {
+    for (const float smoothing : {0.0f, 0.2f}) {
+      const Values logits = random(tokens * vocabulary, "logits", 3), label = labels(vocabulary);
+      // Two slices; the second may be all padding.
+      const std::int64_t width = vocabulary / 2 + 5;
+      struct Slice {
+        CrossEntropyShape shape;
+        Tensor logits, maximum, statistics;
+      };
+      std::vector<Slice> slices;
+      for (const std::int64_t begin : {std::int64_t{0}, width}) {
+        const std::int64_t valid = std::max<std::int64_t>(0, std::min(width, vocabulary - begin));
+        Values part(static_cast<std::size_t>(tokens * width), 1e9);  // padding must not matter
+        for (std::int64_t t = 0; t < tokens; ++t) {
+          for (std::int64_t i = 0; i < valid; ++i) {
+            reference::at(part, t * width + i) = reference::at(logits, t * vocabulary + begin + i);
+          }
+        }
+        slices.push_back({{begin, valid, vocabulary, smoothing},
+                          put(part, {tokens, width}),
+                          empty_f32({tokens}),
+                          empty_f32({3, tokens})});
+      }
+      const Tensor label_tensor = put_as(DType::i32, label, {tokens});
+      Values maximum(tokens, -INFINITY), statistics(3 * tokens, 0.0);
+      for (const Slice& s : slices) {
+        cross_entropy_maximum(context, s.shape, s.logits, s.maximum);
+        const Values got = get(s.maximum);
+        for (std::size_t t = 0; t < tokens; ++t) maximum[t] = std::max(maximum[t], got[t]);
+      }
+      const Tensor global_maximum = put_as(DType::f32, maximum, {tokens});
+      for (const Slice& s : slices) {
+        cross_entropy_statistics(context, s.shape, s.logits, label_tensor, global_maximum,
+                                 s.statistics);
+        const Values got = get(s.statistics);
+        for (std::size_t i = 0; i < got.size(); ++i) statistics[i] += got[i];
+      }
+      const Tensor sums = put_as(DType::f32, statistics, {3, tokens}), loss = empty_f32({tokens});
+      cross_entropy_losses(context, slices[0].shape, sums, loss);
+      expect_near(loss, losses(logits, label, smoothing), "losses", 2e-6);
+
+      const double scale = 0.25;
+      const Values want =
+          reference::numeric_gradient([&](const Values& v) { return losses(v, label, smoothing); },
+                                      logits, Values(tokens, scale));
+      Values gradient(want.size(), NAN);
+      for (const Slice& s : slices) {
+        cross_entropy_gradient(context, s.shape, s.logits, label_tensor, global_maximum, sums,
+                               static_cast<float>(scale));
+        const Values got = get(s.logits);
+        for (std::int64_t t = 0; t < tokens; ++t) {
+          for (std::int64_t i = 0; i < width; ++i) {
+            const double value = reference::at(got, t * width + i);
+            if (i < s.shape.valid) {
+              reference::at(gradient, t * vocabulary + s.shape.begin + i) = value;
+            } else {
+              EXPECT_EQ(value, 0.0);
+            }
+          }
+        }
+      }
+      EXPECT_LT(relative_error(gradient, want), dtype == DType::f32 ? 5e-6 : tolerance)
+          << vocabulary << " " << smoothing;
+    }
+  }
+}
+
+TEST_P(CrossEntropyTest, ANaNLogitReachesTheLoss) {
+  for (const std::int64_t bad : {0, 40}) {
+    Values logits = random(tokens * 41, "logits");
+    reference::at(logits, 41 + bad) = NAN;
+    const CrossEntropyShape shape{0, 41, 41, 0};
+    const Tensor in = put(logits, {tokens, 41}),
+                 labels_tensor = put_as(DType::i32, labels(41), {tokens});
+    const Tensor maximum = empty_f32({tokens}), sums = empty_f32({3, tokens}),
+                 loss = empty_f32({tokens});
+    cross_entropy_maximum(context, shape, in, maximum);
+    cross_entropy_statistics(context, shape, in, labels_tensor, maximum, sums);
+    cross_entropy_losses(context, shape, sums, loss);
+    const Values got = get(loss);
+    EXPECT_FALSE(std::isnan(got[0]));
+    EXPECT_TRUE(std::isnan(got[1]));
+  }
+}
+
+TEST_P(CrossEntropyTest, RefusesMoreValidColumnsThanThereAre) {
+  EXPECT_THROW(
+      cross_entropy_maximum(context, {0, 5, 5, 0}, empty({tokens, 4}), empty_f32({tokens})), Error);
+  EXPECT_THROW(
+      cross_entropy_losses(context, {0, 5, 5, 0}, empty_f32({2, tokens}), empty_f32({tokens})),
+      Error);
+}
+
+TRIDENT_KERNEL_SUITE(CrossEntropyTest);
+
+}  // namespace
+}  // namespace trident

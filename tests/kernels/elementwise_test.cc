@@ -1,0 +1,164 @@
+#include "kernels/elementwise.h"
+
+#include "tests/kernels/reference.h"
+#include "tests/kernels/setup.h"
+
+namespace trident {
+namespace {
+
+using ElementwiseTest = KernelTest;
+constexpr std::int64_t sizes[] = {1, 3, 17, 65, 257, 70001};
+
+TEST_P(ElementwiseTest, AddScaleAndFillReachEveryElementAndNoOther) {
+  for (const std::int64_t n : sizes) {
+    const Tensor whole = put(random(n + 2, "y"), {n + 2});
+    const Values before = get(whole);
+    const Values x = random(n, "x");
+    add(context, put(x, {n}), whole.flat(1, n));
+    const Values after = get(whole);
+    EXPECT_EQ(after.front(), before.front());
+    EXPECT_EQ(after.back(), before.back());
+    Values want = before;
+    for (std::int64_t i = 0; i < n; ++i) reference::at(want, i + 1) += reference::at(x, i);
+    EXPECT_LT(relative_error(after, want), tolerance);
+
+    const Tensor mixed = put_as(DType::f32, x, {n});
+    add(context, put(x, {n}), mixed);
+    scale(context, mixed, 0.5f);
+    EXPECT_EQ(get(mixed), x);
+    fill(context, mixed, 3);
+    EXPECT_EQ(get(mixed), Values(static_cast<std::size_t>(n), 3.0));
+  }
+}
+
+TEST_P(ElementwiseTest, AddTakesEveryMixOfTypes) {
+  for (const DType from : {DType::f32, DType::bf16}) {
+    for (const DType to : {DType::f32, DType::bf16}) {
+      const Values x = random_of(DType::bf16, 67, "x"), y = random_of(DType::bf16, 67, "y");
+      const Tensor out = put_as(to, y, {67});
+      add(context, put_as(from, x, {67}), out);
+      Values want = y;
+      for (std::size_t i = 0; i < y.size(); ++i) want[i] += x[i];
+      expect_near(out, want, "y", to == DType::f32 ? 1e-7 : 4e-3);
+    }
+  }
+}
+
+TEST_P(ElementwiseTest, CopyConvertsAsTheScalarTypesDo) {
+  Values x = random_of(DType::f32, 2050, "x", 100);
+  x[3] = 1e30, x[4] = -1e30, x[5] = 1e-6, x[6] = 65519.9, x[7] = 65520, x[8] = -0.0;
+  const Tensor f32 = put_as(DType::f32, x, {2050});
+  const Tensor f16 = context.empty({2050}, DType::f16, Category::activation);
+  const Tensor bf16 = context.empty({2050}, DType::bf16, Category::activation);
+  const Tensor f64 = context.empty({2050}, DType::f64, Category::activation);
+  copy(context, f32, f16);
+  copy(context, f32, bf16);
+  copy(context, f16, f64);
+  const auto halves = context.to_host<Float16>(f16);
+  const auto shorts = context.to_host<BFloat16>(bf16);
+  const auto wide = context.to_host<double>(f64);
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const auto value = static_cast<float>(x[i]);
+    ASSERT_EQ(halves[i].bits, Float16(value).bits) << value;
+    ASSERT_EQ(shorts[i].bits, BFloat16(value).bits) << value;
+    ASSERT_EQ(wide[i], static_cast<float>(Float16(value))) << value;
+  }
+}
+
+TEST_P(ElementwiseTest, BFloat16StoresKeepNaNAndRoundTiesToEven) {
+  const Values x = {NAN, INFINITY, -INFINITY, 1.00390625, 1.01171875, 3.4e38};
+  for (std::int64_t n = 1; n <= 19; ++n) {  // full vectors and tails
+    Values repeated;
+    for (std::int64_t i = 0; i < n; ++i) {
+      repeated.push_back(x[static_cast<std::size_t>(i) % x.size()]);
+    }
+    const Tensor out = context.empty({n}, DType::bf16, Category::activation);
+    copy(context, put_as(DType::f32, repeated, {n}), out);
+    const auto got = context.to_host<BFloat16>(out);
+    for (std::size_t i = 0; i < repeated.size(); ++i) {
+      EXPECT_EQ(got[i].bits, BFloat16(static_cast<float>(repeated[i])).bits) << repeated[i];
+    }
+  }
+}
+
+TEST_P(ElementwiseTest, BiasAndItsGradientMatchTheReference) {
+  for (const std::int64_t columns : {1, 3, 17, 65, 257}) {
+    const std::int64_t rows = 67;
+    const Values x = random(rows * columns, "x"), bias = random(columns, "bias");
+    const Values before = random_of(DType::f32, columns, "grad");
+    Values want = x, sums = before;
+    for (std::int64_t i = 0; i < rows * columns; ++i) {
+      reference::at(want, i) += reference::at(bias, i % columns);
+      reference::at(sums, i % columns) += reference::at(x, i);
+    }
+    const Tensor y = put(x, {rows, columns}), grad = put_as(DType::f32, before, {columns});
+    bias_backward(context, y, grad);
+    add_bias(context, y, put(bias, {columns}), y);  // in place
+    expect_near(y, want, "y");
+    expect_near(grad, sums, "grad_bias", 2e-6);
+  }
+}
+
+TEST_P(ElementwiseTest, SumsAreInIndexOrderAndSquareSumsByBlock) {
+  const Values x = random_of(DType::f32, 1000, "x");
+  const Tensor f32 = put_as(DType::f32, x, {1000});
+  const Tensor total = context.empty({1}, DType::f64, Category::activation);
+  sum(context, f32, total);
+  double want = 0;
+  for (const double v : x) want += v;
+  EXPECT_EQ(get(total)[0], want);
+
+  const Tensor out = context.empty({16}, DType::f64, Category::activation);
+  square_sums(context, f32, 65, out);
+  Values blocks(16, 0.0);
+  for (std::size_t i = 0; i < x.size(); ++i) blocks[i / 65] += x[i] * x[i];
+  expect_near(out, blocks, "square sums", 1e-14);
+  // A block's sum is the same wherever the block lies.
+  const Tensor last = context.empty({1}, DType::f64, Category::activation);
+  square_sums(context, f32.flat(65 * 7, 65), 65, last);
+  EXPECT_EQ(get(last)[0], get(out)[7]);
+}
+
+TEST_P(ElementwiseTest, NormalValuesDependOnTheGlobalIndexAlone) {
+  const std::int64_t rows = 7, columns = 10;
+  const Tensor whole = empty({rows, columns});
+  fill_normal(context, {.x = whole,
+                        .key = 5,
+                        .deviation = 2,
+                        .mean = 1,
+                        .global_rows = rows,
+                        .global_columns = columns});
+  const Values all = get(whole);
+  EXPECT_NEAR(all[13], 2 * double{random_normal(5, 13)} + 1, dtype == DType::f32 ? 1e-6 : 2e-2);
+  // A slice of the middle that sticks out of the global tensor below and on the right.
+  const Tensor part = empty({4, 5});
+  fill_normal(context, {.x = part,
+                        .key = 5,
+                        .deviation = 2,
+                        .mean = 1,
+                        .row_begin = 5,
+                        .column_begin = 7,
+                        .global_rows = rows,
+                        .global_columns = columns});
+  const Values got = get(part);
+  for (std::int64_t r = 0; r < 4; ++r) {
+    for (std::int64_t c = 0; c < 5; ++c) {
+      const bool inside = r + 5 < rows && c + 7 < columns;
+      EXPECT_EQ(reference::at(got, r * 5 + c),
+                inside ? reference::at(all, (r + 5) * columns + c + 7) : 0.0);
+    }
+  }
+}
+
+TEST_P(ElementwiseTest, RefusesUnequalCountsAndTypes) {
+  EXPECT_THROW(add(context, empty({3}), empty({4})), Error);
+  EXPECT_THROW(copy(context, context.empty({3}, DType::i32, Category::activation), empty({3})),
+               Error);
+  EXPECT_THROW(square_sums(context, empty_f32({3}), 0, empty_f32({3})), Error);
+  EXPECT_THROW(add_bias(context, empty({3, 4}), empty({3}), empty({3, 4})), Error);
+}
+
+TRIDENT_KERNEL_SUITE(ElementwiseTest);
+
+}  // namespace
+}  // namespace trident

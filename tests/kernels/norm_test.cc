@@ -1,0 +1,140 @@
+#include "kernels/norm.h"
+
+#include "tests/kernels/reference.h"
+#include "tests/kernels/setup.h"
+
+namespace trident {
+namespace {
+
+class NormTest : public KernelTest {
+ protected:
+  struct Case {
+    std::int64_t rows, columns;
+    bool layer;  // LayerNorm, else RMSNorm
+  };
+  static std::vector<Case> cases() {
+    std::vector<Case> all;
+    for (const bool layer : {true, false}) {
+      for (const std::int64_t columns : {1, 3, 17, 65, 257}) all.push_back({19, columns, layer});
+      all.push_back({1, 768, layer});
+    }
+    return all;
+  }
+  void make(const Case& c) {
+    x = random(c.rows * c.columns, "x");
+    for (double& v : x) v += 0.5;  // not centred
+    if (dtype == DType::bf16) {
+      for (double& v : x) v = static_cast<float>(BFloat16(static_cast<float>(v)));
+    }
+    weight = random(c.columns, "weight");
+    bias = c.layer ? random(c.columns, "bias") : Values();
+    grad_y = random(c.rows * c.columns, "grad_y");
+    x_tensor = put(x, {c.rows, c.columns});
+    weight_tensor = put(weight, {c.columns});
+    bias_tensor = c.layer ? put(bias, {c.columns}) : Tensor();
+    y = empty({c.rows, c.columns});
+    mean = c.layer ? empty_f32({c.rows}) : Tensor();
+    rstd = empty_f32({c.rows});
+    norm_forward(context, {.x = x_tensor,
+                           .weight = weight_tensor,
+                           .bias = bias_tensor,
+                           .y = y,
+                           .mean = mean,
+                           .rstd = rstd,
+                           .epsilon = epsilon});
+  }
+
+  static constexpr float epsilon = 1e-3f;
+  Values x, weight, bias, grad_y;
+  Tensor x_tensor, weight_tensor, bias_tensor, y, mean, rstd;
+};
+
+TEST_P(NormTest, ForwardMatchesTheReference) {
+  for (const Case& c : cases()) {
+    make(c);
+    expect_near(y, reference::norm(x, weight, bias, epsilon), "y");
+  }
+}
+
+TEST_P(NormTest, GradientsMatchNumericDifferences) {
+  for (const Case& c : cases()) {
+    make(c);
+    const Shape shape{c.rows, c.columns};
+    const Values residual = random(c.rows * c.columns, "residual");
+    Values want = reference::numeric_gradient(
+        [&](const Values& v) { return reference::norm(v, weight, bias, epsilon); }, x, grad_y);
+    for (std::size_t i = 0; i < want.size(); ++i) want[i] += residual[i];
+    // In place over the residual's gradient.
+    const Tensor grad_x = put(residual, shape);
+    norm_backward_input(context, {.grad_y = put(grad_y, shape),
+                                  .x = x_tensor,
+                                  .weight = weight_tensor,
+                                  .mean = mean,
+                                  .rstd = rstd,
+                                  .grad_x = grad_x,
+                                  .residual_grad = grad_x});
+    expect_near(grad_x, want, "grad_x", dtype == DType::f32 ? 5e-6 : tolerance);
+    // In place over grad_y.
+    const Tensor over = put(grad_y, shape);
+    norm_backward_input(context, {.grad_y = over,
+                                  .x = x_tensor,
+                                  .weight = weight_tensor,
+                                  .mean = mean,
+                                  .rstd = rstd,
+                                  .grad_x = over,
+                                  .residual_grad = put(residual, shape)});
+    EXPECT_EQ(get(over), get(grad_x));
+
+    const Values before = random_of(DType::f32, c.columns, "before");
+    Values weight_want = reference::numeric_gradient(
+        [&](const Values& v) { return reference::norm(x, v, bias, epsilon); }, weight, grad_y);
+    Values bias_want = before;
+    for (std::int64_t i = 0; i < c.rows * c.columns; ++i) {
+      reference::at(bias_want, i % c.columns) += reference::at(grad_y, i);
+    }
+    for (std::size_t i = 0; i < before.size(); ++i) weight_want[i] += before[i];
+    const Tensor grad_weight = put_as(DType::f32, before, {c.columns});
+    const Tensor grad_bias = c.layer ? put_as(DType::f32, before, {c.columns}) : Tensor();
+    norm_backward_weight(context, {.grad_y = put(grad_y, shape),
+                                   .x = x_tensor,
+                                   .mean = mean,
+                                   .rstd = rstd,
+                                   .grad_weight = grad_weight,
+                                   .grad_bias = grad_bias});
+    expect_near(grad_weight, weight_want, "grad_weight", 5e-6);
+    if (c.layer) expect_near(grad_bias, bias_want, "grad_bias", 2e-6);
+  }
+}
+
+TEST_P(NormTest, ARowDoesNotDependOnTheOthers) {
+  make({19, 257, true});
+  const Values all = get(y);
+  const Tensor alone = empty({1, 257});
+  norm_forward(context, {.x = x_tensor.rows(11, 1),
+                         .weight = weight_tensor,
+                         .bias = bias_tensor,
+                         .y = alone,
+                         .mean = mean.rows(0, 1),
+                         .rstd = rstd.rows(0, 1),
+                         .epsilon = epsilon});
+  EXPECT_EQ(get(alone), Values(all.begin() + 11 * 257, all.begin() + 12 * 257));
+}
+
+TEST_P(NormTest, RefusesABiasWithoutAMean) {
+  EXPECT_THROW(norm_forward(context, {.x = empty({2, 3}),
+                                      .weight = empty({3}),
+                                      .bias = empty({3}),
+                                      .y = empty({2, 3}),
+                                      .rstd = empty_f32({2})}),
+               Error);
+  EXPECT_THROW(
+      norm_forward(
+          context,
+          {.x = empty({2, 3}), .weight = empty({2}), .y = empty({2, 3}), .rstd = empty_f32({2})}),
+      Error);
+}
+
+TRIDENT_KERNEL_SUITE(NormTest);
+
+}  // namespace
+}  // namespace trident

@@ -1,0 +1,211 @@
+// Naive fp64 references of the kernels, the definitions written down, and numeric gradients.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <numbers>
+#include <vector>
+
+#include "core/rng.h"
+#include "kernels/attention.h"
+
+namespace trident::reference {
+
+using Values = std::vector<double>;
+using Index = std::int64_t;
+
+inline double& at(Values& x, Index i) {
+  return x[static_cast<std::size_t>(i)];
+}
+inline double at(const Values& x, Index i) {
+  return x[static_cast<std::size_t>(i)];
+}
+inline Values zeros(Index n) {
+  return Values(static_cast<std::size_t>(n), 0.0);
+}
+
+// d f / d x by central differences, for f the dot product of forward(x) with grad_y.
+inline Values numeric_gradient(const std::function<Values(const Values&)>& forward, Values x,
+                               const Values& grad_y) {
+  constexpr double h = 1e-5;
+  const auto dot = [&](const Values& y) {
+    double sum = 0;
+    for (std::size_t i = 0; i < y.size(); ++i) sum += y[i] * grad_y[i];
+    return sum;
+  };
+  Values gradient(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double kept = x[i];
+    x[i] = kept + h;
+    const double up = dot(forward(x));
+    x[i] = kept - h;
+    gradient[i] = (up - dot(forward(x))) / (2 * h);
+    x[i] = kept;
+  }
+  return gradient;
+}
+
+// c[m, n] = op(a) op(b)
+inline Values gemm(const Values& a, const Values& b, Index m, Index n, Index k, bool transpose_a,
+                   bool transpose_b) {
+  Values c = zeros(m * n);
+  for (Index i = 0; i < m; ++i) {
+    for (Index p = 0; p < k; ++p) {
+      const double value = transpose_a ? at(a, p * m + i) : at(a, i * k + p);
+      for (Index j = 0; j < n; ++j) {
+        at(c, i * n + j) += value * (transpose_b ? at(b, j * k + p) : at(b, p * n + j));
+      }
+    }
+  }
+  return c;
+}
+
+// LayerNorm, or RMSNorm without a bias; x (T, H).
+inline Values norm(const Values& x, const Values& weight, const Values& bias, double epsilon) {
+  const auto columns = static_cast<Index>(weight.size());
+  const Index rows = static_cast<Index>(x.size()) / columns;
+  Values y = zeros(rows * columns);
+  for (Index t = 0; t < rows; ++t) {
+    double mean = 0, squares = 0;
+    for (Index i = 0; i < columns; ++i) mean += at(x, t * columns + i) / double(columns);
+    if (bias.empty()) mean = 0;
+    for (Index i = 0; i < columns; ++i) {
+      squares += std::pow(at(x, t * columns + i) - mean, 2) / double(columns);
+    }
+    for (Index i = 0; i < columns; ++i) {
+      at(y, t * columns + i) =
+          (at(x, t * columns + i) - mean) / std::sqrt(squares + epsilon) * at(weight, i) +
+          (bias.empty() ? 0 : at(bias, i));
+    }
+  }
+  return y;
+}
+
+inline double gelu(double x) {
+  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+}
+
+// x (T, 2F): gate, then up.
+inline Values swiglu(const Values& x, Index f) {
+  Values y;
+  for (Index t = 0; t < static_cast<Index>(x.size()) / (2 * f); ++t) {
+    for (Index i = 0; i < f; ++i) {
+      const double gate = at(x, t * 2 * f + i);
+      y.push_back(gate / (1 + std::exp(-gate)) * at(x, t * 2 * f + f + i));
+    }
+  }
+  return y;
+}
+
+// 0 or 1 / (1 - p), by the formula of kernels/dropout.h.
+inline double dropout_factor(double probability, std::uint64_t key, std::uint64_t sample,
+                             std::uint64_t element) {
+  if (probability == 0) return 1;
+  const std::uint64_t block = element / 4;
+  const auto words =
+      philox({static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32),
+              static_cast<std::uint32_t>(sample), static_cast<std::uint32_t>(sample >> 32)},
+             {static_cast<std::uint32_t>(key), static_cast<std::uint32_t>(key >> 32)});
+  return words[element % 4] >= probability * 4294967296.0 ? 1 / (1 - probability) : 0;
+}
+
+struct Attention {
+  AttentionShape shape;
+  double probability = 0;  // of dropout
+  std::uint64_t key = 0;
+  std::vector<std::int64_t> samples = {};
+  Index head_offset = 0;
+
+  double factor(Index b, Index head, Index i, Index j) const {
+    if (probability == 0) return 1;
+    const Index s = shape.sequence;
+    return dropout_factor(probability, key,
+                          static_cast<std::uint64_t>(samples[static_cast<std::size_t>(b)]),
+                          static_cast<std::uint64_t>(((head_offset + head) * s + i) * s + j));
+  }
+  // Offset within qkv of element 0 of a head: kind 0 query, 1 key, 2 value.
+  Index offset(Index b, Index t, Index head, int kind) const {
+    const Index group = head / (shape.heads / shape.groups);
+    const Index slot = kind == 0   ? head
+                       : kind == 1 ? shape.heads + group
+                                   : shape.heads + shape.groups + group;
+    return (b * shape.sequence + t) * shape.row() + slot * shape.head_dim;
+  }
+  // Probabilities (before dropout) of one query over the keys 0 … i, and their log of the sum.
+  Values probabilities(const Values& qkv, Index b, Index head, Index i, double* log_sum) const {
+    const double scale = 1 / std::sqrt(static_cast<double>(shape.head_dim));
+    Values p;
+    double largest = -INFINITY, total = 0;
+    for (Index j = 0; j <= i; ++j) {
+      double score = 0;
+      for (Index d = 0; d < shape.head_dim; ++d) {
+        score += at(qkv, offset(b, i, head, 0) + d) * at(qkv, offset(b, j, head, 1) + d);
+      }
+      p.push_back(score * scale);
+      largest = std::max(largest, p.back());
+    }
+    for (double& x : p) total += x = std::exp(x - largest);
+    for (double& x : p) x /= total;
+    if (log_sum) *log_sum = largest + std::log(total);
+    return p;
+  }
+
+  template <class F>
+  void for_each_query(F f) const {
+    for (Index b = 0; b < shape.batch; ++b) {
+      for (Index head = 0; head < shape.heads; ++head) {
+        for (Index i = 0; i < shape.sequence; ++i) f(b, head, i);
+      }
+    }
+  }
+
+  Values forward(const Values& qkv, Values* log_sum_exp = nullptr) const {
+    const Index d = shape.head_dim;
+    Values out = zeros(shape.batch * shape.sequence * shape.heads * d);
+    for_each_query([&](Index b, Index head, Index i) {
+      double log_sum = 0;
+      const Values p = probabilities(qkv, b, head, i, &log_sum);
+      if (log_sum_exp) log_sum_exp->push_back(log_sum);
+      for (Index j = 0; j <= i; ++j) {
+        for (Index e = 0; e < d; ++e) {
+          at(out, ((b * shape.sequence + i) * shape.heads + head) * d + e) +=
+              at(p, j) * factor(b, head, i, j) * at(qkv, offset(b, j, head, 2) + e);
+        }
+      }
+    });
+    return out;
+  }
+
+  Values backward(const Values& qkv, const Values& grad_out) const {
+    const Index d = shape.head_dim;
+    const double scale = 1 / std::sqrt(static_cast<double>(d));
+    Values grad = zeros(static_cast<Index>(qkv.size()));
+    for_each_query([&](Index b, Index head, Index i) {
+      const Values p = probabilities(qkv, b, head, i, nullptr);
+      const Index out = ((b * shape.sequence + i) * shape.heads + head) * d;
+      Values dp;
+      double mean = 0;
+      for (Index j = 0; j <= i; ++j) {
+        double dot = 0;
+        for (Index e = 0; e < d; ++e) {
+          dot += at(grad_out, out + e) * at(qkv, offset(b, j, head, 2) + e);
+          at(grad, offset(b, j, head, 2) + e) +=
+              at(p, j) * factor(b, head, i, j) * at(grad_out, out + e);
+        }
+        dp.push_back(dot * factor(b, head, i, j));
+        mean += at(p, j) * dp.back();
+      }
+      for (Index j = 0; j <= i; ++j) {
+        const double ds = at(p, j) * (at(dp, j) - mean) * scale;
+        for (Index e = 0; e < d; ++e) {
+          at(grad, offset(b, i, head, 0) + e) += ds * at(qkv, offset(b, j, head, 1) + e);
+          at(grad, offset(b, j, head, 1) + e) += ds * at(qkv, offset(b, i, head, 0) + e);
+        }
+      }
+    });
+    return grad;
+  }
+};
+
+}  // namespace trident::reference

@@ -1,0 +1,26 @@
+// The promises that process groups keep on every transport, as tests that each program runs over
+// its own worlds: threads of one process, or the processes of an MPI job.
+#pragma once
+
+#include <functional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "parallel/transport/transport.h"
+
+namespace trident::test {
+
+// A world to test in. `run` calls the body on every rank that lives in this process.
+struct World {
+  std::string name;  // letters and digits
+  std::function<void(const TransportOptions&, const std::function<void(Transport&, Device&)>&)> run;
+};
+inline std::ostream& operator<<(std::ostream& out, const World& world) {
+  return out << world.name;
+}
+
+// Defined by each program that links the suite.
+std::vector<World> worlds();
+
+}  // namespace trident::test

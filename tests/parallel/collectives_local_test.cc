@@ -1,0 +1,27 @@
+// The conformance suite on `local`: 1 to 8 ranks on the CPU device, some on the guarded one.
+#include "core/device.h"
+#include "parallel/collectives_conformance.h"
+
+namespace trident::test {
+namespace {
+
+World local_world(const std::string& name, int ranks, std::unique_ptr<Device> (*make)()) {
+  return {name + std::to_string(ranks), [ranks, make](const auto& options, const auto& body) {
+            const auto device = make();
+            run_local(ranks, options, [&](Transport& transport) { body(transport, *device); });
+          }};
+}
+
+}  // namespace
+
+std::vector<World> worlds() {
+  std::vector<World> all;
+  for (int ranks = 1; ranks <= 8; ++ranks)
+    all.push_back(local_world("Cpu", ranks, make_cpu_device));
+  for (const int ranks : {1, 2, 5, 8}) {
+    all.push_back(local_world("Guarded", ranks, [] { return make_guarded_device(); }));
+  }
+  return all;
+}
+
+}  // namespace trident::test

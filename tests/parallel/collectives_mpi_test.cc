@@ -1,0 +1,101 @@
+// The conformance suite over MPI, one rank a process, and scenarios that must end the whole job:
+//   mpirun -n 4 parallel_collectives_mpi_test
+//   mpirun -n 4 parallel_collectives_mpi_test mismatch|late|throw|ended|abort
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <thread>
+
+#include "core/context.h"
+#include "parallel/collectives_conformance.h"
+
+namespace trident::test {
+
+std::vector<World> worlds() {
+  return {{"Mpi", [](const auto& options, const auto& body) {
+             const auto device = make_cpu_device();
+             const auto transport = make_mpi_transport(options);
+             body(*transport, *device);
+           }}};
+}
+
+namespace {
+
+using Scenario = void (*)(Transport&, Context&, const ProcessGroup&, const Tensor&);
+
+const std::map<std::string, Scenario> scenarios = {
+    {"mismatch",
+     [](Transport&, Context& c, const ProcessGroup& g, const Tensor& x) {
+       g.all_reduce(c, x);
+       if (g.rank() == 1) {
+         g.broadcast(c, x, 1);
+       } else {
+         g.all_reduce(c, x);
+       }
+     }},
+    {"late",
+     [](Transport&, Context& c, const ProcessGroup& g, const Tensor& x) {
+       g.barrier(c);
+       if (g.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(60));
+       g.all_reduce(c, x);
+     }},
+    {"throw",
+     [](Transport&, Context& c, const ProcessGroup& g, const Tensor& x) {
+       g.barrier(c);
+       if (g.rank() == 1) throw std::runtime_error("disk full");
+       g.all_reduce(c, x);
+     }},
+    {"ended",
+     [](Transport&, Context& c, const ProcessGroup& g, const Tensor& x) {
+       if (g.rank() != 1) g.receive(c, x, 1);
+     }},
+    {"abort", [](Transport& t, Context& c, const ProcessGroup& g, const Tensor&) {
+       if (g.rank() == 1) t.abort("loss is not finite");
+       g.barrier(c);
+     }}};
+
+int run_scenario(const std::string& name) {
+  TransportOptions options;
+  options.timeout = std::chrono::seconds(name == "late" ? 1 : 60);
+  const auto device = make_cpu_device();
+  const auto transport = make_mpi_transport(options);
+  Context context(*device, 1);
+  const Tensor x = context.empty({1024}, DType::f32, Category::workspace);
+  try {
+    scenarios.at(name)(*transport, context, transport->world(), x);
+  } catch (const std::exception& e) {
+    transport->abort(e.what());
+  }
+  return 0;
+}
+
+// One rank prints everything, the others their failures.
+class OnlyFailures : public testing::EmptyTestEventListener {
+ public:
+  explicit OnlyFailures(int rank) : rank_(rank) {}
+  void OnTestPartResult(const testing::TestPartResult& result) override {
+    if (result.failed()) std::printf("rank %d: %s\n", rank_, result.message());
+  }
+
+ private:
+  int rank_;
+};
+
+}  // namespace
+}  // namespace trident::test
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  if (argc > 1) return trident::test::run_scenario(argv[1]);
+  // Keeps MPI initialised while the tests make transports with options of their own.
+  const auto keep = trident::make_mpi_transport({});
+  if (keep->world().rank() != 0) {
+    auto& listeners = testing::UnitTest::GetInstance()->listeners();
+    delete listeners.Release(listeners.default_result_printer());
+    listeners.Append(new trident::test::OnlyFailures(keep->world().rank()));
+  }
+  return RUN_ALL_TESTS();
+}

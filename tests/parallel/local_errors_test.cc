@@ -1,0 +1,301 @@
+// What ends all ranks of the local transport, and what its errors say.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "core/context.h"
+#include "core/error.h"
+#include "parallel/transport/transport.h"
+
+namespace trident {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+// Runs the body on every rank of both devices, with a tensor to use, and expects run_local to throw
+// an E with this text, soon, while every other rank is stopped by that error or an AbortedError
+// that repeats it.
+class LocalErrors : public testing::TestWithParam<bool> {
+ protected:
+  using Body = std::function<void(Transport&, Context&, const ProcessGroup&)>;
+
+  template <class E>
+  void expect_error(int ranks, const testing::Matcher<std::string>& text, const Body& body,
+                    milliseconds timeout = std::chrono::seconds(60)) const {
+    const auto device = GetParam() ? make_guarded_device() : make_cpu_device();
+    TransportOptions options;
+    options.timeout = timeout;
+    std::atomic<int> stopped{0};
+    const auto start = std::chrono::steady_clock::now();
+    try {
+      run_local(ranks, options, [&](Transport& transport) {
+        try {
+          Context context(*device, 1);
+          const AbortOnUnwind guard(transport);
+          body(transport, context, transport.world());
+          context.synchronize();
+        } catch (const AbortedError& e) {
+          EXPECT_THAT(e.what(), HasSubstr("was stopped by rank"));
+          ++stopped;
+          throw;
+        } catch (...) {
+          ++stopped;
+          throw;
+        }
+      });
+      FAIL() << "no error";
+    } catch (const E& e) {
+      EXPECT_THAT(e.what(), text);
+      EXPECT_EQ(dynamic_cast<const AbortedError*>(&e) != nullptr, (std::is_same_v<E, AbortedError>))
+          << "not the first error: " << e.what();
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+    EXPECT_GT(stopped, 0);
+    stopped_ = stopped;
+  }
+  static Tensor tensor(Context& context, std::int64_t n = 1024, DType dtype = DType::f32) {
+    return context.empty({n}, dtype, Category::workspace);
+  }
+  mutable int stopped_ = 0;
+};
+
+TEST_P(LocalErrors, DifferentOperationsAreBothNamedAndEndAllRanks) {
+  expect_error<CommunicationError>(2,
+                                   AllOf(HasSubstr("group 'world' (ranks 0,1): operation #2: "),
+                                         HasSubstr("rank 0 called all_reduce(fp32[1024], sum), "),
+                                         HasSubstr("rank 1 called broadcast(fp32[1024], root 1)")),
+                                   [](Transport&, Context& c, const ProcessGroup& g) {
+                                     g.all_reduce(c, tensor(c));
+                                     g.all_reduce(c, tensor(c));
+                                     if (g.rank() == 0) {
+                                       g.all_reduce(c, tensor(c));
+                                     } else {
+                                       g.broadcast(c, tensor(c), 1);
+                                     }
+                                   });
+  EXPECT_EQ(stopped_, 2);
+}
+
+TEST_P(LocalErrors, EveryPairOfDifferentCallsIsFound) {
+  const std::vector<std::function<void(Context&, const ProcessGroup&)>> calls = {
+      [](Context& c, const ProcessGroup& g) { g.all_reduce(c, tensor(c)); },
+      [](Context& c, const ProcessGroup& g) { g.all_reduce(c, tensor(c, 1023)); },
+      [](Context& c, const ProcessGroup& g) { g.all_reduce(c, tensor(c, 512, DType::f64)); },
+      [](Context& c, const ProcessGroup& g) { g.all_reduce(c, tensor(c), ReduceOp::maximum); },
+      [](Context& c, const ProcessGroup& g) {
+        g.reduce_scatter(c, tensor(c, 4 * g.size()), tensor(c, 4));
+      },
+      [](Context& c, const ProcessGroup& g) {
+        g.all_gather(c, tensor(c, 4), tensor(c, 4 * g.size()));
+      },
+      [](Context& c, const ProcessGroup& g) { g.broadcast(c, tensor(c), 0); },
+      [](Context& c, const ProcessGroup& g) { g.broadcast(c, tensor(c), 1); },
+      [](Context& c, const ProcessGroup& g) { g.reduce(c, tensor(c), 0); },
+      [](Context& c, const ProcessGroup& g) { g.reduce(c, tensor(c), 1); },
+      [](Context& c, const ProcessGroup& g) {
+        g.gather(c, tensor(c), tensor(c, 1024 * g.size()), 1);
+      },
+      [](Context& c, const ProcessGroup& g) {
+        g.scatter(c, tensor(c, 1024 * g.size()), tensor(c), 0);
+      },
+      [](Context& c, const ProcessGroup& g) { g.all_to_all(c, tensor(c, 12), tensor(c, 12)); },
+      [](Context& c, const ProcessGroup& g) { g.barrier(c); }};
+  for (const int ranks : {2, 4}) {
+    for (std::size_t a = 0; a < calls.size(); ++a) {
+      for (std::size_t b = 0; b < calls.size(); ++b) {
+        if (a == b) continue;
+        // The ranks agree on the first operation, one of them differs in the second.
+        expect_error<CommunicationError>(
+            ranks,
+            AllOf(HasSubstr("operation #1: rank "), HasSubstr(" called "), HasSubstr(", rank ")),
+            [&](Transport&, Context& c, const ProcessGroup& g) {
+              g.all_reduce(c, tensor(c, 3));
+              calls[g.rank() == ranks - 1 ? b : a](c, g);
+            });
+        if (HasFailure()) FAIL() << "calls " << a << " and " << b << ", ranks " << ranks;
+      }
+    }
+  }
+}
+
+TEST_P(LocalErrors, AsynchronousMismatchSurfacesAtTheWait) {
+  expect_error<CommunicationError>(3,
+                                   AllOf(HasSubstr("group 'tensor' (ranks 0,1,2): operation #0"),
+                                         HasSubstr("fp32[8], sum"), HasSubstr("fp32[9], sum")),
+                                   [](Transport&, Context& c, const ProcessGroup& g) {
+                                     const int members[] = {0, 1, 2};
+                                     const ProcessGroup group = g.subgroup(members, "tensor");
+                                     const Work work =
+                                         group.all_reduce(c, tensor(c, g.rank() == 1 ? 9 : 8),
+                                                          ReduceOp::sum, Async::yes);
+                                     work.wait(c);
+                                   });
+}
+
+TEST_P(LocalErrors, MessagesOfTheWrongSizeOrTypeAreNamed) {
+  expect_error<CommunicationError>(
+      2,
+      AllOf(HasSubstr("group 'world' (ranks 0,1): message #1 from rank 0 to rank 1 on channel 2"),
+            HasSubstr("rank 0 sent fp32[5], rank 1 expects bf16[5]")),
+      [](Transport&, Context& c, const ProcessGroup& g) {
+        for (const DType dtype : {DType::f32, DType::bf16}) {
+          if (g.rank() == 0) {
+            g.send(c, tensor(c, 5), 1, Async::no, 2);
+          } else {
+            g.receive(c, tensor(c, 5, dtype), 0, Async::no, 2);
+          }
+        }
+        g.barrier(c);
+      });
+}
+
+TEST_P(LocalErrors, ARankLaterThanTheTimeoutIsNamed) {
+  const auto late = [](Transport& transport, Context& c, const ProcessGroup& g) {
+    g.barrier(c);
+    if (g.rank() == 2) {
+      while (true) {  // busy with something else until it is told
+        std::this_thread::sleep_for(milliseconds(10));
+        g.send(c, tensor(c, 0), 0, Async::yes);
+        c.synchronize();
+      }
+    }
+    g.all_reduce(c, tensor(c));
+    c.synchronize();
+    transport.abort("not reached");
+  };
+  expect_error<CommunicationError>(
+      3,
+      AllOf(HasSubstr("group 'world' (ranks 0,1,2): operation #1: all_reduce(fp32[1024], sum): "),
+            HasSubstr("waited 150 ms for rank 2"), Not(HasSubstr("not reached"))),
+      late, milliseconds(150));
+  EXPECT_EQ(stopped_, 3);
+}
+
+TEST_P(LocalErrors, AMessageThatNeverComesOrIsNeverTakenIsLate) {
+  for (const bool sends : {false, true}) {
+    expect_error<CommunicationError>(
+        2, AllOf(HasSubstr("message #0 from rank"), HasSubstr("rank 0 waited 100 ms for rank 1")),
+        [&](Transport&, Context& c, const ProcessGroup& g) {
+          if (g.rank() == 1) {
+            std::this_thread::sleep_for(milliseconds(300));
+            g.barrier(c);
+          } else if (sends) {
+            g.send(c, tensor(c, 100'000), 1);
+          } else {
+            g.receive(c, tensor(c), 1);
+          }
+        },
+        milliseconds(100));
+  }
+}
+
+struct Special : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+TEST_P(LocalErrors, AnExceptionOfOneRankEndsAllAndIsRethrownAsItWas) {
+  expect_error<Special>(8, testing::Eq("disk full"),
+                        [](Transport&, Context& c, const ProcessGroup& g) {
+                          g.barrier(c);
+                          // Waits that the error has to end: synchronous, asynchronous, message.
+                          const Tensor x = tensor(c, 100'000);
+                          if (g.rank() == 5) throw Special("disk full");
+                          if (g.rank() % 3 == 0) g.all_reduce(c, x);
+                          if (g.rank() % 3 == 1) {
+                            g.all_reduce(c, x, ReduceOp::sum, Async::yes).wait(c);
+                          }
+                          if (g.rank() % 3 == 2) g.receive(c, x, 5);
+                        });
+  EXPECT_EQ(stopped_, 8);
+}
+
+TEST_P(LocalErrors, AnExceptionIsTheFirstErrorThoughTheStreamStillWaitsForPeers) {
+  expect_error<Special>(4, testing::Eq("first"), [](Transport&, Context& c, const ProcessGroup& g) {
+    if (g.rank() == 2) {
+      // A receive that nobody serves; on the CPU it would wait right here.
+      if (!c.stream().immediate()) g.receive(c, tensor(c), 1);
+      throw Special("first");
+    }
+    g.all_reduce(c, tensor(c));
+  });
+}
+
+TEST_P(LocalErrors, ARankThatHasEndedIsNotWaitedFor) {
+  for (const bool collective : {false, true}) {
+    expect_error<CommunicationError>(3, AllOf(HasSubstr("rank 1, which has ended")),
+                                     [&](Transport&, Context& c, const ProcessGroup& g) {
+                                       if (g.rank() == 1) return;
+                                       if (g.rank() == 2)
+                                         std::this_thread::sleep_for(milliseconds(20));
+                                       if (collective) {
+                                         g.broadcast(c, tensor(c), 1);
+                                       } else {
+                                         g.receive(c, tensor(c), 1);
+                                       }
+                                     });
+    EXPECT_EQ(stopped_, 2);
+  }
+}
+
+TEST_P(LocalErrors, AbortStopsEveryRankWithItsReason) {
+  expect_error<AbortedError>(4, HasSubstr("was stopped by rank 3: loss is not finite"),
+                             [](Transport& transport, Context& c, const ProcessGroup& g) {
+                               if (g.rank() == 3) transport.abort("loss is not finite");
+                               g.barrier(c);
+                               g.barrier(c);
+                             });
+  EXPECT_EQ(stopped_, 4);
+}
+
+TEST_P(LocalErrors, BadArgumentsAreRequestErrorsThatNameTheGroup) {
+  const auto device = GetParam() ? make_guarded_device() : make_cpu_device();
+  run_local(2, {}, [&](Transport& transport) {
+    Context c(*device, 1);
+    const ProcessGroup g = transport.world();
+    const auto refused = [](const std::string& text, const std::function<void()>& call) {
+      try {
+        call();
+        ADD_FAILURE() << "no error, wanted: " << text;
+      } catch (const RequestError& e) {
+        EXPECT_THAT(e.what(), HasSubstr(text));
+      }
+    };
+    const Tensor x = tensor(c, 6);
+    refused("all_reduce on group 'world' (ranks 0,1): tensor is undefined",
+            [&] { g.all_reduce(c, Tensor()); });
+    refused("bit_or is for integers, the tensor is fp32",
+            [&] { g.all_reduce(c, x, ReduceOp::bit_or); });
+    refused("input is fp32[6]; output is fp32[6] and needs fp32[12] there",
+            [&] { g.reduce_scatter(c, x, x); });
+    refused("output is fp32[6]; input is fp32[6]", [&] { g.all_gather(c, x, x); });
+    refused("root 2 is not a rank of the group, 0 to 1", [&] { g.broadcast(c, x, 2); });
+    refused("root -1", [&] { g.reduce(c, x, -1); });
+    refused("both must hold 2 equal parts", [&] { g.all_to_all(c, tensor(c, 7), tensor(c, 7)); });
+    refused("is this rank itself", [&] { g.send(c, x, g.rank()); });
+    refused("channel 8 is not one of 0 to 7", [&] { g.receive(c, x, 1 - g.rank(), Async::no, 8); });
+    refused("undefined process group", [&] { ProcessGroup().all_reduce(c, x); });
+    const int others[] = {1 - g.rank()};
+    refused("contain the caller", [&] { g.subgroup(others, "others"); });
+    g.barrier(c);  // nothing of that has gone to the other rank
+  });
+  EXPECT_THROW(run_local(0, {}, [](Transport&) {}), RequestError);
+  TransportOptions options;
+  options.timeout = milliseconds(0);
+  EXPECT_THROW(run_local(1, options, [](Transport&) {}), RequestError);
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, LocalErrors, testing::Bool(), [](const auto& device) {
+  return device.param ? std::string("Guarded") : std::string("Cpu");
+});
+
+}  // namespace
+}  // namespace trident

@@ -1,0 +1,87 @@
+#include "parallel/topology.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "core/error.h"
+#include "parallel/transport/transport.h"
+
+namespace trident {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(Topology, EveryRanksGroupsAreTheGridsAndCarryData) {
+  const RankGrid grid(2, 2, 3, "tp-pp-dp");
+  const auto device = make_cpu_device();
+  run_local(12, {}, [&](Transport& transport) {
+    Context context(*device, 1);
+    const Topology t = make_topology(transport.world(), grid, 4);
+    const int rank = transport.world().rank();
+    EXPECT_EQ(t.at, grid.coordinates(rank));
+    EXPECT_EQ(t.tensor.world_ranks(), grid.group(rank, Axis::tensor));
+    EXPECT_EQ(t.data.world_ranks(), grid.group(rank, Axis::data));
+    EXPECT_EQ(t.pipeline.world_ranks(), grid.group(rank, Axis::pipeline));
+    EXPECT_EQ(t.tensor.rank(), t.at.tensor);
+    EXPECT_EQ(t.data.rank(), t.at.data);
+    EXPECT_EQ(t.pipeline.rank(), t.at.pipeline);
+    EXPECT_EQ(t.is_first_stage(), t.at.pipeline == 0);
+    EXPECT_EQ(t.is_last_stage(), t.at.pipeline == 2);
+    EXPECT_EQ(t.embedding.defined(), t.at.pipeline != 1);
+    if (t.embedding.defined()) {
+      EXPECT_EQ(t.embedding.world_ranks(), grid.embedding_group(rank));
+    }
+    EXPECT_EQ(t.node.world_ranks(), grid.node_group(rank, 4));
+    EXPECT_EQ(t.across_nodes.world_ranks(), grid.cross_node_group(rank, 4));
+    EXPECT_TRUE(t.warnings.empty());
+
+    for (const ProcessGroup& group :
+         {t.world, t.tensor, t.data, t.pipeline, t.embedding, t.node, t.across_nodes}) {
+      if (!group.defined()) continue;
+      const std::vector<std::int64_t> mine = {std::int64_t{1} << rank};
+      const Tensor x = context.from_host<std::int64_t>({1}, mine, Category::workspace);
+      group.all_reduce(context, x, ReduceOp::bit_or);
+      std::int64_t wanted = 0;
+      for (const int m : group.world_ranks()) wanted |= std::int64_t{1} << m;
+      EXPECT_EQ(context.to_host<std::int64_t>(x)[0], wanted) << group.name();
+    }
+  });
+}
+
+TEST(Topology, OneRankIsAllGroups) {
+  run_local(1, {}, [&](Transport& transport) {
+    const Topology t = make_topology(transport.world(), RankGrid(1, 1, 1), 1);
+    for (const ProcessGroup& group : {t.tensor, t.data, t.pipeline, t.embedding, t.node}) {
+      EXPECT_EQ(group.world_ranks(), std::vector<int>{0});
+    }
+    EXPECT_TRUE(t.is_first_stage() && t.is_last_stage());
+  });
+}
+
+TEST(Topology, WarnsWhenTensorParallelismCrossesNodes) {
+  TransportOptions options;
+  options.ranks_per_node = 2;
+  run_local(8, options, [&](Transport& transport) {
+    EXPECT_EQ(transport.ranks_per_node(), 2);
+    const Topology t = make_topology(transport.world(), RankGrid(2, 4, 1), 2);
+    ASSERT_EQ(t.warnings.size(), 1u);
+    EXPECT_THAT(t.warnings[0], HasSubstr("tensor parallelism crosses nodes"));
+    EXPECT_THAT(t.warnings[0], HasSubstr("0,1,2,3"));
+  });
+}
+
+TEST(Topology, AGridThatDoesNotFillTheWorldIsRefused) {
+  try {
+    run_local(6, {}, [&](Transport& transport) {
+      make_topology(transport.world(), RankGrid(2, 2, 2), 6);
+    });
+    FAIL() << "no error";
+  } catch (const RequestError& e) {
+    EXPECT_STREQ(e.what(), "the world has 6 ranks; dp 2 x tp 2 x pp 2 needs 8");
+  }
+}
+
+}  // namespace
+}  // namespace trident

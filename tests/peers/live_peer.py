@@ -1,0 +1,225 @@
+#!/usr/bin/env python3
+"""Compares the program live with PyTorch in fp64, on a GPT-2 and a Llama of freshly drawn sizes.
+
+    python tests/peers/live_peer.py [--seed N] [--program build/release/trident] [--keep DIR]
+
+For each model: `trident train` in three drawn layouts against the reference's losses and first
+gradients; the saved weights loaded by transformers against the program's own loss on them; and
+`trident generate` against transformers' most probable tokens. A failure prints the seed, with which
+the same sizes and layouts are drawn again. Ends with `N passed, 0 failed`.
+"""
+
+import argparse
+import json
+import math
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "scripts"))
+
+import make_golden
+import safetensors.torch
+import torch
+import transformers
+
+TOLERANCE = 1e-5  # losses: relative; gradients: norm of the difference over the norm
+
+
+def draw_case(rng, architecture):
+    heads = rng.choice([4, 6, 8])
+    hidden = heads * rng.choice([4, 6, 8, 10])
+    llama = architecture == "llama"
+    groups = rng.choice([g for g in range(1, heads + 1) if heads % g == 0]) if llama else heads
+    sequence = rng.randrange(9, 25)
+    global_batch = rng.choice([4, 6, 8, 12])
+    iterations = 8
+    return make_golden.Case(
+        architecture, layers=rng.randrange(2, 7), hidden=hidden, heads=heads, groups=groups,
+        ffn=4 * rng.randrange(9, 40), vocab=rng.randrange(101, 700),
+        positions=sequence + rng.randrange(0, 9), sequence=sequence,
+        samples=iterations * global_batch - rng.randrange(1, 10),
+        tied=not llama or rng.random() < 0.5, seed=rng.randrange(2**31),
+        norm_epsilon=rng.choice([1e-5, 1e-6]), global_batch=global_batch,
+        micro_batch=rng.choice([1, 2]), iterations=iterations, warmup=3)
+
+
+def draw_layouts(rng, case, count=3):
+    """`count` different layouts of at most 8 ranks that these sizes allow, as --set values."""
+    layouts = []
+    for dp in (1, 2, 3, 4):
+        if case.global_batch % (dp * case.micro_batch):
+            continue
+        micro_batches = case.global_batch // (dp * case.micro_batch)
+        for tp in (1, 2, 4):
+            if case.heads % tp or case.groups % tp:
+                continue
+            for pp in range(1, 5):
+                for chunks in (1, 2):
+                    if dp * tp * pp > 8 or pp * chunks > case.layers:
+                        continue
+                    if chunks > 1 and (pp == 1 or micro_batches % pp):
+                        continue
+                    if pp > micro_batches:
+                        continue
+                    layouts.append((dp, tp, pp, chunks))
+    wide = [layout for layout in layouts if math.prod(layout[:3]) >= 4]
+    drawn = rng.sample(wide if len(wide) >= count else layouts, count)
+    return [{
+        "parallel.data_parallel_size": dp,
+        "parallel.tensor_model_parallel_size": tp,
+        "parallel.pipeline_model_parallel_size": pp,
+        "parallel.virtual_pipeline_model_parallel_size": chunks,
+        "parallel.sequence_parallel": tp > 1 and case.sequence % tp == 0 and rng.random() < 0.5,
+        "pipeline.schedule": "interleaved_1f1b" if chunks > 1 else rng.choice(["1f1b", "gpipe"]),
+        "zero_optimization.stage": rng.choice([0, 1]),
+    } for dp, tp, pp, chunks in drawn]
+
+
+class Checks:
+    """Counts comparisons and prints those that fail."""
+
+    def __init__(self):
+        self.passed = 0
+        self.failed = 0
+
+    def expect(self, good, message):
+        self.passed += bool(good)
+        self.failed += not good
+        if not good:
+            print(f"FAILED: {message}", file=sys.stderr)
+
+    def expect_close(self, got, want, what):
+        self.expect(abs(got - want) <= TOLERANCE * abs(want), f"{what}: got {got}, need {want}")
+
+
+def run_program(command):
+    result = subprocess.run([str(c) for c in command], cwd=ROOT, capture_output=True, text=True,
+                            timeout=300)
+    if result.returncode:
+        raise RuntimeError(f"exit {result.returncode}: {' '.join(map(str, command))}\n"
+                           f"{result.stdout[-2000:]}{result.stderr[-4000:]}")
+    return result.stdout
+
+
+def train(program, config, run, settings):
+    """Runs `trident train`; returns the lines of its metrics.jsonl."""
+    settings = {**settings, "logging.dir": str(run)}
+    options = [part for key, value in settings.items()
+               for part in ("--set", f"{key}={json.dumps(value)}")]
+    run_program([program, "train", config, *options])
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def plain_names(tensors):
+    """GPT-2's names with and without the leading `transformer.` are both in use."""
+    return {name.removeprefix("transformer."): t.double() for name, t in tensors.items()}
+
+
+def relative_error(got, want, case, name):
+    if case.architecture == "gpt2" and name.endswith("attn.c_attn.bias"):
+        # The key bias cancels in the softmax: its true gradient is zero.
+        keep = torch.ones(3 * case.hidden, dtype=torch.bool)
+        keep[case.hidden : 2 * case.hidden] = False
+        got, want = got[keep], want[keep]
+    return float((got - want).norm() / want.norm())
+
+
+def check_training(checks, case, golden, gradients, metrics, run, what):
+    checks.expect([m["iteration"] for m in metrics] == list(range(1, case.iterations + 1)),
+                  f"{what}: iterations {[m['iteration'] for m in metrics]}")
+    for key, name in (("loss", "losses"), ("grad_norm", "grad_norms"),
+                      ("learning_rate", "learning_rates")):
+        for line, want in zip(metrics, golden[name]):
+            checks.expect_close(line[key], want, f"{what}: {key} of {line['iteration']}")
+    got = plain_names(safetensors.torch.load_file(run / "gradients-1.safetensors"))
+    want = plain_names(gradients)
+    checks.expect(got.keys() == want.keys(),
+                  f"{what}: gradient names differ by {sorted(got.keys() ^ want.keys())}")
+    for name in got.keys() & want.keys():
+        if got[name].shape != want[name].shape:
+            checks.expect(False, f"{what}: {name} {tuple(got[name].shape)}, "
+                                 f"need {tuple(want[name].shape)}")
+            continue
+        error = relative_error(got[name], want[name], case, name)
+        checks.expect(error <= TOLERANCE, f"{what}: gradient of {name} is off by {error:.2e}")
+
+
+def check_weights(checks, program, config, case, tokens, trained, saved, run, what):
+    """The directory under checkpoint.save: transformers loads it, the program does, losses agree."""
+    loaded, info = transformers.AutoModelForCausalLM.from_pretrained(
+        saved, dtype=torch.float32, output_loading_info=True)
+    for kind, names in info.items():
+        checks.expect(not names, f"{what}: transformers reports {kind}: {names}")
+    loaded = make_golden.use_float64(loaded)
+    with torch.no_grad():
+        inputs, labels = make_golden.batch(case, tokens, 0)
+        by_transformers = float(make_golden.mean_loss(loaded, inputs, labels))
+        by_reference = float(make_golden.mean_loss(trained, inputs, labels))
+    checks.expect_close(by_transformers, by_reference, f"{what}: loss of the saved weights")
+    again = train(program, config, run, {"checkpoint.load": str(saved), "training.train_iters": 1,
+                                         "scheduler.warmup_iters": 0})
+    checks.expect_close(again[0]["loss"], by_transformers, f"{what}: loss of the loaded weights")
+    return loaded
+
+
+def check_generate(checks, program, case, tokens, model, saved, what):
+    """Greedy continuation: each token is the most probable one by transformers."""
+    prompt = [int(t) for t in tokens[:4]]
+    count = min(4, case.positions - len(prompt))
+    output = run_program([program, "generate", saved, "--ids", ",".join(map(str, prompt)),
+                          "--tokens", count, "--temperature", 0, "--format", "json"])
+    got = json.loads(output)["tokens"]
+    want = list(prompt)
+    with torch.no_grad():
+        for _ in range(count):
+            logits = model(input_ids=torch.tensor([want]), use_cache=False).logits[0, -1]
+            want.append(int(logits.argmax()))
+    checks.expect(got in (want, want[len(prompt):]), f"{what}: generated {got}, need {want}")
+
+
+def check_case(checks, rng, program, case, folder):
+    print(f"  {case}")
+    golden, gradients, trained, tokens = make_golden.make_case(case, folder, str(folder),
+                                                               str(folder / "run"))
+    config = folder / "config.json"
+    for i, layout in enumerate(draw_layouts(rng, case)):
+        what = f"{case.architecture} " + " ".join(
+            f"{key.split('.')[1]}={value}" for key, value in layout.items())
+        print(f"  {what}")
+        run, saved = folder / f"run-{i}", folder / f"saved-{i}"
+        metrics = train(program, config, run, {**layout, "checkpoint.save": str(saved)})
+        check_training(checks, case, golden, gradients, metrics, run, what)
+    loaded = check_weights(checks, program, config, case, tokens, trained, saved,
+                           folder / "run-again", what)
+    check_generate(checks, program, case, tokens, loaded, saved, what)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**31))
+    parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build/release/trident")
+    parser.add_argument("--keep", type=pathlib.Path, help="keep the files in this new folder")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    rng = random.Random(arguments.seed)
+    checks = Checks()
+    print(f"live peer: seed {arguments.seed}")
+    with tempfile.TemporaryDirectory() as temporary:
+        base = (arguments.keep or pathlib.Path(temporary)).resolve()
+        for architecture in ("gpt2", "llama"):
+            try:
+                check_case(checks, rng, arguments.program.resolve(), draw_case(rng, architecture),
+                           base / architecture)
+            except (RuntimeError, OSError, subprocess.TimeoutExpired) as error:
+                checks.expect(False, f"{architecture}: {error}")
+    print(f"{checks.passed} passed, {checks.failed} failed")
+    if checks.failed:
+        sys.exit(f"live peer failed; again with: tests/peers/live_peer.py --seed {arguments.seed}")
+
+
+if __name__ == "__main__":
+    main()

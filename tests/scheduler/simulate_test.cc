@@ -1,0 +1,213 @@
+#include "scheduler/simulate.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "core/error.h"
+#include "scheduler/analytic.h"
+#include "scheduler/bubble.h"
+#include "scheduler/lower.h"
+#include "scheduler/validate.h"
+#include "tests/scheduler/sizes.h"
+
+namespace trident {
+namespace {
+
+double work(const Schedule& schedule, const ShareTimes& t) {
+  return schedule.microbatches * (t.forward[0] + t.backward_input[0] + t.backward_weight[0]);
+}
+
+TEST(Simulate, TheBubbleIsTheAnalyticOne) {
+  int compared = 0;
+  for (const ScheduleRequest& request : small_requests()) {
+    const auto analytic = analytic_bubble(request);
+    if (!analytic) continue;
+    for (const ShareTimes& times :
+         {ShareTimes{{1}, {1}, {1}}, ShareTimes{{2}, {0.5}, {1}}, ShareTimes{{1}, {3}, {2}}}) {
+      SCOPED_TRACE(fmt::format("{} p={} m={} v={}", request.kind, request.stages,
+                               request.microbatches, request.chunks));
+      const Schedule schedule = make_schedule(request);
+      const Bubble bubble = simulate(schedule, stage_times(schedule, times)).bubble;
+      ++compared;
+      EXPECT_NEAR(bubble.ratio, analytic->bubble_ratio, 1e-12);
+      EXPECT_NEAR(bubble.ratio_span, analytic->bubble_ratio_span, 1e-12);
+      for (double ratio : bubble.rank_ratio) EXPECT_NEAR(ratio, analytic->bubble_ratio, 1e-12);
+      EXPECT_NEAR(bubble.makespan * (1 - analytic->bubble_ratio), work(schedule, times), 1e-9);
+    }
+  }
+  EXPECT_GT(compared, 600);
+}
+
+TEST(Simulate, NoFormulaForInterleavedGroupsOtherThanP) {
+  EXPECT_FALSE(analytic_bubble({"interleaved_1f1b", 4, 6, 2, 0}));
+  EXPECT_DOUBLE_EQ(analytic_bubble({"interleaved_1f1b", 4, 8, 2, 0})->bubble_ratio, 3.0 / 19.0);
+}
+
+TEST(Simulate, TransfersLengthenOneFOneBByTheFormula) {
+  for (int p = 2; p <= 8; ++p) {
+    for (int groups = 1; groups <= 4; ++groups) {
+      const Schedule schedule = one_f_one_b(p, p * groups);
+      const double c = 0.01;
+      EXPECT_NEAR(simulate(schedule, stage_times(schedule, {{1}, {2}, {0.5}}), c).bubble.makespan,
+                  one_f_one_b_makespan(p, p * groups, {1, 2, 0.5}, c), 1e-9)
+          << p << " " << groups;
+    }
+  }
+}
+
+// Qi et al. 2023, "Zero Bubble Pipeline Parallelism": the 1F1B column of their simulator.
+TEST(Simulate, AgreesWithThePublishedOneFOneBRates) {
+  const Schedule small = one_f_one_b(8, 24), large = one_f_one_b(16, 48);
+  EXPECT_NEAR(simulate(small, stage_times(small, {{18522}, {18086}, {9337}}), 601).bubble.ratio,
+              0.2431, 5e-5);
+  EXPECT_NEAR(simulate(large, stage_times(large, {{11347}, {11248}, {8132}}), 377).bubble.ratio,
+              0.2552, 5e-5);
+}
+
+TEST(Simulate, EveryActionStartsAsSoonAsItsRankAndItsInputAllow) {
+  std::mt19937 random(11);
+  std::uniform_real_distribution<double> uniform(0.1, 2.0);
+  const auto requests = small_requests();
+  for (int round = 0; round < 200; ++round) {
+    const Schedule schedule = make_schedule(requests[random() % requests.size()]);
+    const double c = round % 2 ? uniform(random) : 0.0;
+    std::vector<std::vector<double>> durations;
+    for (const auto& actions : schedule.ranks) {
+      auto& own = durations.emplace_back();
+      for (size_t i = 0; i < actions.size(); ++i) own.push_back(uniform(random));
+    }
+    const Simulation result = replay(schedule, durations, c);
+    const auto end_of = [&](const Action& wanted) {
+      const int rank = schedule.rank_of_stage(wanted.stage);
+      const auto& list = schedule.ranks[rank];
+      return result.actions[rank][std::find(list.begin(), list.end(), wanted) - list.begin()].end;
+    };
+    for (int rank = 0; rank < schedule.stages; ++rank) {
+      double busy_until = 0.0;
+      for (size_t i = 0; i < schedule.ranks[rank].size(); ++i) {
+        const Action& action = schedule.ranks[rank][i];
+        const int source = action.stage + (action.kind == Kind::forward ? -1 : 1);
+        double expected = busy_until;
+        if (source >= 0 && source < schedule.total_stages()) {
+          const double link = schedule.rank_of_stage(source) == rank ? 0.0 : c;
+          expected = std::max(expected, end_of({action.kind, source, action.microbatch}) + link);
+        }
+        EXPECT_DOUBLE_EQ(result.actions[rank][i].start, expected);
+        busy_until = result.actions[rank][i].end;
+        EXPECT_DOUBLE_EQ(busy_until, expected + durations[rank][i]);
+      }
+    }
+  }
+}
+
+TEST(Simulate, UnequalStagesWeightGradientsAndSpans) {
+  // Rank 0 runs F 2, B 4 (0 to 2, 5 to 9), rank 1 F 1, I 1 and W 3 (2 to 3, 3 to 4, 4 to 7).
+  const Schedule schedule{
+      "own",
+      2,
+      1,
+      1,
+      {{0}, {1}},
+      {{{Kind::forward, 0, 0}, {Kind::backward, 0, 0}},
+       {{Kind::forward, 1, 0}, {Kind::backward_input, 1, 0}, {Kind::backward_weight, 1, 0}}}};
+  validate(schedule);
+  const StageTimes times = stage_times(schedule, {{2, 1}, {2.5, 1}, {1.5, 3}});
+  const Simulation result = simulate(schedule, times, 0.0);
+  EXPECT_DOUBLE_EQ(result.actions[0][1].start, 4.0);
+  EXPECT_DOUBLE_EQ(result.bubble.makespan, 8.0);
+  EXPECT_DOUBLE_EQ(result.bubble.rank_ratio[0], 2.0 / 8.0);
+  EXPECT_DOUBLE_EQ(result.bubble.rank_ratio[1], 3.0 / 8.0);
+  EXPECT_EQ(peak_in_flight(schedule), (std::vector<double>{1.0, 1.0}));
+}
+
+TEST(Simulate, SpanLeavesOutWhatLiesOutsideEveryRank) {
+  const Bubble bubble = bubble_of({{{0, 2}, {3, 5}}, {{4, 8}}});
+  EXPECT_DOUBLE_EQ(bubble.makespan, 8.0);
+  EXPECT_DOUBLE_EQ(bubble.longest_span, 5.0);
+  EXPECT_DOUBLE_EQ(bubble.ratio, 0.5);
+  EXPECT_DOUBLE_EQ(bubble.rank_ratio_span[1], 0.2);
+  EXPECT_DOUBLE_EQ(bubble.ratio_span, 0.2);
+}
+
+TEST(Simulate, AChunkTakesItsPartOfTheShare) {
+  const Schedule schedule = interleaved_one_f_one_b(2, 2, 2);
+  const StageTimes times = stage_times(schedule, {{3, 4}, {1}, {2}});
+  EXPECT_EQ(times.forward, (std::vector<double>{1.5, 2, 1.5, 2}));
+  EXPECT_EQ(times.backward_weight, (std::vector<double>{1, 1, 1, 1}));
+  EXPECT_THROW(stage_times(schedule, {{1, 2, 3}, {1}, {1}}), RequestError);
+  EXPECT_THROW(stage_times(schedule, {{1}, {-1}, {1}}), RequestError);
+}
+
+TEST(Simulate, ADeadlockIsAnErrorNotAHang) {
+  Schedule schedule = one_f_one_b(2, 1);
+  std::swap(schedule.ranks[0][0], schedule.ranks[0][1]);
+  EXPECT_THROW(simulate(schedule, stage_times(schedule, {})), Error);
+}
+
+TEST(Simulate, TwoMillionActionsFinish) {
+  const ScheduleRequest request{"interleaved_1f1b", 64, 4096, 4, 0};
+  const Schedule schedule = make_schedule(request);
+  validate(schedule);
+  EXPECT_NEAR(simulate(schedule, stage_times(schedule, {})).bubble.ratio,
+              analytic_bubble(request)->bubble_ratio, 1e-9);
+}
+
+// A trace that ran each action for the given CPU time, with other wall times.
+ExecutionTrace trace_of(const std::vector<LoweredAction>& list, int64_t cpu_ns, int64_t wall_ns,
+                        int64_t zero_ns) {
+  ExecutionTrace trace;
+  Mark now{zero_ns, 12345};
+  for (const LoweredAction& action : list) {
+    const Mark begin = now;
+    now.wall_ns += wall_ns;
+    now.cpu_ns += action.step == Step::compute ? cpu_ns : 7;  // transfers are not replayed
+    trace.events.push_back({action, begin, now});
+  }
+  return trace;
+}
+
+TEST(Bubble, IsReplayedFromCpuTimesAndReadFromWallTimes) {
+  const Schedule schedule = one_f_one_b(3, 4);
+  const auto lists = lower(schedule);
+  std::vector<ExecutionTrace> traces;
+  for (int rank = 0; rank < 3; ++rank) {
+    traces.push_back(trace_of(lists[rank], 1'000'000, 5'000'000, 1'000'000'000'000'000'000));
+  }
+  const MeasuredBubble measured = measure_bubble(schedule, traces);
+  // F = B + W = 1 ms: fraction (p-1)/(m+p-1).
+  EXPECT_NEAR(measured.replayed.ratio, 2.0 / 6.0, 1e-12);
+  EXPECT_NEAR(measured.replayed.makespan, 12e-3, 1e-12);
+  // Rank 1 has 8 computes among its 8 + 8 receives posted and waited for + 8 sends.
+  ASSERT_EQ(lists[1].size(), 8u + 16u + 8u);
+  size_t longest = 0, first = SIZE_MAX;
+  for (const auto& list : lists) {
+    for (size_t i = 0; i < list.size(); ++i) {
+      if (list[i].step != Step::compute) continue;
+      longest = std::max(longest, i + 1);
+      first = std::min(first, i);
+    }
+  }
+  const double makespan = 5e-3 * static_cast<double>(longest - first);
+  EXPECT_NEAR(measured.wall.makespan, makespan, 1e-12);
+  EXPECT_NEAR(measured.wall.rank_ratio[1], 1 - 8 * 5e-3 / makespan, 1e-12);
+}
+
+TEST(Bubble, ATraceThatIsNotTheListIsAnError) {
+  const Schedule schedule = one_f_one_b(2, 2);
+  const auto lists = lower(schedule);
+  std::vector<ExecutionTrace> traces = {trace_of(lists[0], 1, 1, 0), trace_of(lists[1], 1, 1, 0)};
+  traces[1].events.pop_back();
+  traces[1].events.pop_back();
+  try {
+    measure_bubble(schedule, traces);
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "bubble: rank 1 position 3 ran nothing, the schedule 1f1b has 1B1");
+  }
+}
+
+}  // namespace
+}  // namespace trident

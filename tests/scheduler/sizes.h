@@ -1,0 +1,32 @@
+// Schedule sizes that several tests go through.
+#pragma once
+
+#include <vector>
+
+#include "core/error.h"
+#include "scheduler/schedules.h"
+
+namespace trident {
+
+// Every kind over all small (p, m, v, g) that it can run; m < p among them.
+inline std::vector<ScheduleRequest> small_requests() {
+  std::vector<ScheduleRequest> requests;
+  for (int p = 1; p <= 5; ++p) {
+    for (int m = 1; m <= 11; ++m) {
+      for (const char* kind : {"naive", "gpipe", "1f1b"}) requests.push_back({kind, p, m, 0, 0});
+      for (int v = 1; v <= 3; ++v) {
+        for (int g = 0; g <= m; ++g) {
+          try {
+            interleaved_group_size(p, m, g);
+          } catch (const RequestError&) {
+            continue;
+          }
+          requests.push_back({"interleaved_1f1b", p, m, v, g});
+        }
+      }
+    }
+  }
+  return requests;
+}
+
+}  // namespace trident

@@ -1,0 +1,181 @@
+#include "scheduler/timeline.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cctype>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "scheduler/lower.h"
+#include "scheduler/schedules.h"
+
+namespace trident {
+namespace {
+
+using testing::HasSubstr;
+
+size_t count(const std::string& text, const std::string& part) {
+  size_t found = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+// What is wrong with `xml`, "" if it is well-formed (elements, quoted attributes, the five
+// entities; no comments, declarations or CDATA, which we don't write).
+std::string xml_problem(const std::string& xml) {
+  std::vector<std::string> open;
+  bool had_root = false;
+  for (size_t at = 0; at < xml.size();) {
+    if (xml[at] == '&') {
+      const std::string entity = xml.substr(at, xml.find(';', at) - at);
+      if (!std::set<std::string>{"&amp", "&lt", "&gt", "&quot", "&apos"}.contains(entity)) {
+        return "bad entity " + entity.substr(0, 20);
+      }
+    }
+    if (static_cast<unsigned char>(xml[at]) < 0x20 && !std::isspace(xml[at])) return "control";
+    if (xml[at] != '<') {
+      if (open.empty() && !std::isspace(xml[at])) return "text outside the root";
+      ++at;
+      continue;
+    }
+    const bool closing = xml[at + 1] == '/';
+    size_t end = at + 1 + closing;
+    while (std::isalnum(xml[end])) ++end;
+    const std::string name = xml.substr(at + 1 + closing, end - at - 1 - closing);
+    std::set<std::string> attributes;
+    while (xml[end] == ' ') {
+      const size_t equals = xml.find("=\"", end), close = xml.find('"', equals + 2);
+      if (equals == std::string::npos || close == std::string::npos) return "attribute of " + name;
+      if (!attributes.insert(xml.substr(end + 1, equals - end - 1)).second) return "twice";
+      if (xml.substr(equals, close - equals).find('<') != std::string::npos) return "< in value";
+      end = close + 1;
+    }
+    const bool empty = xml[end] == '/';
+    if (xml[end + empty] != '>') return "end of tag " + name;
+    if (closing) {
+      if (open.empty() || open.back() != name) return "closes " + name;
+      open.pop_back();
+    } else if (!empty) {
+      if (open.empty() && had_root) return "second root";
+      had_root = true;
+      open.push_back(name);
+    }
+    at = end + empty + 1;
+  }
+  return open.empty() && had_root ? "" : "not closed";
+}
+
+Timeline simulated(const ScheduleRequest& request) {
+  const Schedule schedule = make_schedule(request);
+  const Simulation simulation = simulate(schedule, stage_times(schedule, {}));
+  return {"bubble 27.3% measured\n27.3% \"predicted\" <&>\x01",
+          {},
+          timeline_events(schedule, simulation, 1000.0)};
+}
+
+TEST(Timeline, SvgIsWellFormedAndHasABoxForEachAction) {
+  for (const int p : {1, 2, 8, 64}) {
+    const Timeline timeline = simulated({"interleaved_1f1b", p, p, 2, 0});
+    ASSERT_EQ(timeline.events.size(), 4u * p * p);
+    const std::string svg = timeline_svg(timeline);
+    EXPECT_EQ(xml_problem(svg), "");
+    EXPECT_EQ(count(svg, "<rect class=\"forward\""), 2u * p * p);
+    EXPECT_EQ(count(svg, "<rect class=\"backward\""), 2u * p * p);
+    EXPECT_THAT(svg, HasSubstr("bubble 27.3% measured"));
+    EXPECT_THAT(svg, HasSubstr("27.3% &quot;predicted&quot; &lt;&amp;&gt; "));
+    EXPECT_THAT(svg, HasSubstr("time (ms)"));
+    EXPECT_EQ(svg.find("http", svg.find("http") + 1), std::string::npos) << "only the namespace";
+  }
+}
+
+TEST(Timeline, SvgDrawsAnEmptyTimeline) {
+  EXPECT_EQ(xml_problem(timeline_svg({})), "");
+  EXPECT_EQ(xml_problem(timeline_svg({"", {"a", "b"}, {}})), "");
+  EXPECT_EQ(xml_problem(timeline_svg({"", {}, {{0, "F", EventCategory::forward, 5, 0, 0, 0}}})),
+            "");
+}
+
+TEST(Timeline, BoxesLieWhereTheTimesSay) {
+  Timeline timeline;
+  timeline.events = {{0, "0F0", EventCategory::forward, 100, 400, 0, 0},
+                     {0, "bucket 0", EventCategory::all_reduce, 300, 600, -1, -1}};
+  const std::string svg = timeline_svg(timeline);
+  const auto number = [&](const std::string& box, const char* attribute) {
+    const size_t at = svg.find(std::string(" ") + attribute + "=\"", svg.find(box));
+    return std::stod(svg.substr(at + std::string(attribute).size() + 3));
+  };
+  const std::string forward = "<rect class=\"forward\"", reduce = "<rect class=\"all_reduce\"";
+  EXPECT_NEAR(number(reduce, "width") / number(forward, "width"), 1.5, 1e-3);
+  EXPECT_NEAR((number(reduce, "x") - number(forward, "x")) / number(forward, "width"), 0.5, 1e-3);
+  EXPECT_GE(number(reduce, "y"), number(forward, "y") + number(forward, "height") - 0.11);
+}
+
+TEST(Timeline, ChromeTraceHoldsEveryEventAndNamesProcessesAndThreads) {
+  Timeline timeline = simulated({"1f1b", 2, 3, 0, 0});
+  timeline.rows = {"dp 0 pp 0", "dp 0 pp 1"};
+  timeline.events.push_back({1, "bucket \xff", EventCategory::all_reduce, 1.5, 2.25, -1, -1});
+  const auto trace = nlohmann::json::parse(chrome_trace(timeline));
+  EXPECT_EQ(trace["displayTimeUnit"], "ms");
+  size_t events = 0;
+  std::set<std::string> processes, threads;
+  for (const auto& event : trace["traceEvents"]) {
+    if (event["ph"] == "M") {
+      if (event["name"] == "process_name") processes.insert(event["args"]["name"]);
+      if (event["name"] == "thread_name") threads.insert(event["args"]["name"]);
+      continue;
+    }
+    const TimelineEvent& drawn = timeline.events[events++];
+    EXPECT_EQ(event["ph"], "X");
+    EXPECT_EQ(event["cat"], to_string(drawn.category));
+    EXPECT_EQ(event["ts"], drawn.start_us);
+    EXPECT_EQ(event["dur"], drawn.duration_us);
+    EXPECT_EQ(event["pid"], drawn.rank);
+    EXPECT_EQ(event["tid"], drawn.category == EventCategory::all_reduce ? 1 : 0);
+  }
+  EXPECT_EQ(events, timeline.events.size());
+  EXPECT_EQ(processes, (std::set<std::string>{"dp 0 pp 0", "dp 0 pp 1"}));
+  EXPECT_EQ(threads, (std::set<std::string>{"compute", "communication"}));
+}
+
+TEST(Timeline, TextShowsTheOrder) {
+  Timeline timeline = simulated({"gpipe", 2, 2, 0, 0});
+  timeline.title = "gpipe";
+  // 9 time units on 45 columns: 5 a unit.
+  EXPECT_THAT(timeline_text(timeline, 45 + 9),
+              HasSubstr("gpipe\n"
+                        "rank 0 |F0---F1---               B0========B1========|\n"
+                        "rank 1 |     F0---F1---B0========B1========          |\n"));
+}
+
+TEST(Timeline, TextOfMoreActionsThanColumnsStaysBusyWhereRanksAre) {
+  const Timeline timeline = simulated({"1f1b", 1, 1000, 0, 0});
+  const std::string text = timeline_text(timeline, 80);
+  const size_t from = text.find('|');
+  EXPECT_EQ(text.substr(from, text.find('|', from + 1) - from).find(' '), std::string::npos);
+}
+
+TEST(Timeline, EventsOfATraceAreComputesWaitsAndSends) {
+  const auto list = lower(one_f_one_b(2, 1))[0];  // F, send; post, wait, B
+  ExecutionTrace trace;
+  int64_t now = 5000;
+  for (const LoweredAction& action : list) {
+    trace.events.push_back({action, {now, 0}, {now + 2000, 0}});
+    now += 2000;
+  }
+  const auto events = timeline_events(trace, 3, 1000);
+  std::vector<std::string> names;
+  for (const auto& event : events) {
+    names.push_back(event.name);
+    EXPECT_EQ(event.rank, 3);
+    EXPECT_DOUBLE_EQ(event.duration_us, 2.0);
+  }
+  EXPECT_THAT(names, testing::ElementsAre("0F0", "send of 0F0 to rank 1",
+                                          "wait receive for 0B0 from rank 1", "0B0"));
+  EXPECT_EQ(events[1].category, EventCategory::transfer);
+  EXPECT_EQ(events[3].category, EventCategory::backward);
+}
+
+}  // namespace
+}  // namespace trident

@@ -1,0 +1,70 @@
+// A directory of a test's own, removed with all it holds.
+#pragma once
+
+#include <stdlib.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trident::testing {
+
+class TempDir {
+ public:
+  TempDir() {
+    std::string name = (std::filesystem::temp_directory_path() / "trident-test-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error("mkdtemp failed: " + name);
+    path_ = name;
+  }
+  TempDir(const TempDir&) = delete;
+  TempDir& operator=(const TempDir&) = delete;
+  ~TempDir() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+
+  std::string path() const { return path_.string(); }
+  std::string operator/(std::string_view name) const { return (path_ / name).string(); }
+
+  // Names of what it holds, sorted.
+  std::vector<std::string> names() const {
+    std::vector<std::string> all;
+    for (const auto& entry : std::filesystem::directory_iterator(path_)) {
+      all.push_back(entry.path().filename().string());
+    }
+    std::sort(all.begin(), all.end());
+    return all;
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+inline std::string slurp(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+inline void spit(const std::string& path, std::string_view contents) {
+  std::filesystem::remove(path);  // ext4 flushes a file that is truncated and written again
+  std::ofstream(path, std::ios::binary)
+      .write(contents.data(), static_cast<std::streamsize>(contents.size()));
+}
+
+// what() of the ErrorType that `action` throws; "" if it throws none.
+template <class ErrorType, class Action>
+std::string message_of(Action action) {
+  try {
+    action();
+  } catch (const ErrorType& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace trident::testing

@@ -1,0 +1,317 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "core/error.h"
+#include "support/temp_dir.h"
+#include "training/data/batch_sampler.h"
+#include "training/data/datasets.h"
+#include "training/data/interleave.h"
+#include "training/data/permutation.h"
+
+namespace trident {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::message_of;
+using testing::spit;
+using testing::TempDir;
+
+// Token i of the stream is base + i, so that a batch shows where it came from.
+class Counting : public TokenSource {
+ public:
+  Counting(std::int64_t size, std::int32_t base) : size_(size), base_(base) {}
+  const std::string& path() const override { return path_; }
+  std::int64_t size() const override { return size_; }
+  void read(std::int64_t begin, std::span<std::int32_t> out) const override {
+    ASSERT_GE(begin, 0);
+    ASSERT_LE(begin + static_cast<std::int64_t>(out.size()), size_);
+    std::iota(out.begin(), out.end(), base_ + static_cast<std::int32_t>(begin));
+  }
+
+ private:
+  std::string path_ = "counting";
+  std::int64_t size_;
+  std::int32_t base_;
+};
+
+std::shared_ptr<const Dataset> dataset(std::vector<std::pair<std::int64_t, double>> sizes_weights,
+                                       std::int64_t s, bool shuffle, std::uint64_t seed = 1) {
+  std::vector<DataPart> parts;
+  for (const auto& [size, weight] : sizes_weights) {
+    const auto base = static_cast<std::int32_t>(parts.size()) * 1000000;
+    parts.push_back({std::make_shared<Counting>(size, base), 0, size, weight});
+  }
+  return std::make_shared<Dataset>(std::move(parts), s, SampleOrder{shuffle, seed, "train"});
+}
+
+TEST(Permutation, IsABijectionOfEverySizeAndDependsOnEveryKeyPart) {
+  for (std::uint64_t n = 1; n <= 300; ++n) {
+    const Permutation permutation(n, 42, 0, 3);
+    std::vector<bool> seen(n);
+    for (std::uint64_t i = 0; i < n; ++i) {
+      const auto at = permutation(i);
+      ASSERT_LT(at, n);
+      ASSERT_FALSE(seen[at]);
+      seen[at] = true;
+    }
+  }
+  const auto order = [](std::uint64_t key, std::uint32_t stream, std::uint64_t epoch) {
+    const Permutation permutation(1000, key, stream, epoch);
+    std::vector<std::uint64_t> all;
+    for (std::uint64_t i = 0; i < 1000; ++i) all.push_back(permutation(i));
+    return all;
+  };
+  const std::set<std::vector<std::uint64_t>> orders = {
+      order(1, 0, 0), order(2, 0, 0), order(std::uint64_t{1} << 32, 0, 0),
+      order(1, 1, 0), order(1, 0, 1), order(1, 0, std::uint64_t{1} << 32)};
+  EXPECT_EQ(orders.size(), 6u);
+  EXPECT_EQ(order(1, 0, 0), order(1, 0, 0));
+  EXPECT_LT(Permutation((std::uint64_t{1} << 62) - 1, 1, 0, 0)(5), std::uint64_t{1} << 62);
+  EXPECT_THROW(Permutation(0, 1, 0, 0), Error);
+}
+
+TEST(Permutation, LooksUniform) {
+  // Every (index, image) pair of 10 elements over 20,000 epochs: 81 degrees of freedom, and a
+  // statistic beyond 150 has a chance of about 5 in a million.
+  constexpr int kEpochs = 20000;
+  std::vector<int> counts(100);
+  for (int epoch = 0; epoch < kEpochs; ++epoch) {
+    const Permutation permutation(10, 9, 0, static_cast<std::uint64_t>(epoch));
+    for (std::uint64_t i = 0; i < 10; ++i) ++counts[i * 10 + permutation(i)];
+  }
+  double statistic = 0;
+  for (const int count : counts) statistic += (count - 2000.0) * (count - 2000.0) / 2000.0;
+  EXPECT_LT(statistic, 150);
+}
+
+// Megatron-LM's rule in exact arithmetic, for whole weights.
+std::vector<int> reference_order(const std::vector<std::int64_t>& weights, int samples) {
+  const auto total = std::accumulate(weights.begin(), weights.end(), std::int64_t{0});
+  std::vector<std::int64_t> drawn(weights.size());
+  std::vector<int> order;
+  for (std::int64_t i = 0; i < samples; ++i) {
+    std::size_t best = 0;
+    for (std::size_t j = 1; j < weights.size(); ++j) {
+      const auto deficit = [&](std::size_t k) {
+        return weights[k] * std::max<std::int64_t>(i, 1) - drawn[k] * total;
+      };
+      if (deficit(j) > deficit(best)) best = j;
+    }
+    ++drawn[best];
+    order.push_back(static_cast<int>(best));
+  }
+  return order;
+}
+
+TEST(Interleave, DrawsTheLargestDeficitAsMegatronDoes) {
+  const auto order = [](const std::vector<double>& weights, int samples) {
+    Interleave interleave(weights);
+    std::vector<int> all;
+    for (int i = 0; i < samples; ++i) all.push_back(interleave.at(i).source);
+    return all;
+  };
+  EXPECT_EQ(order({1, 1}, 6), (std::vector<int>{0, 1, 0, 1, 0, 1}));
+  EXPECT_EQ(order({3, 2, 1}, 600), reference_order({3, 2, 1}, 600));
+  EXPECT_EQ(order({0.7, 0.3}, 1000), reference_order({7, 3}, 1000));
+  EXPECT_EQ(order({0.1, 0.2, 0.3, 0.05}, 1000), reference_order({10, 20, 30, 5}, 1000));
+  EXPECT_EQ(order({1e-3, 3e6}, 1000), reference_order({1, 3000000000}, 1000));
+  // A weight of 0 is never drawn, not even where all deficits are equal.
+  EXPECT_EQ(order({0, 1}, 4), (std::vector<int>{1, 1, 1, 1}));
+}
+
+TEST(Interleave, KeepsEverySourceWithinOneSampleOfItsShareOrTwo) {
+  const std::vector<double> weights = {0.6180339887498949, 0.2718281828459045, 0.11013782840420060};
+  Interleave interleave(weights);
+  const auto shares = interleave.shares();
+  EXPECT_NEAR(shares[0], weights[0], 1e-9);
+  std::vector<std::int64_t> drawn(3);
+  for (std::int64_t i = 0; i < 100000; ++i) {
+    const auto draw = interleave.at(i);
+    EXPECT_EQ(draw.index, drawn[static_cast<std::size_t>(draw.source)]++);
+    for (std::size_t j = 0; j < 3; ++j) {
+      ASSERT_LT(std::abs(shares[j] * static_cast<double>(i + 1) - static_cast<double>(drawn[j])),
+                2);
+    }
+  }
+}
+
+TEST(Interleave, JumpsForwardAndBackLandWhereWalkingDoes) {
+  const std::vector<double> weights = {0.55, 0.3, 0.15};
+  Interleave walk(weights);
+  std::vector<Interleave::Draw> all;
+  for (int i = 0; i < 5000; ++i) all.push_back(walk.at(i));
+  Interleave jump(weights);
+  for (const int i : {4000, 4001, 10, 10, 0, 4999, 4998}) {
+    const auto draw = jump.at(i);
+    EXPECT_EQ(draw.source, all[static_cast<std::size_t>(i)].source) << i;
+    EXPECT_EQ(draw.index, all[static_cast<std::size_t>(i)].index) << i;
+  }
+  EXPECT_THROW(Interleave(std::vector<double>{1, -1}), RequestError);
+  EXPECT_THROW(Interleave(std::vector<double>{0, 0}), RequestError);
+  EXPECT_THROW(Interleave(std::vector<double>{}), RequestError);
+  EXPECT_THROW(Interleave(std::vector<double>{std::nan("")}), RequestError);
+}
+
+TEST(BatchSampler, WithoutShufflingIterationKUsesItsConsecutiveSamples) {
+  // 10 samples of 4 tokens from 41 + 3; G = 6 wraps into the second epoch.
+  const auto data = dataset({{44, 1}}, 4, false);
+  EXPECT_EQ(data->samples_per_epoch(), 10);
+  BatchSampler sampler(data, {.global_batch_size = 6, .micro_batch_size = 6});
+  HostMicroBatch batch;
+  sampler.fill(1, 0, batch);
+  EXPECT_THAT(batch.sample_ids, ElementsAre(6, 7, 8, 9, 10, 11));
+  EXPECT_THAT(std::vector(batch.tokens.begin(), batch.tokens.begin() + 4),
+              ElementsAre(24, 25, 26, 27));
+  EXPECT_THAT(std::vector(batch.labels.begin(), batch.labels.begin() + 4),
+              ElementsAre(25, 26, 27, 28));
+  EXPECT_EQ(batch.tokens[3 * 4], 36);  // the last sample of epoch 0
+  EXPECT_EQ(batch.labels[3 * 4 + 3], 40);
+  EXPECT_EQ(batch.tokens[4 * 4], 0);  // epoch 1
+  for (std::size_t i = 0; i < batch.tokens.size(); ++i) {
+    EXPECT_EQ(batch.labels[i], batch.tokens[i] + 1);
+  }
+}
+
+TEST(BatchSampler, NoLayoutChangesWhichSamplesAGlobalBatchHolds) {
+  const auto data = dataset({{1000, 0.6}, {500, 0.4}}, 8, true);
+  HostMicroBatch batch;
+  // tokens of sample id, by id
+  const auto run = [&](std::int64_t b, int size, bool reverse) {
+    std::map<std::int64_t, std::vector<std::int32_t>> samples;
+    for (int rank = 0; rank < size; ++rank) {
+      BatchSampler sampler(data, {24, b, rank, size});
+      EXPECT_EQ(sampler.micro_batches(), 24 / (b * size));
+      for (int k = 0; k < 20; ++k) {
+        for (std::int64_t j = 0; j < sampler.micro_batches(); ++j) {
+          sampler.fill(reverse ? 19 - k : k, j, batch);
+          for (std::int64_t row = 0; row < b; ++row) {
+            const auto begin = batch.tokens.begin() + row * 8;
+            samples[batch.sample_ids[static_cast<std::size_t>(row)]].assign(begin, begin + 8);
+          }
+        }
+      }
+    }
+    return samples;
+  };
+  const auto truth = run(24, 1, false);
+  ASSERT_EQ(truth.size(), 480u);
+  EXPECT_EQ(run(1, 1, false), truth);
+  EXPECT_EQ(run(3, 4, false), truth);
+  EXPECT_EQ(run(2, 3, true), truth);
+
+  BatchSampler second(data, {24, 2, 1, 3});
+  second.fill(5, 2, batch);
+  EXPECT_THAT(batch.sample_ids, ElementsAre(5 * 24 + 8 + 4, 5 * 24 + 8 + 5));
+  EXPECT_THROW(BatchSampler(data, {24, 5, 0, 1}), RequestError);
+  EXPECT_THROW(second.fill(0, 4, batch), Error);
+}
+
+TEST(BatchSampler, ShufflingVisitsEachSampleOnceAnEpochByTheSeedAlone) {
+  const auto order = [](std::uint64_t seed) {
+    BatchSampler sampler(dataset({{801, 1}}, 8, true, seed), {10, 10, 0, 1});
+    std::vector<std::int32_t> starts;
+    HostMicroBatch batch;
+    for (int k = 0; k < 20; ++k) {
+      sampler.fill(k, 0, batch);
+      for (std::size_t row = 0; row < 10; ++row) starts.push_back(batch.tokens[row * 8]);
+    }
+    return starts;
+  };
+  const auto one = order(1);
+  const std::vector first(one.begin(), one.begin() + 100), second(one.begin() + 100, one.end());
+  EXPECT_NE(first, second);
+  EXPECT_EQ(std::set(first.begin(), first.end()).size(), 100u);
+  EXPECT_EQ(std::set(first.begin(), first.end()), std::set(second.begin(), second.end()));
+  EXPECT_EQ(order(1), one);
+  EXPECT_NE(order(2), one);
+}
+
+TEST(Datasets, SplitCutsEachStreamInOrderWithoutOverlap) {
+  EXPECT_THAT(split_edges(1000, {949, 50, 1}), ElementsAre(949, 999));
+  EXPECT_THAT(split_edges(1001, {0.9, 0.1, 0}), ElementsAre(901, 1001));
+  EXPECT_THAT(split_edges(77, {1, 0, 0}), ElementsAre(77, 77));
+  EXPECT_THROW(split_edges(10, {1, -1, 0}), RequestError);
+  EXPECT_THROW(split_edges(10, {0, 0, 0}), RequestError);
+
+  const TempDir dir;
+  spit(dir / "a", std::string(600, 'a') + std::string(300, 'b') + std::string(100, 'c'));
+  const auto built = build_datasets({.train = {{dir / "a", 1}},
+                                     .validation = {},
+                                     .split = {6, 3, 1},
+                                     .sequence_length = 10,
+                                     .vocab_size = 256});
+  ASSERT_EQ(built.validation.size(), 1u);
+  EXPECT_EQ(built.train->samples_per_epoch(), 59);
+  EXPECT_EQ(built.validation[0].second->samples_per_epoch(), 29);
+  for (const auto& [data, letter] :
+       {std::pair(built.train, 'a'), std::pair(built.validation[0].second, 'b')}) {
+    BatchSampler sampler(data, {100, 100, 0, 1});
+    HostMicroBatch batch;
+    sampler.fill(0, 0, batch);
+    EXPECT_THAT(batch.tokens, ::testing::Each(letter));
+    EXPECT_THAT(batch.labels, ::testing::Each(letter));
+  }
+}
+
+TEST(Datasets, NamedValidationSetsAreBuiltApart) {
+  const TempDir dir;
+  spit(dir / "a", std::string(100, 'a'));
+  spit(dir / "b", std::string(200, 'b'));
+  const auto built =
+      build_datasets({.train = {{dir / "a", 1}, {dir / "b", 3}},
+                      .validation = {{"first", {{dir / "a", 1}}}, {"second", {{dir / "b", 1}}}},
+                      .sequence_length = 10,
+                      .vocab_size = 256});
+  EXPECT_EQ(built.train->samples_per_epoch(), 9 + 19);
+  ASSERT_EQ(built.validation.size(), 2u);
+  EXPECT_EQ(built.validation[0].first, "first");
+  EXPECT_EQ(built.validation[1].second->samples_per_epoch(), 19);
+}
+
+TEST(Datasets, AllProblemsAreNamedAtOnceWithTheirPlaces) {
+  const TempDir dir;
+  spit(dir / "short", std::string(10, 'x'));
+  spit(dir / "empty", "");
+  const DataSpec spec = {.train = {{dir / "none", 1}, {dir / "empty", 1}},
+                         .validation = {{"", {{dir / "short", 1}}}, {"x/y", {{dir / "gone", 1}}}},
+                         .sequence_length = 10,
+                         .vocab_size = 256};
+  const auto message = message_of<RequestError>([&] { build_datasets(spec); });
+  EXPECT_THAT(message, HasSubstr("config: /data/train/0/path: " + (dir / "none")));
+  EXPECT_THAT(message,
+              HasSubstr("config: /data/train/1/path: " + (dir / "empty") + ": the file is empty"));
+  EXPECT_THAT(message, HasSubstr("config: /data/validation: " + (dir / "short") +
+                                 ": tokens 0 to 10 of 10 are too few: a sample of "
+                                 "sequence_length 10 takes 11"));
+  EXPECT_THAT(message, HasSubstr("config: /data/validation/x~1y/0/path: "));
+
+  EXPECT_THAT(message_of<RequestError>([&] {
+                build_datasets({.train = {{dir / "short", 1}},
+                                .validation = {{"", {{dir / "short", 1}}}},
+                                .split = {9, 1, 0},
+                                .sequence_length = 2,
+                                .vocab_size = 256});
+              }),
+              HasSubstr("use one of the two"));
+  EXPECT_THAT(message_of<RequestError>([&] {
+                build_datasets({.train = {{dir / "short", 1}},
+                                .validation = {},
+                                .split = {9, 1, 0},
+                                .sequence_length = 2,
+                                .vocab_size = 256});
+              }),
+              HasSubstr("/data/split: " + (dir / "short") + ": tokens 9 to 10"));
+  EXPECT_THAT(
+      message_of<RequestError>([&] {
+        build_datasets({.train = {}, .validation = {}, .sequence_length = 2, .vocab_size = 256});
+      }),
+      HasSubstr("/data/train: names no source"));
+}
+
+}  // namespace
+}  // namespace trident

@@ -1,0 +1,209 @@
+#include "training/bench.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "core/error.h"
+#include "core/rng.h"
+#include "kernels/elementwise.h"
+#include "training/plan.h"
+#include "training/product_rate.h"
+#include "training/rank_model.h"
+#include "training/trainer.h"
+
+namespace trident {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+double seconds_between(const ClockReading& from, const ClockReading& to) {
+  return static_cast<double>(to.wall_ns - from.wall_ns) * 1e-9;
+}
+
+std::int64_t peak_rss_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return std::int64_t{usage.ru_maxrss} * 1024;
+}
+
+std::vector<HostMicroBatch> random_batches(const Config& config, std::uint64_t seed) {
+  std::vector<HostMicroBatch> list(static_cast<std::size_t>(config.num_microbatches()));
+  std::uint32_t index = 0;
+  for (HostMicroBatch& batch : list) {
+    const auto tokens = config.batch.micro_batch_size * config.data.sequence_length;
+    for (std::int64_t i = 0; i <= tokens; ++i) {
+      const auto word = philox({index++, 0, 0, 0}, {static_cast<std::uint32_t>(seed), 1})[0];
+      const auto token =
+          static_cast<std::int32_t>(word % static_cast<std::uint32_t>(config.model.vocab_size));
+      if (i < tokens) batch.tokens.push_back(token);
+      if (i > 0) batch.labels.push_back(token);
+    }
+    for (std::int64_t i = 0; i < config.batch.micro_batch_size; ++i) {
+      batch.sample_ids.push_back(static_cast<std::int64_t>(index) + i);
+    }
+  }
+  return list;
+}
+
+}  // namespace
+
+Json bench_gemm(int threads) {
+  const auto device = make_cpu_device();
+  Context context(*device, threads);
+  Json products = Json::array();
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    for (const ProductShape shape : {ProductShape{1024, 768, 3072}, ProductShape{1024, 3072, 768},
+                                     ProductShape{1024, 768, 2304}, ProductShape{1024, 768, 50304},
+                                     ProductShape{256, 128, 512}}) {
+      products.push_back({{"dtype", name_of(dtype)},
+                          {"m", shape.m},
+                          {"k", shape.k},
+                          {"n", shape.n},
+                          {"gflops", product_rate(context, dtype, shape) * 1e-9}});
+    }
+  }
+  return {{"threads", threads}, {"products", products}};
+}
+
+std::string bench_gemm_text(const Json& result) {
+  std::string text = fmt::format("{} threads\n{:>6} {:>6} {:>6} {:>6} {:>10}\n",
+                                 result["threads"].get<int>(), "dtype", "m", "k", "n", "GFLOP/s");
+  for (const Json& p : result["products"]) {
+    text += fmt::format("{:>6} {:>6} {:>6} {:>6} {:>10.1f}\n", p["dtype"].get<std::string>(),
+                        p["m"].get<int>(), p["k"].get<int>(), p["n"].get<int>(),
+                        p["gflops"].get<double>());
+  }
+  return text;
+}
+
+Json bench_collectives(int ranks) {
+  Json rows = Json::array();
+  for (const auto& [name, algorithm] :
+       {std::pair("direct", Algorithm::direct), std::pair("ring", Algorithm::ring),
+        std::pair("tree", Algorithm::tree)}) {
+    for (const std::int64_t bytes : {std::int64_t{4} << 10, std::int64_t{256} << 10,
+                                     std::int64_t{4} << 20, std::int64_t{64} << 20}) {
+      double seconds = 0;
+      run_local(ranks, {.deterministic = false}, [&](Transport& transport) {
+        const auto device = make_cpu_device();
+        Context context(*device, 1);
+        const AbortOnUnwind abort(transport);
+        const ProcessGroup world = transport.world();
+        const Tensor tensor = context.empty({bytes / 4}, DType::f32, Category::communication);
+        fill(context, tensor, 1);
+        std::vector<double> times;
+        const int repeats = bytes < (1 << 20) ? 50 : 7;
+        const int inner = bytes < (1 << 20) ? 20 : 1;  // calls a reading
+        for (int i = 0; i < repeats; ++i) {
+          world.barrier(context);
+          ClockReading begin, end;
+          context.mark(begin);
+          for (int j = 0; j < inner; ++j) {
+            world.all_reduce(context, tensor, ReduceOp::maximum, Async::no, algorithm);
+          }
+          context.mark(end);
+          context.synchronize();
+          times.push_back(seconds_between(begin, end) / inner);
+        }
+        if (world.rank() == 0) seconds = median(times);
+      });
+      rows.push_back({{"transport", "local"},
+                      {"algorithm", name},
+                      {"ranks", ranks},
+                      {"bytes", bytes},
+                      {"microseconds", seconds * 1e6},
+                      {"gb_per_second", static_cast<double>(bytes) / seconds * 1e-9}});
+    }
+  }
+  return {{"all_reduce", rows}};
+}
+
+std::string bench_collectives_text(const Json& result) {
+  std::string text = fmt::format("all-reduce\n{:>9} {:>9} {:>6} {:>10} {:>12} {:>8}\n", "transport",
+                                 "algorithm", "ranks", "bytes", "µs", "GB/s");
+  for (const Json& r : result["all_reduce"]) {
+    text += fmt::format("{:>9} {:>9} {:>6} {:>10} {:>12.1f} {:>8.2f}\n",
+                        r["transport"].get<std::string>(), r["algorithm"].get<std::string>(),
+                        r["ranks"].get<int>(), r["bytes"].get<std::int64_t>(),
+                        r["microseconds"].get<double>(), r["gb_per_second"].get<double>());
+  }
+  return text;
+}
+
+Json bench_step(const Config& config, const ArchitectureSet& architectures, int iterations) {
+  if (config.runtime.transport != "local") {
+    throw RequestError("config: /runtime/transport: \"" + config.runtime.transport +
+                       "\": bench step runs its ranks in one process; use \"local\"");
+  }
+  const Architecture& architecture = *architectures.at(config.model.architecture);
+  const auto device = make_device(config);
+  double rate = 0;
+  {
+    const auto threads = config.world_size() * config.runtime.threads_per_rank;
+    Context context(*device, static_cast<int>(threads));
+    rate =
+        product_rate(context, config.precision.dtype == "bf16" ? DType::bf16 : DType::f32, {}, 0.5);
+  }
+  std::vector<double> times;
+  StepResult last;
+  run_local(
+      static_cast<int>(config.world_size()), transport_options(config), [&](Transport& transport) {
+        Context context(*device, static_cast<int>(config.runtime.threads_per_rank));
+        const AbortOnUnwind abort(transport);
+        const Topology topology =
+            make_topology(transport.world(),
+                          RankGrid(static_cast<int>(config.parallel.data_parallel_size),
+                                   static_cast<int>(config.parallel.tensor_model_parallel_size),
+                                   static_cast<int>(config.parallel.pipeline_model_parallel_size),
+                                   config.parallel.rank_order),
+                          transport.ranks_per_node());
+        RankModel model(context, config, architecture, topology);
+        model.initialise();
+        const auto batches = random_batches(config, static_cast<std::uint64_t>(topology.at.data));
+        for (int i = -2; i < iterations; ++i) {
+          topology.world.barrier(context);
+          const ClockReading begin = read_clock();
+          const StepResult step = model.train(batches, config.optimizer.params.lr);
+          topology.world.barrier(context);
+          if (topology.world.rank() != 0) continue;
+          if (i >= 0) times.push_back(seconds_between(begin, read_clock()));
+          last = step;
+        }
+      });
+  const double seconds = median(times);
+  const double tokens = static_cast<double>(config.batch.global_batch_size) *
+                        static_cast<double>(config.data.sequence_length);
+  const double flops = flops_per_step(config);
+  return {{"milliseconds", seconds * 1e3},
+          {"tokens_per_second", tokens / seconds},
+          {"mfu", flops / seconds / rate},
+          {"product_gflops", rate * 1e-9},
+          {"model_gflops", flops / seconds * 1e-9},
+          {"peak_rss_bytes", peak_rss_bytes()},
+          {"dtype", config.precision.dtype},
+          {"ranks", config.world_size()},
+          {"threads_per_rank", config.runtime.threads_per_rank},
+          {"iterations", iterations},
+          {"loss", last.loss}};
+}
+
+std::string bench_step_text(const Json& r) {
+  return fmt::format(
+      "{:.1f} ms a step, {:.0f} tokens/s, MFU {:.1f}% of {:.1f} GFLOP/s ({}), peak resident {:.0f} "
+      "MB",
+      r["milliseconds"].get<double>(), r["tokens_per_second"].get<double>(),
+      100 * r["mfu"].get<double>(), r["product_gflops"].get<double>(),
+      r["dtype"].get<std::string>(), r["peak_rss_bytes"].get<double>() * 1e-6);
+}
+
+}  // namespace trident

@@ -1,0 +1,27 @@
+// Measurements of this machine for `trident bench`; JSON as INTERFACE says.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "core/config.h"
+#include "models/architecture.h"
+
+namespace trident {
+
+// GFLOP/s by dtype and shape on `threads` threads.
+nlohmann::ordered_json bench_gemm(int threads);
+std::string bench_gemm_text(const nlohmann::ordered_json&);
+
+// All-reduce between `ranks` in-process ranks by algorithm and message size. GB/s is message bytes
+// over time.
+nlohmann::ordered_json bench_collectives(int ranks);
+std::string bench_collectives_text(const nlohmann::ordered_json&);
+
+// The median of `iterations` training steps of `config` on random tokens, in-process ranks, after
+// two that aren't counted. MFU is model FLOPs over the product rate of that dtype, measured in this
+// run on as many threads.
+nlohmann::ordered_json bench_step(const Config&, const ArchitectureSet&, int iterations);
+std::string bench_step_text(const nlohmann::ordered_json&);
+
+}  // namespace trident

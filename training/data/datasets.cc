@@ -1,0 +1,115 @@
+#include "training/data/datasets.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "core/error.h"
+#include "core/json.h"
+
+namespace trident {
+namespace {
+
+using Sources = std::vector<std::shared_ptr<const TokenSource>>;
+
+class Builder {
+ public:
+  explicit Builder(const DataSpec& spec) : spec_(spec) {}
+
+  // The sources of one list; problems are collected, and then the list is not used.
+  Sources open(const std::vector<SourceSpec>& specs, const std::string& place) {
+    Sources sources;
+    if (specs.empty()) problems_.push_back(fmt::format("config: {}: names no source", place));
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+      collect(fmt::format("{}/{}/path", place, i), [&] {
+        sources.push_back(open_token_source(specs[i].path, spec_.vocab_size, spec_.byte_tokenizer));
+      });
+    }
+    return sources;
+  }
+
+  // Part `which` (0 training, 1 validation) of each source by the split, or all of each (-1).
+  std::shared_ptr<const Dataset> dataset(const Sources& sources,
+                                         const std::vector<SourceSpec>& specs, int which,
+                                         const std::string& place, const std::string& name) {
+    if (sources.empty() || sources.size() != specs.size()) return nullptr;
+    std::vector<DataPart> parts;
+    for (std::size_t i = 0; i < sources.size(); ++i) {
+      const std::int64_t n = sources[i]->size();
+      const auto edges = split_edges(n, spec_.split);
+      parts.push_back({sources[i], which == 1 ? edges[0] : 0,
+                       which == 0   ? edges[0]
+                       : which == 1 ? edges[1]
+                                    : n,
+                       specs[i].weight});
+    }
+    std::shared_ptr<const Dataset> result;
+    collect(place, [&] {
+      result = std::make_shared<Dataset>(std::move(parts), spec_.sequence_length,
+                                         SampleOrder{spec_.shuffle, spec_.seed, name});
+    });
+    return result;
+  }
+
+  template <class Work>
+  void collect(const std::string& place, Work work) {
+    try {
+      work();
+    } catch (const RequestError& error) {
+      for (const auto& problem : error.problems()) {
+        problems_.push_back(fmt::format("config: {}: {}", place, problem));
+      }
+    }
+  }
+
+  void finish() {
+    if (!problems_.empty()) throw RequestError(problems_);
+  }
+
+ private:
+  const DataSpec& spec_;
+  std::vector<std::string> problems_;
+};
+
+}  // namespace
+
+std::array<std::int64_t, 2> split_edges(std::int64_t tokens, const std::array<double, 3>& split) {
+  const double sum = split[0] + split[1] + split[2];
+  for (const double share : split) {
+    if (!(share >= 0) || !(sum > 0) || !std::isfinite(sum)) {
+      throw RequestError(fmt::format("split {},{},{}: needs three numbers >= 0, not all 0",
+                                     split[0], split[1], split[2]));
+    }
+  }
+  const auto n = static_cast<double>(tokens);
+  return {std::llround(split[0] / sum * n), std::llround((split[0] + split[1]) / sum * n)};
+}
+
+Datasets build_datasets(const DataSpec& spec) {
+  Builder builder(spec);
+  builder.collect("/data/split", [&] { split_edges(0, spec.split); });
+  builder.finish();
+  Datasets result;
+  const Sources train = builder.open(spec.train, "/data/train");
+  result.train = builder.dataset(train, spec.train, 0, "/data/train", "train");
+  if (spec.split[1] > 0) {
+    if (!spec.validation.empty()) {
+      throw RequestError(
+          "config: /data/split: gives a validation part, and /data/validation "
+          "names sources too; use one of the two");
+    }
+    result.validation.emplace_back(
+        "", builder.dataset(train, spec.train, 1, "/data/split", "validation/"));
+  }
+  for (const auto& set : spec.validation) {
+    const std::string place =
+        set.name.empty() ? "/data/validation" : json_pointer_append("/data/validation", set.name);
+    const Sources sources = builder.open(set.sources, place);
+    result.validation.emplace_back(
+        set.name, builder.dataset(sources, set.sources, -1, place, "validation/" + set.name));
+  }
+  builder.finish();
+  return result;
+}
+
+}  // namespace trident

@@ -1,0 +1,40 @@
+// Megatron's indexed dataset, PREFIX.bin and PREFIX.idx, by memory mapping. The .idx is
+// little-endian and unpadded: "MMIDIDX\0\0", u64 version 1, u8 dtype, u64 sequences S,
+// u64 documents + 1 D, S i32 lengths, S i64 byte pointers, D i64 document indices; the .bin holds
+// the bare tokens. Written by Megatron-LM's tools and by scripts/tokenize_corpus.py.
+#pragma once
+
+#include <cstddef>
+
+#include "core/file.h"
+#include "training/data/token_source.h"
+
+namespace trident {
+
+class IndexedSource : public TokenSource {
+ public:
+  // Maps both files and checks them against each other: magic, version, an integer dtype, the
+  // exact size of the .idx, lengths >= 0, pointers that follow from the lengths, document indices
+  // that rise from 0 to S, and the size of the .bin. A broken rule is a RequestError.
+  IndexedSource(const std::string& prefix, std::int64_t vocab_size);
+
+  const std::string& path() const override { return bin_.path(); }
+  std::int64_t size() const override { return size_; }
+  void read(std::int64_t begin, std::span<std::int32_t> out) const override;
+
+  std::int64_t sequences() const { return sequences_; }
+  std::int64_t documents() const { return documents_; }
+
+ private:
+  template <class T>
+  void read_as(std::int64_t begin, std::span<std::int32_t> out) const;
+
+  MappedFile bin_;
+  std::int64_t vocab_size_;
+  int dtype_ = 0;  // the .idx's code
+  std::int64_t size_ = 0;
+  std::int64_t sequences_ = 0;
+  std::int64_t documents_ = 0;
+};
+
+}  // namespace trident

@@ -1,0 +1,23 @@
+// A text file under the byte tokenizer: token i is byte i, 256 ids, no special token.
+#pragma once
+
+#include "core/file.h"
+#include "training/data/token_source.h"
+
+namespace trident {
+
+class TextSource : public TokenSource {
+ public:
+  // Maps the file; RequestError if it is missing, not a regular file, or empty.
+  TextSource(const std::string& path, std::int64_t vocab_size);
+
+  const std::string& path() const override { return file_.path(); }
+  std::int64_t size() const override { return static_cast<std::int64_t>(file_.bytes().size()); }
+  void read(std::int64_t begin, std::span<std::int32_t> out) const override;
+
+ private:
+  MappedFile file_;
+  std::int64_t vocab_size_;
+};
+
+}  // namespace trident

@@ -1,0 +1,128 @@
+#include "training/generate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "core/rng.h"
+#include "kernels/elementwise.h"
+#include "training/hugging_face.h"
+#include "training/rank_model.h"
+
+namespace trident {
+namespace {
+
+std::int32_t sample(std::vector<float> logits, const GenerateOptions& options,
+                    std::uint64_t index) {
+  const auto best = std::max_element(logits.begin(), logits.end());
+  if (options.temperature <= 0) return static_cast<std::int32_t>(best - logits.begin());
+  const float maximum = *best;
+  std::vector<std::int32_t> ids(logits.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  std::size_t kept = logits.size();
+  if (options.top_k > 0) kept = std::min(kept, static_cast<std::size_t>(options.top_k));
+  std::partial_sort(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(kept), ids.end(),
+                    [&](std::int32_t a, std::int32_t b) {
+                      const float x = logits[static_cast<std::size_t>(a)];
+                      const float y = logits[static_cast<std::size_t>(b)];
+                      return x != y ? x > y : a < b;
+                    });
+  std::vector<double> weights(kept);
+  for (std::size_t i = 0; i < kept; ++i) {
+    weights[i] =
+        std::exp((static_cast<double>(logits[static_cast<std::size_t>(ids[i])]) - maximum) /
+                 options.temperature);
+  }
+  const auto words = philox(
+      {static_cast<std::uint32_t>(index), 0, 0, 0},
+      {static_cast<std::uint32_t>(options.seed), static_cast<std::uint32_t>(options.seed >> 32)});
+  double at = (words[0] + 0.5) * 0x1p-32 * std::accumulate(weights.begin(), weights.end(), 0.0);
+  for (std::size_t i = 0; i < kept; ++i) {
+    at -= weights[i];
+    if (at <= 0) return ids[i];
+  }
+  return ids[kept - 1];
+}
+
+}  // namespace
+
+Config config_of_directory(const ArchitectureSet& architectures, const std::string& directory) {
+  const std::string path = directory + "/config.json";
+  const std::string text = read_file(path);
+  nlohmann::json model, hugging_face;
+  try {
+    hugging_face = nlohmann::json::parse(text);
+    const std::string type = hugging_face.at("model_type");
+    const auto found = architectures.find(type);
+    if (found == architectures.end()) {
+      throw RequestError(
+          fmt::format("{}: model_type \"{}\" is not one that this program knows", path, type));
+    }
+    model = nlohmann::json::parse(found->second->model_config(text));
+  } catch (const nlohmann::json::exception& error) {
+    throw RequestError(fmt::format("{}: not a model's config: {}", path, error.what()));
+  }
+  model["make_vocab_size_divisible_by"] = 1;
+  const std::string dtype =
+      hugging_face.value("torch_dtype", hugging_face.value("dtype", "float32"));
+  const nlohmann::json config{
+      {"model", model},
+      {"batch", {{"micro_batch_size", 1}, {"global_batch_size", 1}}},
+      {"precision", {{"dtype", dtype == "bfloat16" ? "bf16" : "fp32"}}},
+      // Only the vocabulary matters here; nothing is read.
+      {"data", {{"train", {{{"path", "-"}}}}, {"tokenizer", {{"type", "file"}, {"path", "-"}}}}},
+      {"training", {{"train_iters", 1}}}};
+  LoadOptions options;
+  options.architectures.clear();
+  for (const auto& [name, architecture] : architectures) options.architectures.push_back(name);
+  return parse_config(config.dump(), {}, options, path).config;
+}
+
+std::vector<std::int32_t> generate(Context& context, Transport& transport,
+                                   const ArchitectureSet& architectures,
+                                   const std::string& directory,
+                                   const std::vector<std::int32_t>& prompt,
+                                   const GenerateOptions& options) {
+  const Config config = config_of_directory(architectures, directory);
+  const Architecture& architecture = *architectures.at(config.model.architecture);
+  const TransformerShape shape = architecture.shape(config);
+  if (prompt.empty()) throw RequestError("generate: the prompt is empty, need at least one token");
+  for (const std::int32_t token : prompt) {
+    if (token < 0 || token >= shape.vocabulary) {
+      throw RequestError(
+          fmt::format("generate: token {} of the prompt is beyond the vocabulary ({})", token,
+                      shape.vocabulary));
+    }
+  }
+  const ProcessGroup world = transport.world();
+  const Topology topology = make_topology(world, RankGrid(1, 1, 1), 1);
+  RankModel model(context, config, architecture, topology, RankModel::Purpose::inference);
+  load_hugging_face(model, directory);
+
+  std::vector<std::int32_t> tokens = prompt;
+  const std::int64_t window = config.model.max_position_embeddings;
+  for (std::int64_t i = 0; i < options.tokens; ++i) {
+    const auto length = std::min<std::int64_t>(window, static_cast<std::int64_t>(tokens.size()));
+    const std::span<const std::int32_t> last(tokens.end() - length, tokens.end());
+    MicroBatch batch{.batch = 1, .sequence = length, .training = false};
+    batch.tokens = context.from_host<std::int32_t>({length}, last, Category::activation);
+    Tensor x;
+    for (const Chunk& chunk : model.chunks()) {
+      for (const auto& module : chunk.modules) {
+        RecordPtr record;
+        x = module->forward(context, batch, x, record);
+      }
+    }
+    const Tensor row = context.empty({shape.vocabulary}, DType::f32, Category::activation);
+    copy(context, x.flat((length - 1) * x.dim(1), shape.vocabulary), row);
+    tokens.push_back(sample(context.to_host<float>(row), options, static_cast<std::uint64_t>(i)));
+  }
+  return tokens;
+}
+
+}  // namespace trident

@@ -1,0 +1,29 @@
+// Weights from and to Hugging Face directories (config.json, model.safetensors or shards), in any
+// layout, tensor by tensor: no rank ever holds more than one whole tensor.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "core/config.h"
+#include "models/architecture.h"
+#include "training/rank_model.h"
+
+namespace trident {
+
+// RequestError unless `directory` is there and its config.json asks for the model of `config`.
+void check_hugging_face(const std::string& directory, const Config& config, const Architecture&);
+
+// Sets this rank's slices of every parameter, master weights included. Every rank reads what it
+// needs. RequestError where a tensor is missing or of another shape.
+void load_hugging_face(RankModel&, const std::string& directory);
+
+// World rank 0 writes; every rank takes part. The directory is made where it isn't there.
+// Weights have the compute dtype.
+void save_hugging_face(RankModel&, const std::string& directory);
+
+// The gradients of the last step as one safetensors file of fp32 tensors under Hugging Face names;
+// needs RankModel::keep_whole_gradients. Every rank takes part.
+void save_gradients(RankModel&, const std::string& path);
+
+}  // namespace trident

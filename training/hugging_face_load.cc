@@ -1,0 +1,163 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "core/json.h"
+#include "training/hugging_face.h"
+#include "training/safetensors.h"
+
+namespace trident {
+namespace {
+
+std::vector<float> to_floats(DType dtype, std::span<const std::byte> bytes) {
+  std::vector<float> values(bytes.size() / size_of(dtype));
+  const auto convert = [&]<class T>(T) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      T value;
+      std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
+      values[i] = static_cast<float>(value);
+    }
+  };
+  switch (dtype) {
+    case DType::f64:
+      convert(double{});
+      break;
+    case DType::f32:
+      convert(float{});
+      break;
+    case DType::bf16:
+      convert(BFloat16{});
+      break;
+    case DType::f16:
+      convert(Float16{});
+      break;
+    default:
+      throw RequestError("weights must be floating point, got " + std::string(name_of(dtype)));
+  }
+  return values;
+}
+
+// Directories of a bare model (without its language-model class) lack the first part of the name.
+std::string name_in(const SafetensorsSet& set, const std::string& directory,
+                    const std::string& name) {
+  if (set.find(name) != nullptr) return name;
+  const std::string bare = name.substr(name.find('.') + 1);
+  if (set.find(bare) != nullptr) return bare;
+  throw RequestError(fmt::format("{}: tensor {} is missing", directory, name));
+}
+
+// Rows [begin, end) of our (rows, columns) view of one Hugging Face tensor.
+std::vector<float> read_rows(const SafetensorsSet& set, const std::string& directory,
+                             const HuggingFaceTensor& tensor, const Shape& global,
+                             std::int64_t begin, std::int64_t end) {
+  const std::string name = name_in(set, directory, tensor.name);
+  const SafetensorsEntry& entry = set.at(name);
+  const std::int64_t columns = global.rank() == 1 ? 1 : global.dim(1);
+  std::vector<std::int64_t> expected{tensor.rows};
+  if (global.rank() == 2) expected.push_back(columns);
+  if (tensor.transposed) std::reverse(expected.begin(), expected.end());
+  if (entry.shape != expected) {
+    throw RequestError(fmt::format("{}: tensor {} has the shape [{}], the config needs [{}]",
+                                   set.file_of(name), name, fmt::join(entry.shape, ", "),
+                                   fmt::join(expected, ", ")));
+  }
+  if (!entry.dtype) {
+    throw RequestError(fmt::format("{}: tensor {} has the dtype {}, need F64, F32, BF16 or F16",
+                                   set.file_of(name), name, entry.dtype_name));
+  }
+  if (!tensor.transposed) {
+    std::vector<std::byte> bytes(static_cast<std::size_t>((end - begin) * columns) *
+                                 size_of(*entry.dtype));
+    set.read_rows(name, begin, end - begin, bytes);
+    return to_floats(*entry.dtype, bytes);
+  }
+  std::vector<std::byte> bytes(entry.bytes());
+  set.read(name, bytes);
+  const std::vector<float> stored = to_floats(*entry.dtype, bytes);  // (columns, rows)
+  std::vector<float> values(static_cast<std::size_t>((end - begin) * columns));
+  for (std::int64_t row = begin; row < end; ++row) {
+    for (std::int64_t column = 0; column < columns; ++column) {
+      values[static_cast<std::size_t>((row - begin) * columns + column)] =
+          stored[static_cast<std::size_t>(column * tensor.rows + row)];
+    }
+  }
+  return values;
+}
+
+// This rank's slice of a parameter; padding stays 0.
+std::vector<float> read_slice(const SafetensorsSet& set, const std::string& directory,
+                              const std::vector<HuggingFaceTensor>& tensors,
+                              const ShardSpec& shard) {
+  const Shape& global = shard.global;
+  const std::int64_t columns = global.rank() == 1 ? 1 : global.dim(1);
+  const bool by_columns = shard.sharded() && shard.dim == 1;
+  std::vector<ShardSpec::Piece> rows = shard.pieces;
+  if (!shard.sharded() || by_columns) rows = {{0, global.dim(0)}};
+  const std::int64_t column_begin = by_columns ? shard.pieces.front().begin : 0;
+  const std::int64_t local_columns = by_columns ? shard.pieces.front().count : columns;
+
+  std::vector<float> values(static_cast<std::size_t>(shard.numel()), 0.0f);
+  std::int64_t local_row = 0;
+  for (const ShardSpec::Piece& piece : rows) {
+    for (const HuggingFaceTensor& tensor : tensors) {
+      const std::int64_t begin = std::max(piece.begin, tensor.row_begin);
+      const std::int64_t end = std::min(piece.begin + piece.count, tensor.row_begin + tensor.rows);
+      if (begin >= end) continue;
+      const std::vector<float> part = read_rows(set, directory, tensor, global,
+                                                begin - tensor.row_begin, end - tensor.row_begin);
+      for (std::int64_t row = begin; row < end; ++row) {
+        std::memcpy(
+            &values[static_cast<std::size_t>((local_row + row - piece.begin) * local_columns)],
+            &part[static_cast<std::size_t>((row - begin) * columns + column_begin)],
+            static_cast<std::size_t>(local_columns) * sizeof(float));
+      }
+    }
+    local_row += piece.count;
+  }
+  return values;
+}
+
+}  // namespace
+
+void check_hugging_face(const std::string& directory, const Config& config,
+                        const Architecture& architecture) {
+  const std::string path = directory + "/config.json";
+  nlohmann::json theirs;
+  try {
+    theirs = nlohmann::json::parse(architecture.model_config(read_file(path)));
+  } catch (const nlohmann::json::exception& error) {
+    throw RequestError(fmt::format("{}: not the config of a {} model: {}", path,
+                                   config.model.architecture, error.what()));
+  }
+  const auto ours = nlohmann::json::parse(config_to_json(config)).at("model");
+  std::vector<std::string> problems;
+  for (const auto& [key, value] : theirs.items()) {
+    if (ours.at(key) != value) {
+      problems.push_back(fmt::format("config: /model/{}: {} differs from {} in {}; use that value",
+                                     key, ours.at(key).dump(), value.dump(), path));
+    }
+  }
+  if (!problems.empty()) throw RequestError(problems);
+}
+
+void load_hugging_face(RankModel& model, const std::string& directory) {
+  const SafetensorsSet set(directory);
+  for (const Bucket& bucket : model.buckets().buckets()) {
+    for (const BucketEntry& entry : bucket.layout.entries) {
+      const ParameterSpec& spec = entry.parameter->spec();
+      const auto tensors =
+          model.architecture().hugging_face(model.shape(), spec.name, spec.shard.global);
+      const std::vector<float> values = read_slice(set, directory, tensors, spec.shard);
+      const Tensor staged =
+          model.context().from_host<float>(spec.shard.local(), values, Category::workspace);
+      model.buckets().set(model.context(), *entry.parameter, staged);
+    }
+  }
+}
+
+}  // namespace trident

@@ -1,0 +1,191 @@
+#include <cstring>
+#include <filesystem>
+#include <span>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "training/hugging_face.h"
+#include "training/safetensors.h"
+
+namespace trident {
+namespace {
+
+// One parameter of the whole model: who holds it and how each tensor rank's slice lies.
+struct GlobalParameter {
+  std::string name;
+  int pipeline_rank = 0;
+  std::vector<ShardSpec> shards;  // by tensor rank; one where it isn't cut
+  std::vector<HuggingFaceTensor> tensors;
+};
+
+std::vector<GlobalParameter> global_parameters(const RankModel& model) {
+  const Schedule& schedule = model.schedule();
+  std::vector<GlobalParameter> list;
+  for (int stage = 0; stage < schedule.total_stages(); ++stage) {
+    const std::size_t first = list.size();
+    for (int rank = 0; rank < model.topology().tensor.size(); ++rank) {
+      const TensorParallel parallel{.rank = rank,
+                                    .size = model.topology().tensor.size(),
+                                    .sequence_parallel = model.config().parallel.sequence_parallel};
+      const auto chunks = build_chunks(model.architecture(), model.shape(), parallel,
+                                       model.config().pipeline.layer_split, {stage});
+      std::size_t at = first;
+      for (const auto& parameter : unique_parameters(chunks)) {
+        const ParameterSpec& spec = parameter->spec();
+        if (spec.replica) continue;
+        if (rank == 0) {
+          list.push_back({spec.name, schedule.rank_of_stage(stage), {}, {}});
+          list.back().tensors =
+              model.architecture().hugging_face(model.shape(), spec.name, spec.shard.global);
+        }
+        if (rank == 0 || spec.shard.sharded()) list[at].shards.push_back(spec.shard);
+        ++at;
+      }
+    }
+  }
+  return list;
+}
+
+std::vector<std::int64_t> file_shape(const HuggingFaceTensor& tensor, const Shape& global) {
+  if (global.rank() == 1) return {tensor.rows};
+  if (tensor.transposed) return {global.dim(1), tensor.rows};
+  return {tensor.rows, global.dim(1)};
+}
+
+// Copies one rank's slice into the whole tensor; rows and columns beyond the global extents are
+// padding.
+void place(const ShardSpec& shard, std::size_t element, std::span<const std::byte> local,
+           std::span<std::byte> whole) {
+  const std::int64_t rows = shard.global.dim(0);
+  const std::int64_t columns = shard.global.rank() == 1 ? 1 : shard.global.dim(1);
+  if (!shard.sharded()) {
+    std::memcpy(whole.data(), local.data(), whole.size());
+    return;
+  }
+  std::int64_t at = 0;  // first local row or column of the piece
+  const std::int64_t local_columns = shard.dim == 1 ? shard.local().dim(1) : columns;
+  for (const ShardSpec::Piece& piece : shard.pieces) {
+    if (shard.dim == 0) {
+      const std::int64_t count =
+          std::min(piece.count, std::max<std::int64_t>(0, rows - piece.begin));
+      std::memcpy(whole.data() + static_cast<std::size_t>(piece.begin * columns) * element,
+                  local.data() + static_cast<std::size_t>(at * columns) * element,
+                  static_cast<std::size_t>(count * columns) * element);
+    } else {
+      for (std::int64_t row = 0; row < rows; ++row) {
+        std::memcpy(whole.data() + static_cast<std::size_t>(row * columns + piece.begin) * element,
+                    local.data() + static_cast<std::size_t>(row * local_columns + at) * element,
+                    static_cast<std::size_t>(piece.count) * element);
+      }
+    }
+    at += piece.count;
+  }
+}
+
+std::vector<std::byte> transposed(std::span<const std::byte> in, std::int64_t rows,
+                                  std::int64_t columns, std::size_t element) {
+  std::vector<std::byte> out(in.size());
+  for (std::int64_t row = 0; row < rows; ++row) {
+    for (std::int64_t column = 0; column < columns; ++column) {
+      std::memcpy(out.data() + static_cast<std::size_t>(column * rows + row) * element,
+                  in.data() + static_cast<std::size_t>(row * columns + column) * element, element);
+    }
+  }
+  return out;
+}
+
+// Brings every parameter's `pick`ed tensor to world rank 0, one after the other, and gives it there
+// to `write(HuggingFaceTensor, bytes in the file's order)`.
+template <class Pick, class Write>
+void collect(RankModel& model, const std::vector<GlobalParameter>& parameters, DType dtype,
+             const Pick& pick, const Write& write) {
+  Context& context = model.context();
+  const Topology& topology = model.topology();
+  std::map<std::string, const Parameter*> mine;
+  for (const Bucket& bucket : model.buckets().buckets()) {
+    for (const BucketEntry& entry : bucket.layout.entries) {
+      if (!entry.parameter->spec().replica) mine[entry.parameter->name()] = entry.parameter.get();
+    }
+  }
+  const std::size_t element = size_of(dtype);
+  const int here = topology.world.rank();
+  for (const GlobalParameter& parameter : parameters) {
+    const Shape& global = parameter.shards.front().global;
+    std::vector<std::byte> whole(here == 0 ? static_cast<std::size_t>(global.numel()) * element
+                                           : 0);
+    for (std::size_t t = 0; t < parameter.shards.size(); ++t) {
+      const int source = topology.grid.rank(
+          {.tensor = static_cast<int>(t), .data = 0, .pipeline = parameter.pipeline_rank});
+      Tensor local;
+      if (here == source) local = pick(*mine.at(parameter.name));
+      if (here == source && source != 0) topology.world.send(context, local, 0);
+      if (here == 0 && source != 0) {
+        local = context.empty(parameter.shards[t].local(), dtype, Category::workspace);
+        topology.world.receive(context, local, source);
+      }
+      if (here == 0) place(parameter.shards[t], element, context.to_host<std::byte>(local), whole);
+    }
+    if (here != 0) continue;
+    const std::int64_t columns = global.rank() == 1 ? 1 : global.dim(1);
+    for (const HuggingFaceTensor& tensor : parameter.tensors) {
+      const auto part =
+          std::span(whole).subspan(static_cast<std::size_t>(tensor.row_begin * columns) * element,
+                                   static_cast<std::size_t>(tensor.rows * columns) * element);
+      if (tensor.transposed) {
+        write(tensor, transposed(part, tensor.rows, columns, element));
+      } else {
+        write(tensor, std::vector<std::byte>(part.begin(), part.end()));
+      }
+    }
+  }
+  context.synchronize();
+}
+
+std::vector<TensorDeclaration> declarations(const std::vector<GlobalParameter>& parameters,
+                                            DType dtype) {
+  std::vector<TensorDeclaration> list;
+  for (const GlobalParameter& parameter : parameters) {
+    for (const HuggingFaceTensor& tensor : parameter.tensors) {
+      list.push_back({tensor.name, dtype, file_shape(tensor, parameter.shards.front().global)});
+    }
+  }
+  return list;
+}
+
+}  // namespace
+
+void save_hugging_face(RankModel& model, const std::string& directory) {
+  const auto parameters = global_parameters(model);
+  const DType dtype = model.shape().dtype;
+  std::unique_ptr<SafetensorsSetWriter> writer;
+  if (model.topology().world.rank() == 0) {
+    std::filesystem::create_directories(directory);
+    writer = std::make_unique<SafetensorsSetWriter>(directory, declarations(parameters, dtype));
+  }
+  collect(
+      model, parameters, dtype, [](const Parameter& p) { return p.weight(); },
+      [&](const HuggingFaceTensor& tensor, const std::vector<std::byte>& bytes) {
+        writer->write(tensor.name, bytes);
+      });
+  if (writer) {
+    writer->finish();
+    write_file_atomic(directory + "/config.json",
+                      model.architecture().hugging_face_config(model.config()));
+  }
+}
+
+void save_gradients(RankModel& model, const std::string& path) {
+  const auto parameters = global_parameters(model);
+  std::unique_ptr<SafetensorsWriter> writer;
+  if (model.topology().world.rank() == 0) {
+    writer = std::make_unique<SafetensorsWriter>(path, declarations(parameters, DType::f32));
+  }
+  collect(
+      model, parameters, DType::f32, [](const Parameter& p) { return p.gradient(0); },
+      [&](const HuggingFaceTensor& tensor, const std::vector<std::byte>& bytes) {
+        writer->write(tensor.name, bytes);
+      });
+  if (writer) writer->finish();
+}
+
+}  // namespace trident

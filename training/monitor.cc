@@ -1,0 +1,144 @@
+#include "training/monitor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+
+#include "core/ledger.h"
+#include "scheduler/bubble.h"
+
+namespace trident {
+namespace {
+
+// What a rank tells about a step: plain data, moved as bytes.
+struct RankReport {
+  StepClock clock;
+  std::int64_t events = 0;
+  std::int64_t peaks[category_count] = {};
+  std::int64_t peak_total = 0;
+  std::int64_t sent[5] = {};
+};
+
+constexpr const char* group_names[5] = {"world", "tensor", "pipeline", "data", "embedding"};
+
+void add_step_events(Timeline& timeline, const StepClock& clock, int rank, std::int64_t zero) {
+  const auto event = [&](const char* name, EventCategory category, const ClockReading& from,
+                         const ClockReading& to) {
+    if (to.wall_ns <= from.wall_ns) return;
+    timeline.events.push_back(
+        {.rank = rank,
+         .name = name,
+         .category = category,
+         .start_us = static_cast<double>(from.wall_ns - zero) * 1e-3,
+         .duration_us = static_cast<double>(to.wall_ns - from.wall_ns) * 1e-3});
+  };
+  event("gradient reduction", EventCategory::all_reduce, clock.executed, clock.reduced);
+  event("optimizer", EventCategory::optimizer, clock.reduced, clock.updated);
+  event("weight all-gather", EventCategory::all_reduce, clock.updated, clock.end);
+}
+
+}  // namespace
+
+Monitor::Monitor(RankModel& model, ProcessGroup group) : model_(model), group_(std::move(group)) {}
+
+std::map<std::string, std::int64_t> Monitor::sent() const {
+  const Topology& t = model_.topology();
+  std::map<std::string, std::int64_t> bytes;
+  const ProcessGroup* groups[5] = {&t.world, &t.tensor, &t.pipeline, &t.data, &t.embedding};
+  for (int i = 0; i < 5; ++i) {
+    bytes[group_names[i]] = groups[i]->defined() ? groups[i]->traffic().bytes_sent : 0;
+  }
+  return bytes;
+}
+
+void Monitor::begin() {
+  before_ = sent();
+}
+
+StepFigures Monitor::collect(bool timeline) {
+  Context& context = model_.context();
+  const Schedule& schedule = model_.schedule();
+  const RankGrid& grid = model_.topology().grid;
+
+  RankReport report;
+  report.clock = model_.clock();
+  const auto& events = model_.trace().events;
+  report.events = static_cast<std::int64_t>(events.size());
+  const Ledger::Figures memory = context.ledger().figures();
+  std::copy(memory.peak.begin(), memory.peak.end(), report.peaks);
+  report.peak_total = memory.peak_total;
+  const auto after = sent();
+  for (int i = 0; i < 5; ++i)
+    report.sent[i] = after.at(group_names[i]) - before_.at(group_names[i]);
+
+  // No list is longer than this: a compute and six transfers of each chunk and direction.
+  const std::size_t most = static_cast<std::size_t>(schedule.microbatches) *
+                           static_cast<std::size_t>(schedule.chunks) * 9;
+  const std::size_t size = sizeof(RankReport) + most * sizeof(TracedAction);
+  std::vector<std::uint8_t> packed(size);
+  std::memcpy(packed.data(), &report, sizeof report);
+  std::memcpy(packed.data() + sizeof report, events.data(), events.size() * sizeof(TracedAction));
+  const auto bytes = static_cast<std::int64_t>(size);
+  const Tensor mine = context.from_host<std::uint8_t>({bytes}, packed, Category::communication);
+  Tensor all;
+  if (group_.rank() == 0) {
+    all = context.empty({bytes * group_.size()}, DType::u8, Category::communication);
+  }
+  group_.gather(context, mine, all, 0);
+  if (group_.rank() != 0) {
+    context.synchronize();
+    return {};
+  }
+  const std::vector<std::uint8_t> gathered = context.to_host<std::uint8_t>(all);
+
+  StepFigures figures;
+  std::vector<RankReport> reports(static_cast<std::size_t>(group_.size()));
+  std::vector<ExecutionTrace> traces(reports.size());
+  for (std::size_t r = 0; r < reports.size(); ++r) {
+    const std::uint8_t* at = gathered.data() + r * size;
+    std::memcpy(&reports[r], at, sizeof(RankReport));
+    traces[r].events.resize(static_cast<std::size_t>(reports[r].events));
+    std::memcpy(traces[r].events.data(), at + sizeof(RankReport),
+                traces[r].events.size() * sizeof(TracedAction));
+    for (int i = 0; i < 5; ++i) figures.bytes_sent[group_names[i]] += reports[r].sent[i];
+    const auto largest = [&](const std::string& name, std::int64_t value) {
+      figures.peak_memory[name] = std::max(figures.peak_memory[name], value);
+    };
+    for (int i = 0; i < category_count; ++i) {
+      largest(std::string(name_of(static_cast<Category>(i))), reports[r].peaks[i]);
+    }
+    largest("total", reports[r].peak_total);
+  }
+
+  const int pipelines = grid.size(Axis::data) * grid.size(Axis::tensor);
+  for (int data = 0; data < grid.size(Axis::data); ++data) {
+    for (int tensor = 0; tensor < grid.size(Axis::tensor); ++tensor) {
+      std::vector<ExecutionTrace> pipeline;
+      for (int p = 0; p < grid.size(Axis::pipeline); ++p) {
+        pipeline.push_back(traces[static_cast<std::size_t>(
+            grid.rank({.tensor = tensor, .data = data, .pipeline = p}))]);
+      }
+      const MeasuredBubble bubble = measure_bubble(schedule, pipeline);
+      figures.bubble_ratio += bubble.replayed.ratio / pipelines;
+      figures.bubble_ratio_wall += bubble.wall.ratio / pipelines;
+    }
+  }
+
+  if (timeline) {
+    std::int64_t zero = reports[0].clock.begin.wall_ns;
+    for (const RankReport& r : reports) zero = std::min(zero, r.clock.begin.wall_ns);
+    for (int r = 0; r < group_.size(); ++r) {
+      const Coordinates at = grid.coordinates(r);
+      figures.timeline.rows.push_back(
+          fmt::format("rank {} (dp {}, tp {}, pp {})", r, at.data, at.tensor, at.pipeline));
+      auto list = timeline_events(traces[static_cast<std::size_t>(r)], r, zero);
+      figures.timeline.events.insert(figures.timeline.events.end(), list.begin(), list.end());
+      add_step_events(figures.timeline, reports[static_cast<std::size_t>(r)].clock, r, zero);
+    }
+  }
+  return figures;
+}
+
+}  // namespace trident

@@ -1,0 +1,40 @@
+// Measures a training step on all ranks: bubble, bytes sent, memory, timeline.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "parallel/process_group.h"
+#include "scheduler/timeline.h"
+#include "training/rank_model.h"
+
+namespace trident {
+
+// Known on world rank 0.
+struct StepFigures {
+  double bubble_ratio = 0;  // of all pipelines' mean, durations in CPU time (scheduler/bubble.h)
+  double bubble_ratio_wall = 0;                     // by the clock
+  std::map<std::string, std::int64_t> bytes_sent;   // summed over ranks, by group
+  std::map<std::string, std::int64_t> peak_memory;  // bytes of the largest rank, by category
+  Timeline timeline;                                // filled where asked for
+};
+
+class Monitor {
+ public:
+  // `group`: all ranks, a group of the monitor's own, so that its traffic is not counted.
+  Monitor(RankModel& model, ProcessGroup group);
+  void begin();  // before a step
+  // After the step; every rank takes part.
+  StepFigures collect(bool timeline);
+
+ private:
+  std::map<std::string, std::int64_t> sent() const;
+
+  RankModel& model_;
+  ProcessGroup group_;
+  std::map<std::string, std::int64_t> before_;
+};
+
+}  // namespace trident

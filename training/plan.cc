@@ -1,0 +1,251 @@
+#include "training/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "core/exact_sum.h"
+#include "parallel/data/bucket_layout.h"
+#include "parallel/rank_grid.h"
+#include "scheduler/simulate.h"
+#include "training/optimizer.h"
+#include "training/rank_model.h"
+
+namespace trident {
+namespace {
+
+// Bytes that member `rank` of `size` sends in the direct collectives (parallel/collectives).
+std::int64_t all_reduce_sent(std::int64_t elements, std::int64_t element, int size, int rank) {
+  const std::int64_t own = elements * (rank + 1) / size - elements * rank / size;
+  return (elements - own + own * (size - 1)) * element;
+}
+std::int64_t scatter_sent(std::int64_t bytes, int size) {
+  return bytes / size * (size - 1);
+}
+
+struct Share {
+  std::vector<Chunk> chunks;
+  std::vector<std::shared_ptr<Parameter>> parameters;
+};
+
+Share share_of(const Architecture& architecture, const TransformerShape& shape,
+               const Config& config, const Schedule& schedule, int tensor, int pipeline) {
+  Share share;
+  share.chunks = build_chunks(
+      architecture, shape,
+      TensorParallel{.rank = tensor,
+                     .size = static_cast<int>(config.parallel.tensor_model_parallel_size),
+                     .sequence_parallel = config.parallel.sequence_parallel},
+      config.pipeline.layer_split, schedule.placement[static_cast<std::size_t>(pipeline)]);
+  share.parameters = backward_order(share.chunks);
+  return share;
+}
+
+// Bytes sent over the tensor group by one micro-batch and, once a step, by partial gradients.
+std::int64_t tensor_sent(const Config& config, const TransformerShape& shape, const Share& share,
+                         int stages, int rank) {
+  const int t = static_cast<int>(config.parallel.tensor_model_parallel_size);
+  if (t == 1) return 0;
+  const bool sequence_parallel = config.parallel.sequence_parallel;
+  const std::int64_t rows = config.batch.micro_batch_size * config.data.sequence_length;
+  const std::int64_t element = static_cast<std::int64_t>(size_of(shape.dtype));
+  const std::int64_t activations = rows * shape.hidden;
+  // An all-reduce, or under sequence parallelism a gather or scatter, of the activations.
+  const std::int64_t sum = sequence_parallel ? scatter_sent(activations * element, t)
+                                             : all_reduce_sent(activations, element, t, rank);
+  std::int64_t micro_batch = 0, step = 0;
+  for (const Chunk& chunk : share.chunks) {
+    const auto layers = config.pipeline.layer_split[static_cast<std::size_t>(chunk.stage)];
+    // Two sums forward, two backward; each has its gather on the other side of the layer.
+    micro_batch += layers * sum * (sequence_parallel ? 8 : 4);
+    if (chunk.stage == 0) micro_batch += sum * (sequence_parallel ? 2 : 1);
+    if (chunk.stage == stages - 1) {
+      micro_batch += sum * (sequence_parallel ? 2 : 1);
+      micro_batch += all_reduce_sent(rows, 4, t, rank) + all_reduce_sent(3 * rows, 4, t, rank);
+    }
+  }
+  for (const auto& parameter : share.parameters) {
+    if (parameter->spec().gradient_partial_over_tensor) {
+      step += all_reduce_sent(parameter->spec().shard.numel(), 4, t, rank);
+    }
+  }
+  return micro_batch * config.num_microbatches() + step;
+}
+
+std::int64_t pipeline_sent(const Config& config, const TransformerShape& shape,
+                           const Schedule& schedule, int pipeline) {
+  std::int64_t rows = config.batch.micro_batch_size * config.data.sequence_length;
+  if (config.parallel.sequence_parallel) rows /= config.parallel.tensor_model_parallel_size;
+  const std::int64_t message =
+      rows * shape.hidden * static_cast<std::int64_t>(size_of(shape.dtype));
+  std::int64_t messages = 0;
+  for (const int stage : schedule.placement[static_cast<std::size_t>(pipeline)]) {
+    const auto elsewhere = [&](int other) {
+      return other >= 0 && other < schedule.total_stages() &&
+             schedule.rank_of_stage(other) != pipeline;
+    };
+    messages += elsewhere(stage + 1) + elsewhere(stage - 1);  // activation on, gradient back
+  }
+  return messages * message * schedule.microbatches;
+}
+
+}  // namespace
+
+double flops_per_step(const Config& config) {
+  const ModelConfig& m = config.model;
+  const auto h = static_cast<double>(m.hidden_size), f = static_cast<double>(m.ffn_hidden_size);
+  const double kv =
+      h * static_cast<double>(m.num_query_groups) / static_cast<double>(m.num_attention_heads);
+  const double mlp = m.architecture == "llama" ? 3 : 2;  // products of h × f
+  const double weights =
+      static_cast<double>(m.num_layers) * (2 * h * h + 2 * h * kv + mlp * h * f) +
+      h * static_cast<double>(m.vocab_size);
+  const auto s = static_cast<double>(config.data.sequence_length);
+  const double attention = 12 * s * h * static_cast<double>(m.num_layers);
+  return static_cast<double>(config.batch.global_batch_size) * s * (6 * weights + attention);
+}
+
+Plan make_plan(const Config& config, const Architecture& architecture) {
+  const TransformerShape shape = architecture.shape(config);
+  const Schedule schedule = schedule_of(config);
+  const int d = static_cast<int>(config.parallel.data_parallel_size);
+  const int t = static_cast<int>(config.parallel.tensor_model_parallel_size);
+  const int p = static_cast<int>(config.parallel.pipeline_model_parallel_size);
+  const RankGrid grid(d, t, p, config.parallel.rank_order);
+  const bool zero1 = config.zero_optimization.stage >= 1;
+  const bool mixed = shape.dtype != DType::f32;
+  const int states = make_update_rule(config.optimizer)->states();
+
+  Plan plan{.world_size = config.world_size(), .flops_per_step = flops_per_step(config)};
+  plan.bubble_ratio = simulate(schedule, stage_times(schedule, ShareTimes{})).bubble.ratio;
+  for (int pipeline = 0; pipeline < p; ++pipeline) {
+    for (int tensor = 0; tensor < t; ++tensor) {
+      const Share share = share_of(architecture, shape, config, schedule, tensor, pipeline);
+      PlanRank base{.tensor = tensor, .pipeline = pipeline};
+      for (const Chunk& chunk : share.chunks) {
+        base.layers += config.pipeline.layer_split[static_cast<std::size_t>(chunk.stage)];
+      }
+      std::int64_t held = 0, second = 0;
+      for (const auto& parameter : share.parameters) {
+        const ParameterSpec& spec = parameter->spec();
+        held += spec.shard.numel();
+        if (parameter->uses() > 1) second += spec.shard.numel();
+        if (tensor == 0 && !spec.replica) plan.parameters += spec.shard.global.numel();
+      }
+      base.parameters = held;
+      base.bytes_sent["tensor"] =
+          tensor_sent(config, shape, share, schedule.total_stages(), tensor);
+      base.bytes_sent["pipeline"] = pipeline_sent(config, shape, schedule, pipeline);
+      const auto buckets = layout_buckets(share.parameters, bucket_elements(config), d);
+      std::int64_t elements = 0, tied = 0;
+      for (const BucketLayout& bucket : buckets) elements += bucket.elements;
+      for (const auto& parameter : share.parameters) {
+        if (parameter->spec().tied && parameter->uses() == 1)
+          tied += parameter->spec().shard.numel();
+      }
+      const bool first = share.chunks.front().stage == 0;
+      base.bytes_sent["embedding"] =
+          p > 1 && tied > 0 ? all_reduce_sent(tied, 4, 2, first ? 0 : 1) : 0;
+      base.bytes["parameter"] = elements * static_cast<std::int64_t>(size_of(shape.dtype));
+      base.bytes["gradient"] = (elements + second) * 4;
+      base.bytes["optimizer"] = elements / (zero1 ? d : 1) * 4 * (states + (mixed ? 1 : 0));
+      const int world = static_cast<int>(config.world_size());
+      for (int data = 0; data < d; ++data) {
+        PlanRank rank = base;
+        rank.data = data;
+        rank.rank = grid.rank({.tensor = tensor, .data = data, .pipeline = pipeline});
+        std::int64_t sent = 0;
+        for (const BucketLayout& bucket : buckets) {
+          if (d == 1) continue;
+          // Shards are equal, so an all-reduce sends what a reduce-scatter and a gather of fp32 do.
+          sent += scatter_sent(bucket.elements * 4, d);
+          sent += scatter_sent(
+              bucket.elements * (zero1 ? static_cast<std::int64_t>(size_of(shape.dtype)) : 4), d);
+        }
+        rank.bytes_sent["data"] = sent;
+        // The loss and the norm of every step.
+        rank.bytes_sent["world"] =
+            world == 1 ? 0
+                       : 8 * (world - 1) + all_reduce_sent(ExactSum::limbs + 1, 8, world,
+                                                           static_cast<int>(rank.rank));
+        plan.ranks.push_back(std::move(rank));
+      }
+    }
+  }
+  std::sort(plan.ranks.begin(), plan.ranks.end(),
+            [](const PlanRank& a, const PlanRank& b) { return a.rank < b.rank; });
+  return plan;
+}
+
+namespace {
+
+bool alike(const PlanRank& a, const PlanRank& b) {
+  return a.pipeline == b.pipeline && a.layers == b.layers && a.parameters == b.parameters &&
+         a.bytes == b.bytes && a.bytes_sent == b.bytes_sent;
+}
+
+std::vector<PlanRank> folded(const std::vector<PlanRank>& ranks) {
+  std::vector<PlanRank> result;
+  std::map<std::int64_t, std::vector<std::size_t>> by_stage;
+  for (const PlanRank& rank : ranks) {
+    auto& candidates = by_stage[rank.pipeline];
+    const auto same = std::find_if(candidates.begin(), candidates.end(),
+                                   [&](std::size_t i) { return alike(result[i], rank); });
+    if (same != candidates.end()) {
+      ++result[*same].count;
+    } else {
+      candidates.push_back(result.size());
+      result.push_back(rank);
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string plan_json(const Plan& plan) {
+  nlohmann::ordered_json ranks = nlohmann::ordered_json::array();
+  for (const PlanRank& rank : folded(plan.ranks)) {
+    ranks.push_back({{"rank", rank.rank},
+                     {"count", rank.count},
+                     {"dp", rank.data},
+                     {"tp", rank.tensor},
+                     {"pp", rank.pipeline},
+                     {"layers", rank.layers},
+                     {"parameters", rank.parameters},
+                     {"bytes", rank.bytes},
+                     {"bytes_sent", rank.bytes_sent}});
+  }
+  return nlohmann::ordered_json{{"world_size", plan.world_size},
+                                {"parameters", plan.parameters},
+                                {"flops_per_step", plan.flops_per_step},
+                                {"bubble_ratio", plan.bubble_ratio},
+                                {"ranks", ranks}}
+      .dump(2);
+}
+
+std::string plan_text(const Plan& plan) {
+  std::string text = fmt::format(
+      "{} ranks, {:.3f} million parameters, {:.4g} TFLOP a step, predicted bubble {:.1f}%\n",
+      plan.world_size, static_cast<double>(plan.parameters) * 1e-6, plan.flops_per_step * 1e-12,
+      100 * plan.bubble_ratio);
+  text += fmt::format("{:>6} {:>5} {:>4} {:>4} {:>4} {:>6} {:>13} {:>11} {:>11} {:>11}  {}\n",
+                      "rank", "count", "dp", "tp", "pp", "layers", "parameters", "weights MB",
+                      "grads MB", "optim. MB", "sent a step (MB)");
+  const auto mb = [](std::int64_t bytes) { return static_cast<double>(bytes) * 1e-6; };
+  for (const PlanRank& rank : folded(plan.ranks)) {
+    text += fmt::format("{:>6} {:>5} {:>4} {:>4} {:>4} {:>6} {:>13} {:>11.2f} {:>11.2f} {:>11.2f} ",
+                        rank.rank, rank.count, rank.data, rank.tensor, rank.pipeline, rank.layers,
+                        rank.parameters, mb(rank.bytes.at("parameter")),
+                        mb(rank.bytes.at("gradient")), mb(rank.bytes.at("optimizer")));
+    for (const auto& [group, bytes] : rank.bytes_sent) {
+      if (bytes > 0) text += fmt::format(" {} {:.3g}", group, mb(bytes));
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+}  // namespace trident

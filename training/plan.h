@@ -1,0 +1,44 @@
+// What a run will take, computed before anything is allocated, from the same parameter records and
+// bucket layouts that allocate.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/config.h"
+#include "models/architecture.h"
+
+namespace trident {
+
+// Ranks that differ in nothing but their place are folded: `rank` and its coordinates are the first
+// of `count`.
+struct PlanRank {
+  std::int64_t rank = 0, data = 0, tensor = 0, pipeline = 0;
+  std::int64_t count = 1;
+  std::int64_t layers = 0;
+  std::int64_t parameters = 0;                     // elements held, vocabulary padding included
+  std::map<std::string, std::int64_t> bytes;       // model states, by ledger category
+  std::map<std::string, std::int64_t> bytes_sent;  // a training step's, by process group
+};
+
+struct Plan {
+  std::int64_t world_size = 0;
+  std::int64_t parameters = 0;  // of the model: each once, without padding
+  double flops_per_step = 0;    // forward and backward of the global batch (Megatron-LM's count)
+  double bubble_ratio = 0;      // of the schedule with equal stages and free transfers
+  std::vector<PlanRank> ranks;
+};
+
+// Throws RequestError where the schedule can't be made.
+Plan make_plan(const Config&, const Architecture&);
+std::string plan_json(const Plan&);
+std::string plan_text(const Plan&);
+
+// FLOPs of a training step without recomputation: 6 for each weight of a matrix product and token,
+// 12·s·h a layer and token for attention, counted whole. For GPT this is
+// 72·B·s·l·h²(1 + s/(6h) + V/(12·l·h)) (Narayanan 2021).
+double flops_per_step(const Config&);
+
+}  // namespace trident

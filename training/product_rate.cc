@@ -1,0 +1,38 @@
+#include "training/product_rate.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/elementwise.h"
+#include "kernels/gemm.h"
+
+namespace trident {
+
+double product_rate(Context& context, DType dtype, ProductShape shape, double seconds) {
+  const Tensor a = context.empty({shape.m, shape.k}, dtype, Category::workspace);
+  const Tensor b = context.empty({shape.n, shape.k}, dtype, Category::workspace);
+  const Tensor c = context.empty({shape.m, shape.n}, dtype, Category::workspace);
+  fill(context, a, 1.0 / 64);
+  fill(context, b, 1.0 / 64);
+  const double flops = 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.k) *
+                       static_cast<double>(shape.n);
+  const auto run = [&] {
+    ClockReading begin, end;
+    context.mark(begin);
+    gemm(context, {.a = a, .b = b, .c = c, .transpose_b = true});
+    context.mark(end);
+    context.synchronize();
+    return static_cast<double>(end.wall_ns - begin.wall_ns) * 1e-9;
+  };
+  run();  // makes the primitive
+  std::vector<double> times;
+  for (double total = 0; total < seconds || times.size() < 3;) {
+    times.push_back(run());
+    total += times.back();
+  }
+  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2),
+                   times.end());
+  return flops / times[times.size() / 2];
+}
+
+}  // namespace trident

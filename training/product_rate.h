@@ -1,0 +1,18 @@
+// This machine's own speed at matrix products: what MFU is measured against.
+#pragma once
+
+#include <cstdint>
+
+#include "core/context.h"
+
+namespace trident {
+
+struct ProductShape {
+  std::int64_t m = 1024, k = 768, n = 3072;
+};
+
+// FLOP/s of c[m, n] = a[m, k] · b[n, k]ᵀ on the context's threads: the median of runs that take
+// about `seconds` together.
+double product_rate(Context&, DType dtype, ProductShape shape = {}, double seconds = 0.2);
+
+}  // namespace trident

@@ -1,0 +1,191 @@
+#include "training/rank_model.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "scheduler/lower.h"
+#include "scheduler/schedules.h"
+#include "scheduler/validate.h"
+#include "training/gradient_norm.h"
+
+namespace trident {
+
+Schedule schedule_of(const Config& config) {
+  try {
+    Schedule schedule = make_schedule(
+        {.kind = config.pipeline.schedule,
+         .stages = static_cast<int>(config.parallel.pipeline_model_parallel_size),
+         .microbatches = static_cast<int>(config.num_microbatches()),
+         .chunks = static_cast<int>(config.parallel.virtual_pipeline_model_parallel_size),
+         .group_size = static_cast<int>(config.pipeline.microbatch_group_size_per_vp_stage)});
+    validate(schedule);
+    return schedule;
+  } catch (const RequestError& error) {
+    throw RequestError(std::string("config: /pipeline/schedule: ") + error.what());
+  }
+}
+
+std::int64_t bucket_elements(const Config& config) {
+  const ZeroConfig& zero = config.zero_optimization;
+  return zero.stage >= 1 ? std::min(zero.reduce_bucket_size, zero.allgather_bucket_size)
+                         : zero.reduce_bucket_size;
+}
+
+Schedule forward_only(const Schedule& schedule) {
+  Schedule forward = schedule;
+  for (auto& rank : forward.ranks) {
+    std::erase_if(rank, [](const Action& action) { return action.kind != Kind::forward; });
+  }
+  return forward;
+}
+
+TensorParallel tensor_parallel_of(const Config& config, const Topology& topology) {
+  return {.group = topology.tensor,
+          .rank = topology.tensor.rank(),
+          .size = topology.tensor.size(),
+          .sequence_parallel = config.parallel.sequence_parallel};
+}
+
+RankModel::RankModel(Context& context, const Config& config, const Architecture& architecture,
+                     const Topology& topology, Purpose purpose)
+    : context_(context),
+      config_(config),
+      architecture_(architecture),
+      topology_(topology),
+      shape_(architecture.shape(config)),
+      schedule_(schedule_of(config)) {
+  const auto stage_rank = static_cast<std::size_t>(topology.at.pipeline);
+  list_ = lower(schedule_)[stage_rank];
+  forward_list_ = lower(forward_only(schedule_))[stage_rank];
+
+  const TensorParallel tensor = tensor_parallel_of(config, topology);
+  chunks_ = build_chunks(architecture, shape_, tensor, config.pipeline.layer_split,
+                         schedule_.placement[stage_rank]);
+  buckets_ = std::make_unique<ParameterBuckets>(
+      context, backward_order(chunks_), topology.data, tensor, topology.embedding,
+      BucketOptions{.dtype = shape_.dtype,
+                    .zero_stage = static_cast<int>(config.zero_optimization.stage),
+                    .bucket_elements = bucket_elements(config),
+                    .overlap = config.zero_optimization.overlap_comm,
+                    .gradients = purpose == Purpose::training});
+  if (purpose == Purpose::training)
+    optimizer_ =
+        std::make_unique<Optimizer>(context, *buckets_, make_update_rule(config.optimizer));
+
+  std::int64_t rows = config.batch.micro_batch_size * config.data.sequence_length;
+  if (tensor.sequence_parallel) rows /= tensor.size;
+  runner_ = std::make_unique<ModelStageRunner>(
+      context, chunks_, topology.pipeline, schedule_.placement,
+      ModelStageRunner::Shape{.rows = rows, .hidden = shape_.hidden, .dtype = shape_.dtype});
+}
+
+void RankModel::initialise() {
+  for (const Bucket& bucket : buckets_->buckets()) {
+    for (const BucketEntry& entry : bucket.layout.entries) {
+      const ParameterSpec& spec = entry.parameter->spec();
+      const Tensor values = context_.empty(spec.shard.local(), DType::f32, Category::workspace);
+      trident::initialise(context_, spec, shape_.seed, values);
+      buckets_->set(context_, *entry.parameter, values);
+    }
+  }
+}
+
+std::vector<MicroBatch> RankModel::upload(const std::vector<HostMicroBatch>& batches, bool training,
+                                          float loss_scale) {
+  bool first = false, last = false;
+  for (const Chunk& chunk : chunks_) {
+    first = first || chunk.stage == 0;
+    last = last || chunk.stage + 1 == schedule_.total_stages();
+  }
+  std::vector<MicroBatch> result;
+  for (const HostMicroBatch& host : batches) {
+    const auto samples = static_cast<std::int64_t>(host.sample_ids.size());
+    const auto tokens = static_cast<std::int64_t>(host.tokens.size());
+    MicroBatch batch{.batch = samples,
+                     .sequence = tokens / samples,
+                     .training = training,
+                     .loss_scale = loss_scale};
+    batch.samples =
+        context_.from_host<std::int64_t>({samples}, host.sample_ids, Category::activation);
+    if (first) {
+      batch.tokens = context_.from_host<std::int32_t>({tokens}, host.tokens, Category::activation);
+    }
+    if (last) {
+      batch.labels = context_.from_host<std::int32_t>({tokens}, host.labels, Category::activation);
+    }
+    result.push_back(std::move(batch));
+  }
+  return result;
+}
+
+double RankModel::total_loss(const Tensor& losses) {
+  double local = 0;
+  if (losses) {
+    for (const double loss : context_.to_host<double>(losses)) local += loss;
+  }
+  // One row of the data group's last stage carries the values; gathering to every rank in world
+  // order keeps the order of additions fixed.
+  const int world = topology_.world.size();
+  const Tensor mine =
+      context_.from_host<double>({1}, std::span<const double>(&local, 1), Category::workspace);
+  const Tensor all = context_.empty({world}, DType::f64, Category::workspace);
+  topology_.world.all_gather(context_, mine, all);
+  const std::vector<double> sums = context_.to_host<double>(all);
+  const RankGrid& grid = topology_.grid;
+  double total = 0;
+  for (int data = 0; data < grid.size(Axis::data); ++data) {
+    total += sums[static_cast<std::size_t>(
+        grid.rank({.tensor = 0,
+                   .data = data,
+                   .pipeline = schedule_.rank_of_stage(schedule_.total_stages() - 1)}))];
+  }
+  return total;
+}
+
+StepResult RankModel::train(const std::vector<HostMicroBatch>& batches, double learning_rate) {
+  if (!optimizer_) throw Error("RankModel::train: this model was made for inference");
+  const double tokens = static_cast<double>(config_.batch.global_batch_size) *
+                        static_cast<double>(config_.data.sequence_length);
+  context_.mark(clock_.begin);
+  runner_->begin(upload(batches, true, static_cast<float>(1.0 / tokens)), buckets_.get());
+  buckets_->zero_gradients(context_);
+  execute(list_, *runner_, trace_);
+  const Tensor losses = runner_->finish();
+  context_.mark(clock_.executed);
+  buckets_->finish_gradients(context_);
+  context_.mark(clock_.reduced);
+
+  StepResult result;
+  result.loss = total_loss(losses) / tokens;
+  result.grad_norm = global_gradient_norm(context_, *buckets_, topology_.world, topology_.data,
+                                          topology_.tensor.rank());
+  result.applied = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
+  if (whole_gradients_) buckets_->gather_gradients(context_);
+  if (result.applied) {
+    const double limit = config_.gradient_clipping;
+    const double scale =
+        limit > 0 && result.grad_norm > limit ? limit / (result.grad_norm + 1e-6) : 1.0;
+    optimizer_->step(context_, *buckets_, static_cast<float>(learning_rate),
+                     static_cast<float>(scale));
+    context_.mark(clock_.updated);
+    buckets_->gather_weights(context_);
+  }
+  context_.mark(clock_.end);
+  context_.synchronize();
+  return result;
+}
+
+double RankModel::evaluate(const std::vector<HostMicroBatch>& batches) {
+  runner_->begin(upload(batches, false, 1.0f), nullptr);
+  ExecutionTrace trace;
+  execute(forward_list_, *runner_, trace);
+  const Tensor losses = runner_->finish();
+  const double total = total_loss(losses);
+  context_.synchronize();
+  const double tokens = static_cast<double>(config_.batch.global_batch_size) *
+                        static_cast<double>(config_.data.sequence_length);
+  return total / tokens;
+}
+
+}  // namespace trident

@@ -1,0 +1,32 @@
+// The files of a run, written by world rank 0 under logging.dir (INTERFACE: "Files of a run").
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/config.h"
+#include "scheduler/timeline.h"
+#include "training/metrics_file.h"
+#include "training/tensorboard.h"
+#include "training/trainer.h"
+
+namespace trident {
+
+class RunFiles {
+ public:
+  // Makes the directory; RequestError where it holds metrics.jsonl and may not be overwritten.
+  explicit RunFiles(const Config&);
+  void write(const IterationMetrics&);
+  void write_timeline(const Timeline&);
+  const std::vector<std::string>& written() const { return written_; }
+
+ private:
+  std::string directory_;
+  MetricsFile metrics_;
+  std::optional<TensorBoardWriter> tensorboard_;
+  std::vector<std::string> written_;
+};
+
+}  // namespace trident

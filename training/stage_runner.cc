@@ -1,0 +1,185 @@
+#include "training/stage_runner.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "kernels/elementwise.h"
+
+namespace trident {
+
+ModelStageRunner::ModelStageRunner(Context& context, const std::vector<Chunk>& chunks,
+                                   ProcessGroup pipeline,
+                                   const std::vector<std::vector<int>>& placement, Shape shape)
+    : context_(context), chunks_(chunks), pipeline_(std::move(pipeline)), shape_(shape) {
+  for (const auto& stages : placement) stages_ += static_cast<int>(stages.size());
+  rank_of_stage_.resize(static_cast<std::size_t>(stages_));
+  for (std::size_t rank = 0; rank < placement.size(); ++rank) {
+    for (const int stage : placement[rank]) {
+      rank_of_stage_[static_cast<std::size_t>(stage)] = static_cast<int>(rank);
+    }
+  }
+}
+
+void ModelStageRunner::begin(const std::vector<MicroBatch>& batches, ParameterBuckets* buckets) {
+  batches_ = batches;
+  buckets_ = buckets;
+  added_.clear();
+  losses_ = Tensor();
+  for (const Chunk& chunk : chunks_) {
+    if (is_last(chunk)) {
+      losses_ = context_.empty({static_cast<std::int64_t>(batches.size())}, DType::f64,
+                               Category::activation);
+    }
+  }
+}
+
+Tensor ModelStageRunner::finish() {
+  for (const auto& [work, tensor] : sends_) work.wait(context_);
+  sends_.clear();
+  inputs_.clear();
+  outputs_.clear();
+  output_grads_.clear();
+  input_grads_.clear();
+  records_.clear();
+  batches_.clear();
+  return losses_;
+}
+
+Tensor ModelStageRunner::received(std::map<Key, Tensor>& from, int stage, int microbatch) {
+  const auto it = from.find({stage, microbatch});
+  if (it == from.end()) {
+    throw Error("stage runner: nothing has arrived for stage " + std::to_string(stage) +
+                ", micro-batch " + std::to_string(microbatch));
+  }
+  Tensor tensor = std::move(it->second);
+  from.erase(it);
+  return tensor;
+}
+
+void ModelStageRunner::forward(int chunk_index, int microbatch) {
+  const Chunk& chunk = chunk_at(chunk_index);
+  const MicroBatch& batch = batch_at(microbatch);
+  const Key key{chunk.stage, microbatch};
+  Tensor x = chunk.stage == 0 ? Tensor() : received(inputs_, chunk.stage, microbatch);
+  std::vector<RecordPtr> records(chunk.modules.size());
+  for (std::size_t i = 0; i < chunk.modules.size(); ++i) {
+    x = chunk.modules[i]->forward(context_, batch, x, records[i]);
+    if (buckets_ == nullptr) records[i].reset();
+  }
+  if (buckets_ != nullptr) records_[key] = std::move(records);
+  if (is_last(chunk)) {
+    sum(context_, x, losses_.flat(microbatch, 1));
+  } else if (peer_of(chunk.stage + 1) == pipeline_.rank()) {
+    inputs_[{chunk.stage + 1, microbatch}] = x;
+  } else {
+    outputs_[key] = x;
+  }
+}
+
+void ModelStageRunner::hand_over_gradient(const Chunk& chunk, int microbatch, const Tensor& g) {
+  if (chunk.stage == 0) return;
+  if (peer_of(chunk.stage - 1) == pipeline_.rank()) {
+    output_grads_[{chunk.stage - 1, microbatch}] = g;
+  } else {
+    input_grads_[{chunk.stage, microbatch}] = g;
+  }
+}
+
+void ModelStageRunner::backward(int chunk, int microbatch) {
+  const Chunk& share = chunk_at(chunk);
+  const MicroBatch& batch = batch_at(microbatch);
+  const Key key{share.stage, microbatch};
+  auto& records = records_.at(key);
+  Tensor g = is_last(share) ? Tensor() : received(output_grads_, share.stage, microbatch);
+  for (std::size_t i = share.modules.size(); i-- > 0;) {
+    g = share.modules[i]->backward_input(context_, batch, g, records[i]);
+    share.modules[i]->backward_weight(context_, batch, records[i]);
+    weight_gradients_added(*share.modules[i], added_[{chunk, i}]);
+  }
+  records_.erase(key);
+  hand_over_gradient(share, microbatch, g);
+}
+
+void ModelStageRunner::backward_input(int chunk, int microbatch) {
+  const Chunk& share = chunk_at(chunk);
+  const Key key{share.stage, microbatch};
+  auto& records = records_.at(key);
+  Tensor g = is_last(share) ? Tensor() : received(output_grads_, share.stage, microbatch);
+  for (std::size_t i = share.modules.size(); i-- > 0;) {
+    g = share.modules[i]->backward_input(context_, batch_at(microbatch), g, records[i]);
+  }
+  hand_over_gradient(share, microbatch, g);
+}
+
+void ModelStageRunner::backward_weight(int chunk, int microbatch) {
+  const Chunk& share = chunk_at(chunk);
+  const Key key{share.stage, microbatch};
+  auto& records = records_.at(key);
+  for (std::size_t i = share.modules.size(); i-- > 0;) {
+    share.modules[i]->backward_weight(context_, batch_at(microbatch), records[i]);
+    weight_gradients_added(*share.modules[i], added_[{chunk, i}]);
+  }
+  records_.erase(key);
+}
+
+void ModelStageRunner::weight_gradients_added(const Module& module, int& counter) {
+  if (++counter != static_cast<int>(batches_.size())) return;
+  // Backward goes from the last parameter to the first, as the buckets lie.
+  auto parameters = module.parameters();
+  std::reverse(parameters.begin(), parameters.end());
+  for (const auto& parameter : parameters) buckets_->gradient_ready(context_, *parameter);
+}
+
+void ModelStageRunner::post_receive(std::map<Key, Tensor>& into, int stage, int microbatch,
+                                    int peer, int channel) {
+  Tensor tensor = context_.empty({shape_.rows, shape_.hidden}, shape_.dtype, Category::activation);
+  receives_[{{stage, microbatch}, channel}] =
+      pipeline_.receive(context_, tensor, peer, Async::yes, channel);
+  into[{stage, microbatch}] = tensor;
+}
+
+void ModelStageRunner::wait_receive(int stage, int microbatch, int channel) {
+  const auto it = receives_.find({{stage, microbatch}, channel});
+  it->second.wait(context_);
+  receives_.erase(it);
+}
+
+void ModelStageRunner::send(std::map<Key, Tensor>& from, int stage, int microbatch, int peer,
+                            int channel) {
+  std::erase_if(sends_, [](const auto& send) { return send.first.done(); });
+  Tensor tensor = received(from, stage, microbatch);
+  Work work = pipeline_.send(context_, tensor, peer, Async::yes, channel);
+  sends_.emplace_back(std::move(work), std::move(tensor));
+}
+
+void ModelStageRunner::post_receive_forward(int chunk, int microbatch) {
+  const int stage = chunk_at(chunk).stage;
+  post_receive(inputs_, stage, microbatch, peer_of(stage - 1), activations);
+}
+void ModelStageRunner::wait_receive_forward(int chunk, int microbatch) {
+  wait_receive(chunk_at(chunk).stage, microbatch, activations);
+}
+void ModelStageRunner::send_forward(int chunk, int microbatch) {
+  const int stage = chunk_at(chunk).stage;
+  send(outputs_, stage, microbatch, peer_of(stage + 1), activations);
+}
+void ModelStageRunner::post_receive_backward(int chunk, int microbatch) {
+  const int stage = chunk_at(chunk).stage;
+  post_receive(output_grads_, stage, microbatch, peer_of(stage + 1), gradients);
+}
+void ModelStageRunner::wait_receive_backward(int chunk, int microbatch) {
+  wait_receive(chunk_at(chunk).stage, microbatch, gradients);
+}
+void ModelStageRunner::send_backward(int chunk, int microbatch) {
+  const int stage = chunk_at(chunk).stage;
+  send(input_grads_, stage, microbatch, peer_of(stage - 1), gradients);
+}
+
+void ModelStageRunner::mark(Mark& slot) {
+  context_.stream().enqueue([&slot](const Access&) {
+    const ClockReading now = read_clock();
+    slot = {now.wall_ns, now.cpu_ns};
+  });
+}
+
+}  // namespace trident

@@ -1,0 +1,83 @@
+// Runs schedule actions on a rank's real modules: the scheduler's view of the model.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "core/context.h"
+#include "models/architecture.h"
+#include "parallel/data/buckets.h"
+#include "parallel/process_group.h"
+#include "scheduler/execute.h"
+
+namespace trident {
+
+class ModelStageRunner final : public StageRunner {
+ public:
+  struct Shape {
+    std::int64_t rows = 0, hidden = 0;  // of the activations between stages on this rank
+    DType dtype = DType::f32;
+  };
+  // `pipeline` has the pipeline ranks; placement[r] the stages of rank r, as in Schedule. Chunks in
+  // `chunks` are this rank's, in the order of placement.
+  ModelStageRunner(Context&, const std::vector<Chunk>& chunks, ProcessGroup pipeline,
+                   const std::vector<std::vector<int>>& placement, Shape shape);
+
+  // Starts a pass over these micro-batches. `buckets` is told when a gradient has all of them;
+  // nullptr for a pass without backward.
+  void begin(const std::vector<MicroBatch>& batches, ParameterBuckets* buckets);
+  // Ends it: waits (in the stream) for the sends, and gives the sum of losses of each micro-batch
+  // (fp64 [m]) where this rank has the last stage, else an undefined tensor.
+  Tensor finish();
+
+  void forward(int chunk, int microbatch) override;
+  void backward(int chunk, int microbatch) override;
+  void backward_input(int chunk, int microbatch) override;
+  void backward_weight(int chunk, int microbatch) override;
+  void post_receive_forward(int chunk, int microbatch) override;
+  void wait_receive_forward(int chunk, int microbatch) override;
+  void send_forward(int chunk, int microbatch) override;
+  void post_receive_backward(int chunk, int microbatch) override;
+  void wait_receive_backward(int chunk, int microbatch) override;
+  void send_backward(int chunk, int microbatch) override;
+  void mark(Mark& slot) override;
+
+ private:
+  using Key = std::pair<int, int>;  // stage, micro-batch
+  enum Channel : int { activations = 0, gradients = 1 };
+
+  const Chunk& chunk_at(int chunk) const { return chunks_[static_cast<std::size_t>(chunk)]; }
+  const MicroBatch& batch_at(int microbatch) const {
+    return batches_[static_cast<std::size_t>(microbatch)];
+  }
+  bool is_last(const Chunk& chunk) const { return chunk.stage + 1 == stages_; }
+  int peer_of(int stage) const { return rank_of_stage_[static_cast<std::size_t>(stage)]; }
+  Tensor received(std::map<Key, Tensor>& from, int stage, int microbatch);
+  void post_receive(std::map<Key, Tensor>& into, int stage, int microbatch, int peer, int channel);
+  void wait_receive(int stage, int microbatch, int channel);
+  void send(std::map<Key, Tensor>& from, int stage, int microbatch, int peer, int channel);
+  // The gradient of what entered `chunk` goes to the stage before it, here or to be sent.
+  void hand_over_gradient(const Chunk& chunk, int microbatch, const Tensor& g);
+  void weight_gradients_added(const Module& module, int& counter);
+
+  Context& context_;
+  const std::vector<Chunk>& chunks_;
+  ProcessGroup pipeline_;
+  std::vector<int> rank_of_stage_;
+  int stages_ = 0;
+  Shape shape_;
+
+  std::vector<MicroBatch> batches_;
+  ParameterBuckets* buckets_ = nullptr;
+  std::map<Key, std::vector<RecordPtr>> records_;     // by stage and micro-batch, one a module
+  std::map<Key, Tensor> inputs_, outputs_;            // activations entering and leaving a stage
+  std::map<Key, Tensor> output_grads_, input_grads_;  // gradients of what leaves and enters a stage
+  std::map<std::pair<Key, int>, Work> receives_;      // by stage, micro-batch and channel
+  std::vector<std::pair<Work, Tensor>> sends_;
+  std::map<std::pair<int, std::size_t>, int> added_;  // micro-batches added, by chunk and module
+  Tensor losses_;
+};
+
+}  // namespace trident

@@ -1,0 +1,23 @@
+// What a person reads on the terminal: progress while it trains, and how it ended.
+#pragma once
+
+#include <string>
+
+#include "core/config.h"
+#include "training/plan.h"
+#include "training/trainer.h"
+
+namespace trident {
+
+// One line: bar, iteration, loss, tokens/s, time left.
+std::string progress_line(const Config&, const IterationMetrics&, double seconds_left);
+
+// The loss over the iterations, drawn in `columns` × `rows` characters.
+std::string loss_curve(const std::vector<IterationMetrics>&, int columns = 72, int rows = 12);
+
+// Loss curve, validation loss, bubble and memory measured beside predicted, paths. `sample` is a
+// generated text, "" for none. Names it when rank threads outnumber cores.
+std::string closing_text(const Config&, const Plan&, const TrainingSummary&,
+                         const std::string& sample, int cores);
+
+}  // namespace trident

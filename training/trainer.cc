@@ -1,0 +1,292 @@
+#include "training/trainer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "training/hugging_face.h"
+#include "training/learning_rate.h"
+#include "training/monitor.h"
+#include "training/plan.h"
+#include "training/product_rate.h"
+#include "training/run_files.h"
+
+namespace trident {
+namespace {
+
+DataSpec data_spec(const Config& config) {
+  DataSpec spec{.split = config.data.split_fractions(),
+                .sequence_length = config.data.sequence_length,
+                .vocab_size = config.model.vocab_size,
+                .byte_tokenizer = config.data.tokenizer.type == "byte",
+                .shuffle = config.data.shuffle,
+                .seed = static_cast<std::uint64_t>(config.data.seed)};
+  const auto sources = [](const std::vector<DataSource>& from) {
+    std::vector<SourceSpec> to;
+    for (const DataSource& source : from) to.push_back({source.path, source.weight});
+    return to;
+  };
+  spec.train = sources(config.data.train);
+  for (const ValidationSet& set : config.data.validation) {
+    spec.validation.push_back({set.name, sources(set.sources)});
+  }
+  return spec;
+}
+
+BatchShape batch_shape(const Config& config, const Topology& topology) {
+  return {.global_batch_size = config.batch.global_batch_size,
+          .micro_batch_size = config.batch.micro_batch_size,
+          .data_parallel_rank = topology.at.data,
+          .data_parallel_size = topology.data.size()};
+}
+
+// One rank's run, step by step.
+class TrainingRun {
+ public:
+  TrainingRun(const TrainingInputs& inputs, Transport& transport, Device& device,
+              const TrainerHooks& hooks)
+      : inputs_(inputs),
+        config_(inputs.config),
+        hooks_(hooks),
+        context_(device, static_cast<int>(config_.runtime.threads_per_rank)),
+        abort_(transport),
+        world_(transport.world()),
+        topology_(
+            make_topology(world_,
+                          RankGrid(static_cast<int>(config_.parallel.data_parallel_size),
+                                   static_cast<int>(config_.parallel.tensor_model_parallel_size),
+                                   static_cast<int>(config_.parallel.pipeline_model_parallel_size),
+                                   config_.parallel.rank_order),
+                          transport.ranks_per_node())),
+        model_(context_, config_, *inputs.architecture, topology_),
+        monitor_(model_, world_.split(0, world_.rank(), "monitor")),
+        control_(world_.split(0, world_.rank(), "control")),
+        train_(inputs.datasets.train, batch_shape(config_, topology_)) {
+    for (const auto& [name, dataset] : inputs.datasets.validation) {
+      validation_.emplace_back(name, BatchSampler(dataset, batch_shape(config_, topology_)));
+    }
+  }
+
+  TrainingSummary run();
+
+ private:
+  bool leads() const { return world_.rank() == 0; }
+  void message(const std::string& text) const {
+    if (leads() && hooks_.on_message) hooks_.on_message(text);
+  }
+  std::vector<HostMicroBatch> batches(BatchSampler& sampler, std::int64_t iteration);
+  std::vector<std::pair<std::string, double>> evaluate();
+  bool agreed_to_stop();
+  void refuse_non_finite(std::int64_t k, const StepResult& step) const;
+  bool iteration(std::int64_t k);
+
+  const TrainingInputs& inputs_;
+  const Config& config_;
+  const TrainerHooks& hooks_;
+  Context context_;
+  AbortOnUnwind abort_;
+  ProcessGroup world_;
+  Topology topology_;
+  RankModel model_;
+  Monitor monitor_;
+  ProcessGroup control_;  // agreement on stopping, not counted as the step's traffic
+  BatchSampler train_;
+  std::vector<std::pair<std::string, BatchSampler>> validation_;
+  std::unique_ptr<RunFiles> files_;
+  double predicted_ = 0;
+  TrainingSummary summary_;
+};
+
+std::vector<HostMicroBatch> TrainingRun::batches(BatchSampler& sampler, std::int64_t iteration) {
+  std::vector<HostMicroBatch> list(static_cast<std::size_t>(sampler.micro_batches()));
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    sampler.fill(iteration, static_cast<std::int64_t>(i), list[i]);
+  }
+  return list;
+}
+
+std::vector<std::pair<std::string, double>> TrainingRun::evaluate() {
+  std::vector<std::pair<std::string, double>> losses;
+  for (auto& [name, sampler] : validation_) {
+    double total = 0;
+    for (std::int64_t i = 0; i < config_.training.eval_iters; ++i) {
+      total += model_.evaluate(batches(sampler, i));
+    }
+    losses.emplace_back(name, total / static_cast<double>(config_.training.eval_iters));
+  }
+  return losses;
+}
+
+bool TrainingRun::agreed_to_stop() {
+  const std::int32_t mine = hooks_.stop != nullptr && hooks_.stop->load() ? 1 : 0;
+  const Tensor flag =
+      context_.from_host<std::int32_t>({1}, std::span(&mine, 1), Category::communication);
+  control_.all_reduce(context_, flag, ReduceOp::maximum);
+  return context_.to_host<std::int32_t>(flag)[0] != 0;
+}
+
+void TrainingRun::refuse_non_finite(std::int64_t k, const StepResult& step) const {
+  const std::int64_t first = k * config_.batch.global_batch_size;
+  const std::string what =
+      fmt::format("iteration {}: loss {}, gradient norm {}: not finite; samples {} to {}", k + 1,
+                  step.loss, step.grad_norm, first, first + config_.batch.global_batch_size - 1);
+  if (config_.training.on_non_finite == "stop") {
+    throw Error(what +
+                "; no weight was changed by this iteration "
+                "(training.on_non_finite: \"skip\" leaves it out and goes on)");
+  }
+  message(what + "; step skipped");
+}
+
+// Returns false when the run shall stop.
+bool TrainingRun::iteration(std::int64_t k) {
+  const double rate = learning_rate(config_.scheduler, config_.optimizer.params.lr, k);
+  const auto& dumps = config_.logging.dump_gradients_at;
+  const bool dump = std::find(dumps.begin(), dumps.end(), k + 1) != dumps.end();
+  const auto micro_batches = batches(train_, k);
+  monitor_.begin();
+  model_.keep_whole_gradients(dump);
+  const ClockReading begin = read_clock();
+  const StepResult step = model_.train(micro_batches, rate);
+  const double seconds = static_cast<double>(read_clock().wall_ns - begin.wall_ns) * 1e-9;
+  if (dump) {
+    const std::string path = fmt::format("{}/gradients-{}.safetensors", config_.logging.dir, k + 1);
+    save_gradients(model_, path);
+    if (leads()) summary_.written.push_back(path);
+  }
+  if (!step.applied) refuse_non_finite(k, step);
+
+  const bool last = k + 1 == config_.training.train_iters;
+  const bool stop = agreed_to_stop();
+  const std::int64_t interval = config_.training.eval_interval;
+  // The second iteration is drawn: the first one still makes its buffers.
+  const bool draw =
+      config_.logging.trace && k + 1 == std::min<std::int64_t>(2, config_.training.train_iters);
+  const StepFigures figures = monitor_.collect(draw);
+
+  IterationMetrics metrics;
+  if (last || stop || (interval > 0 && (k + 1) % interval == 0)) {
+    metrics.validation_loss = evaluate();
+  }
+  if (!leads()) return !stop;
+
+  const double tokens = static_cast<double>(config_.batch.global_batch_size) *
+                        static_cast<double>(config_.data.sequence_length);
+  metrics.iteration = k + 1;
+  metrics.loss = step.loss;
+  metrics.grad_norm = step.grad_norm;
+  metrics.learning_rate = rate;
+  metrics.consumed_tokens = static_cast<std::int64_t>(tokens) * (k + 1);
+  metrics.iteration_time_ms = seconds * 1e3;
+  metrics.tokens_per_second = tokens / seconds;
+  metrics.tflops = flops_per_step(config_) / seconds * 1e-12;
+  metrics.mfu = inputs_.product_rate > 0 ? metrics.tflops * 1e12 / inputs_.product_rate : 0;
+  metrics.bubble_ratio = figures.bubble_ratio;
+  metrics.bubble_ratio_wall = figures.bubble_ratio_wall;
+  metrics.bubble_predicted = predicted_;
+  metrics.bytes_sent = figures.bytes_sent;
+  metrics.peak_memory = figures.peak_memory;
+  metrics.skipped = !step.applied;
+  if (hooks_.on_iteration) hooks_.on_iteration(metrics);
+  if (last || stop || (k + 1) % config_.logging.log_interval == 0 ||
+      !metrics.validation_loss.empty()) {
+    files_->write(metrics);
+  }
+  summary_.history.push_back(std::move(metrics));
+  if (draw) {
+    summary_.timeline = figures.timeline;
+    summary_.timeline.title = fmt::format(
+        "{}, iteration {}: bubble {:.1f}% by CPU time, {:.1f}% by the clock, {:.1f}% predicted",
+        model_.schedule().kind, k + 1, 100 * figures.bubble_ratio, 100 * figures.bubble_ratio_wall,
+        100 * predicted_);
+    files_->write_timeline(summary_.timeline);
+  }
+  return !stop;
+}
+
+TrainingSummary TrainingRun::run() {
+  for (const std::string& warning : topology_.warnings) message("warning: " + warning);
+  predicted_ = make_plan(config_, *inputs_.architecture).bubble_ratio;
+  if (config_.checkpoint.load.empty()) {
+    model_.initialise();
+  } else {
+    load_hugging_face(model_, config_.checkpoint.load);
+  }
+  context_.synchronize();
+  if (leads()) files_ = std::make_unique<RunFiles>(config_);
+  context_.ledger().reset_peaks();
+  for (std::int64_t k = 0; k < config_.training.train_iters; ++k) {
+    if (!iteration(k)) {
+      summary_.stopped = true;
+      break;
+    }
+  }
+  if (!config_.checkpoint.save.empty()) {
+    save_hugging_face(model_, config_.checkpoint.save);
+    if (leads()) summary_.written.push_back(config_.checkpoint.save);
+  }
+  if (leads()) {
+    const auto& files = files_->written();
+    summary_.written.insert(summary_.written.begin(), files.begin(), files.end());
+  }
+  world_.barrier(context_);
+  return std::move(summary_);
+}
+
+}  // namespace
+
+TrainingInputs prepare_training(const Config& config, const ArchitectureSet& architectures) {
+  TrainingInputs inputs{.config = config,
+                        .architecture = architectures.at(config.model.architecture)};
+  schedule_of(config);
+  if (!config.checkpoint.load.empty()) {
+    check_hugging_face(config.checkpoint.load, config, *inputs.architecture);
+  }
+  inputs.datasets = build_datasets(data_spec(config));
+  if (config.training.train_iters == 0) {
+    const std::int64_t samples =
+        inputs.datasets.train->samples_per_epoch() * config.training.train_epochs;
+    set_train_iters(inputs.config,
+                    std::max<std::int64_t>(1, samples / config.batch.global_batch_size));
+  }
+  return inputs;
+}
+
+TrainingSummary train_rank(const TrainingInputs& inputs, Transport& transport, Device& device,
+                           const TrainerHooks& hooks) {
+  return TrainingRun(inputs, transport, device, hooks).run();
+}
+
+std::unique_ptr<Device> make_device(const Config& config) {
+  if (config.runtime.device == "cpu") return make_cpu_device();
+  throw RequestError("config: /runtime/device: \"" + config.runtime.device +
+                     "\" is not available in this build; use \"cpu\"");
+}
+
+TransportOptions transport_options(const Config& config) {
+  const auto& name = config.runtime.collective_algorithm;
+  return {.deterministic = config.training.deterministic,
+          .timeout = std::chrono::milliseconds(
+              static_cast<std::int64_t>(config.runtime.timeout_seconds * 1000)),
+          .algorithm = name == "direct" ? Algorithm::direct
+                       : name == "ring" ? Algorithm::ring
+                       : name == "tree" ? Algorithm::tree
+                                        : Algorithm::automatic,
+          .ranks_per_node = static_cast<int>(config.runtime.ranks_per_node)};
+}
+
+TrainingSummary train_local(const TrainingInputs& inputs, const TrainerHooks& hooks) {
+  const auto device = make_device(inputs.config);
+  TrainingSummary summary;
+  run_local(static_cast<int>(inputs.config.world_size()), transport_options(inputs.config),
+            [&](Transport& transport) {
+              TrainingSummary mine = train_rank(inputs, transport, *device, hooks);
+              if (transport.world().rank() == 0) summary = std::move(mine);
+            });
+  return summary;
+}
+
+}  // namespace trident

@@ -1,0 +1,73 @@
+// The main job: trains a model from a config, on every rank of a transport.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/config.h"
+#include "core/device.h"
+#include "models/architecture.h"
+#include "parallel/transport/transport.h"
+#include "scheduler/timeline.h"
+#include "training/data/datasets.h"
+
+namespace trident {
+
+// One line of metrics.jsonl; on world rank 0.
+struct IterationMetrics {
+  std::int64_t iteration = 0;  // from 1
+  double loss = 0, grad_norm = 0, learning_rate = 0;
+  std::int64_t consumed_tokens = 0;
+  double iteration_time_ms = 0, tokens_per_second = 0, tflops = 0, mfu = 0;
+  double bubble_ratio = 0, bubble_ratio_wall = 0, bubble_predicted = 0;
+  std::map<std::string, std::int64_t> bytes_sent, peak_memory;
+  double loss_scale = 1;
+  bool skipped = false;
+  std::vector<std::pair<std::string, double>> validation_loss;  // by set, "" for the only one
+  std::map<std::string, double> extra;  // a user's own, added by on_iteration
+};
+
+// What the surroundings want to know and do; all of it happens on world rank 0.
+struct TrainerHooks {
+  // Before the line is written; may add to `extra`.
+  std::function<void(IterationMetrics&)> on_iteration;
+  std::function<void(const std::string&)> on_message;  // one line for people
+  // Set from a signal handler: finish the iteration, save, stop.
+  const std::atomic<bool>* stop = nullptr;
+};
+
+struct TrainingSummary {
+  std::vector<IterationMetrics> history;  // iterations logged
+  bool stopped = false;                   // by the stop flag
+  Timeline timeline;                      // of the iteration that was drawn
+  std::vector<std::string> written;       // paths of files, for the reader
+};
+
+// What all ranks of a process share: sources are opened and checked once.
+struct TrainingInputs {
+  Config config;  // train_iters known
+  std::shared_ptr<const Architecture> architecture;
+  Datasets datasets;
+  double product_rate = 0;  // FLOP/s of all ranks' cores together, for MFU; 0: unknown
+};
+
+// Opens the data, turns train_epochs into iterations, checks schedule, weights and output
+// directories. RequestError with what is wrong; nothing has been written then.
+TrainingInputs prepare_training(const Config&, const ArchitectureSet&);
+
+// One rank's run; collective over the transport's world. The summary is rank 0's.
+TrainingSummary train_rank(const TrainingInputs&, Transport&, Device&, const TrainerHooks&);
+
+// The device that the config names ("cpu").
+std::unique_ptr<Device> make_device(const Config&);
+TransportOptions transport_options(const Config&);
+
+// All ranks of a `local` run as threads of this process.
+TrainingSummary train_local(const TrainingInputs&, const TrainerHooks&);
+
+}  // namespace trident
