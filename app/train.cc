@@ -82,8 +82,8 @@ class Progress {
 };
 
 std::string sample_text(const Config& config) {
-  if (config.checkpoint.save.empty() || config.data.tokenizer.type != "byte") return "";
-  Config single = config;
+  const bool bytes = config.data.tokenizer.type == "byte" && config.model.vocab_size == 256;
+  if (config.checkpoint.save.empty() || !bytes) return "";
   const auto device = make_device(config);
   std::string text;
   run_local(1, {}, [&](Transport& transport) {
@@ -92,7 +92,11 @@ std::string sample_text(const Config& config) {
     const auto tokens =
         generate(context, transport, built_in_architectures(), config.checkpoint.save,
                  std::vector<std::int32_t>(prompt.begin(), prompt.end()), {.tokens = 300});
-    for (const std::int32_t token : tokens) text += static_cast<char>(token);
+    for (const std::int32_t token : tokens) {
+      const auto c = static_cast<char>(token);
+      // Half-trained weights give bytes that would upset a terminal.
+      text += (c >= ' ' && c < 127) || c == '\n' ? c : '?';
+    }
   });
   return text;
 }

@@ -14,6 +14,7 @@ void gemm(Context& context, const GemmArgs& args) {
   const std::int64_t m = args.a.dim(args.transpose_a ? 1 : 0);
   const std::int64_t k = args.a.dim(args.transpose_a ? 0 : 1);
   const std::int64_t n = args.b.dim(args.transpose_b ? 0 : 1);
+  check.that(k > 0, "k 0", "at least 1");
   check.shape(args.b, "b", args.transpose_b ? Shape{n, k} : Shape{k, n});
   check.shape(args.c, "c", {m, n});
   if (args.c.dtype() != DType::f32) check.dtype(args.c, "c", args.a.dtype());

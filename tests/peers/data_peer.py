@@ -101,7 +101,8 @@ class Peers:
         self.expect(peer[0].dtype == numpy.uint16, f"GPT-2's ids take {peer[0].dtype}")
 
         blocks = self.folder / "blocks.txt"
-        pairs = ["\n".join(texts[i : i + 2]) for i in range(0, 100, 2)]
+        filled = [t for t in texts if t.strip()]  # a line of white space would end a block
+        pairs = ["\n".join(filled[i : i + 2]) for i in range(0, 100, 2)]
         blocks.write_text("\n\n\n".join(pairs) + "\n", encoding="utf-8")
         code, errors = self.tokenize(self.folder / "blocks", blocks, "--gpt2", "--document", "block")
         self.expect(code == 0, f"tokenize blocks: {errors}")

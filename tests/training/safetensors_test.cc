@@ -171,7 +171,8 @@ TEST_F(Safetensors, HostileHeadersAreRefusedWithTheRuleTheyBreak) {
               HasSubstr("needs an object"));
   std::string deep;
   for (int i = 0; i < 100000; ++i) deep += "{\"a\":";
-  EXPECT_THAT(rejects(deep + "1" + std::string(100000, '}'), 4), HasSubstr("unknown key \"a\".\"a\""));
+  EXPECT_THAT(rejects(deep + "1" + std::string(100000, '}'), 4),
+              HasSubstr("unknown key \"a\".\"a\""));
 }
 
 TEST_F(Safetensors, RandomDamageToAFileIsRefusedOrReadButNeverCrashes) {
