@@ -27,7 +27,9 @@ Launch detect_launch() {
   } else if (std::getenv("PMIX_RANK") != nullptr || std::getenv("PMI_RANK") != nullptr) {  // srun
     launch.mpi = true;
     launch.ranks = number("PMI_SIZE", number("SLURM_NTASKS", 1));
-    launch.local_ranks = number("SLURM_NTASKS_PER_NODE", launch.ranks);
+    // "4(x2),3": tasks of the first nodes.
+    launch.local_ranks =
+        number("SLURM_STEP_TASKS_PER_NODE", number("SLURM_TASKS_PER_NODE", launch.ranks));
     launch.leads = number("PMIX_RANK", number("PMI_RANK", 0)) == 0;
   }
   return launch;

@@ -26,6 +26,11 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
     return action();
+  } catch (const CLI::RequiredError& error) {
+    const auto unknown = app.remaining();
+    if (unknown.empty() || !app.get_subcommands().empty()) return app.exit(error) == 0 ? 0 : 2;
+    fmt::print(stderr, "trident: there is no command {}; see trident --help\n", unknown.front());
+    return 2;
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   } catch (const trident::RequestError& error) {

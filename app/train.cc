@@ -11,18 +11,19 @@
 
 #include "app/options.h"
 #include "core/error.h"
-#include "core/file.h"
 #include "training/generate.h"
 #include "training/plan.h"
 #include "training/product_rate.h"
+#include "training/run_files.h"
 #include "training/summary.h"
 #include "training/trainer.h"
 
 namespace trident::app {
 namespace {
 
-// Turns the first SIGINT or SIGTERM into a flag, the second into an end at once. A thread takes the
-// signals, so no handler and no global is needed.
+// Turns the first SIGINT or SIGTERM into a flag, one that comes a second later or more into an end
+// at once (mpirun and timeout send the same signal twice). A thread takes the signals, so no
+// handler and no global is needed.
 class StopSignals {
  public:
   StopSignals() {
@@ -31,11 +32,17 @@ class StopSignals {
     for (const int s : {SIGINT, SIGTERM, SIGUSR2}) sigaddset(&set, s);
     pthread_sigmask(SIG_BLOCK, &set, nullptr);  // inherited by every thread started later
     thread_ = std::thread([this, set] {
+      std::int64_t first = 0;
       for (int taken = 0;;) {
         sigwait(&set, &taken);
         if (taken == SIGUSR2 && done_) return;
         if (taken == SIGUSR2) continue;
-        if (stop_.exchange(true)) _exit(130);
+        const std::int64_t now = read_clock().wall_ns;
+        if (!stop_.exchange(true)) {
+          first = now;
+        } else if (now - first > 1'000'000'000) {
+          _exit(130);
+        }
       }
     });
   }
@@ -135,10 +142,7 @@ int train(const TrainOptions& options, const Launch& launch) {
   }
   TrainingInputs inputs = prepare_training(loaded.config, architectures);
   const Config& config = inputs.config;
-  if (launch.leads) {
-    require_output_directory(config.logging.dir);
-    if (!config.checkpoint.save.empty()) require_output_directory(config.checkpoint.save);
-  }
+  if (launch.leads) prepare_output(config);
   const StopSignals signals;
   const auto device = make_device(config);
   inputs.product_rate = measure_product_rate(config, launch, *device);

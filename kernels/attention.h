@@ -19,7 +19,7 @@ struct AttentionShape {
 // linear in S (Dao 2022). Softmax and its statistics in fp32. Dropout, where set, is applied to the
 // probabilities; its element index is ((head_offset + head)·S + query)·S + key within the sample.
 struct AttentionArgs {
-  AttentionShape shape;
+  AttentionShape shape{};
   Tensor qkv;                    // (B·S, (A + 2G)·D) fp32 or bf16
   Tensor out;                    // (B·S, A·D)
   Tensor log_sum_exp;            // (B, A, S) fp32, saved for backward
@@ -29,7 +29,7 @@ struct AttentionArgs {
 void attention_forward(Context&, const AttentionArgs&);
 
 struct AttentionBackwardArgs {
-  AttentionShape shape;
+  AttentionShape shape{};
   Tensor qkv, out, log_sum_exp;  // as in forward
   Tensor grad_out;               // (B·S, A·D)
   Tensor grad_qkv;               // (B·S, (A + 2G)·D), overwritten
@@ -42,7 +42,7 @@ void attention_backward(Context&, const AttentionBackwardArgs&);
 // qkv in place, angle position · base^(-2i/D) for the pair (i, i + D/2); `inverse` rotates back,
 // which is the gradient.
 struct RotaryArgs {
-  AttentionShape shape;
+  AttentionShape shape{};
   Tensor qkv;
   float base = 10000.0f;
   bool inverse = false;

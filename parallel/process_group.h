@@ -9,7 +9,13 @@
 // Work enters the context's stream in order, on the CPU too: the buffers are read and written when
 // the stream gets there. With `Async::yes` the operation goes on beside later stream work;
 // Work::wait() makes the stream (not the host) wait for it. The buffers must not be touched, and
-// are kept alive, until then. Operations of one group run in the order in which they were issued.
+// are kept alive, until then. Collectives of one group run in the order in which they were issued,
+// blocking or not; one thread at a time issues a group's operations. A Work is waited for before
+// its Context goes; a send whose Work is dropped still arrives, a receive is cancelled.
+//
+// Arguments that are wrong by themselves are a RequestError at the call. Errors of the operation
+// itself surface in stream work: at once on the CPU, at the next synchronize() on an asynchronous
+// device. Either ends all ranks (see Transport::abort).
 #pragma once
 
 #include <cstdint>
@@ -27,7 +33,8 @@ namespace trident {
 enum class Algorithm : std::uint8_t { automatic, direct, ring, tree };
 enum class Async : bool { no, yes };
 
-// A pending operation. Copies share it; an empty one is complete.
+// A pending asynchronous operation. Copies share it; an empty one is complete (blocking operations
+// return that: they are part of the stream's order).
 class Work {
  public:
   struct Impl;
@@ -42,10 +49,18 @@ class Work {
   std::shared_ptr<Impl> impl_;
 };
 
-// Elements and bytes that this rank has sent through a group, payload only, self excluded.
+// What this rank has sent through a group: payload only, self excluded; counted when an operation
+// is carried out. Of N members that hold b bytes each, member r sends
+//   all_reduce, direct     b + (N-2)s, s the bytes of its segment: of n elements [nr/N, n(r+1)/N)
+//   all_reduce, ring       2b less segments r+1 and r+2 (mod N); as direct where N divides n
+//   all_reduce, tree       b for its parent and for each child
+//   reduce_scatter, all_gather, all_to_all     (N-1)b, b the bytes of a part
+//   broadcast, scatter     (N-1)b from the root, b the bytes of a part, and 0 from others
+//   reduce, gather         b, and 0 from the root
+//   barrier, split         0
 struct Traffic {
   std::int64_t bytes_sent = 0;
-  std::int64_t operations = 0;
+  std::int64_t operations = 0;  // collectives and sends, as issued
 };
 
 class ProcessGroup {

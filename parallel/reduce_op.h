@@ -7,7 +7,8 @@
 namespace trident {
 
 // bit_and, bit_or, bit_xor are for integers only. average divides the sum by the group's size
-// (integers: towards zero). 16-bit floats are reduced in fp32 and rounded once.
+// (integers: towards zero). Integers wrap around. A NaN wins minimum and maximum. 16-bit floats are
+// added in fp32 and rounded once (by the ring and tree algorithms: at every step).
 enum class ReduceOp : std::uint8_t {
   sum,
   product,

@@ -11,7 +11,8 @@
 
 namespace trident {
 
-// RequestError unless `directory` is there and its config.json asks for the model of `config`.
+// RequestError unless `directory` is there, its config.json asks for the model of `config` and its
+// files hold every tensor of it in the right shape. Reads no weight.
 void check_hugging_face(const std::string& directory, const Config& config, const Architecture&);
 
 // Sets this rank's slices of every parameter, master weights included. Every rank reads what it

@@ -51,15 +51,13 @@ std::string name_in(const SafetensorsSet& set, const std::string& directory,
   throw RequestError(fmt::format("{}: tensor {} is missing", directory, name));
 }
 
-// Rows [begin, end) of our (rows, columns) view of one Hugging Face tensor.
-std::vector<float> read_rows(const SafetensorsSet& set, const std::string& directory,
-                             const HuggingFaceTensor& tensor, const Shape& global,
-                             std::int64_t begin, std::int64_t end) {
+// The name under which the set holds this tensor in the form that a parameter needs.
+std::string checked_name(const SafetensorsSet& set, const std::string& directory,
+                         const HuggingFaceTensor& tensor, const Shape& global) {
   const std::string name = name_in(set, directory, tensor.name);
   const SafetensorsEntry& entry = set.at(name);
-  const std::int64_t columns = global.rank() == 1 ? 1 : global.dim(1);
   std::vector<std::int64_t> expected{tensor.rows};
-  if (global.rank() == 2) expected.push_back(columns);
+  if (global.rank() == 2) expected.push_back(global.dim(1));
   if (tensor.transposed) std::reverse(expected.begin(), expected.end());
   if (entry.shape != expected) {
     throw RequestError(fmt::format("{}: tensor {} has the shape [{}], the config needs [{}]",
@@ -70,6 +68,16 @@ std::vector<float> read_rows(const SafetensorsSet& set, const std::string& direc
     throw RequestError(fmt::format("{}: tensor {} has the dtype {}, need F64, F32, BF16 or F16",
                                    set.file_of(name), name, entry.dtype_name));
   }
+  return name;
+}
+
+// Rows [begin, end) of our (rows, columns) view of one Hugging Face tensor.
+std::vector<float> read_rows(const SafetensorsSet& set, const std::string& directory,
+                             const HuggingFaceTensor& tensor, const Shape& global,
+                             std::int64_t begin, std::int64_t end) {
+  const std::string name = checked_name(set, directory, tensor, global);
+  const SafetensorsEntry& entry = set.at(name);
+  const std::int64_t columns = global.rank() == 1 ? 1 : global.dim(1);
   if (!tensor.transposed) {
     std::vector<std::byte> bytes(static_cast<std::size_t>((end - begin) * columns) *
                                  size_of(*entry.dtype));
@@ -143,6 +151,16 @@ void check_hugging_face(const std::string& directory, const Config& config,
     }
   }
   if (!problems.empty()) throw RequestError(problems);
+
+  const SafetensorsSet set(directory);
+  const TransformerShape shape = architecture.shape(config);
+  for (const auto& parameter :
+       unique_parameters(build_chunks(architecture, shape, {}, {shape.layers}, {0}))) {
+    const Shape& global = parameter->spec().shard.global;
+    for (const auto& tensor : architecture.hugging_face(shape, parameter->name(), global)) {
+      checked_name(set, directory, tensor, global);
+    }
+  }
 }
 
 void load_hugging_face(RankModel& model, const std::string& directory) {

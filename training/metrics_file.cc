@@ -44,6 +44,11 @@ std::string path_in(const std::string& directory) {
 }  // namespace
 
 MetricsFile MetricsFile::create(const std::string& directory, bool overwrite) {
+  require_free(directory, overwrite);
+  return MetricsFile(path_in(directory), true);
+}
+
+void MetricsFile::require_free(const std::string& directory, bool overwrite) {
   const std::string path = path_in(directory);
   std::error_code ignored;
   if (!overwrite && std::filesystem::exists(path, ignored)) {
@@ -51,7 +56,6 @@ MetricsFile MetricsFile::create(const std::string& directory, bool overwrite) {
         "{}: exists already; choose another logging.dir, or set logging.overwrite to replace it",
         path));
   }
-  return MetricsFile(path, true);
 }
 
 MetricsFile MetricsFile::resume(const std::string& directory, std::int64_t iteration) {

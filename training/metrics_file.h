@@ -19,6 +19,8 @@ class MetricsFile {
   // A new run in `directory`, which must exist. If it holds metrics.jsonl already: RequestError,
   // unless `overwrite`, which empties the file.
   static MetricsFile create(const std::string& directory, bool overwrite);
+  // The refusal alone.
+  static void require_free(const std::string& directory, bool overwrite);
   // A run that goes on after `iteration`: lines of later iterations, and a last line without its
   // end, are cut off. The file may be missing. A damaged line before that is a RequestError.
   static MetricsFile resume(const std::string& directory, std::int64_t iteration);

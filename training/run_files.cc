@@ -1,7 +1,12 @@
 #include "training/run_files.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "core/error.h"
 #include "core/file.h"
 
 namespace trident {
@@ -22,6 +27,30 @@ nlohmann::ordered_json validation_json(const IterationMetrics& m) {
 }
 
 }  // namespace
+
+void prepare_output(const Config& config) {
+  namespace fs = std::filesystem;
+  MetricsFile::require_free(config.logging.dir, config.logging.overwrite);
+  std::vector<fs::path> made;  // in the order in which they are made
+  for (const auto& [key, directory] : {std::pair{"/logging/dir", config.logging.dir},
+                                       std::pair{"/checkpoint/save", config.checkpoint.save}}) {
+    if (directory.empty()) continue;
+    std::error_code ignored;
+    std::vector<fs::path> missing;  // deepest first
+    for (fs::path at = fs::absolute(directory, ignored);
+         !fs::exists(at, ignored) && at.has_relative_path(); at = at.parent_path()) {
+      missing.push_back(at);
+    }
+    made.insert(made.end(), missing.rbegin(), missing.rend());
+    try {
+      require_output_directory(directory);
+    } catch (const RequestError& error) {
+      std::for_each(made.rbegin(), made.rend(),
+                    [&](const fs::path& at) { fs::remove(at, ignored); });
+      throw RequestError(fmt::format("config: {}: {}", key, error.what()));
+    }
+  }
+}
 
 RunFiles::RunFiles(const Config& config)
     : directory_(config.logging.dir), metrics_(create_metrics(config)) {

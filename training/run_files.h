@@ -14,6 +14,11 @@
 
 namespace trident {
 
+// Makes logging.dir and checkpoint.save. RequestError where one can't be written or logging.dir
+// holds metrics.jsonl and may not be overwritten; then neither is left behind. For the process that
+// writes, before the run starts.
+void prepare_output(const Config&);
+
 class RunFiles {
  public:
   // Makes the directory; RequestError where it holds metrics.jsonl and may not be overwritten.

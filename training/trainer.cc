@@ -102,8 +102,12 @@ class TrainingRun {
 
 std::vector<HostMicroBatch> TrainingRun::batches(BatchSampler& sampler, std::int64_t iteration) {
   std::vector<HostMicroBatch> list(static_cast<std::size_t>(sampler.micro_batches()));
-  for (std::size_t i = 0; i < list.size(); ++i) {
-    sampler.fill(iteration, static_cast<std::int64_t>(i), list[i]);
+  try {
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      sampler.fill(iteration, static_cast<std::int64_t>(i), list[i]);
+    }
+  } catch (const RequestError& error) {
+    throw Error(error.what());  // a bad token is found when it is read: the run has started
   }
   return list;
 }

@@ -7,14 +7,86 @@
 namespace trident::cpu {
 namespace {
 
-// Copies a bf16 operand as fp32.
-void widen(const Access& access, Context& context, const Tensor& from, float* to) {
+// Rows [row, row + rows) and columns [column, column + columns) of a matrix as stored.
+struct Part {
+  std::int64_t row, rows, column, columns;
+};
+
+// Copies a part of a bf16 matrix as dense fp32.
+void widen(Context& context, const BFloat16* from, std::int64_t from_row, const Part& part,
+           float* to) {
   const auto& leaves = state_of(context).table->bf16;
-  const BFloat16* const source = data<BFloat16>(access, from);
-  parallel_elements(context, from.numel(), grain_elements,
-                    [&](std::int64_t begin, std::int64_t end) {
-                      leaves.to_f32(source + begin, to + begin, end - begin);
-                    });
+  context.team().parallel_for(part.rows, grain_rows(part.columns),
+                              [&](std::int64_t begin, std::int64_t end) {
+                                for (std::int64_t i = begin; i < end; ++i) {
+                                  leaves.to_f32(from + (part.row + i) * from_row + part.column,
+                                                to + i * part.columns, part.columns);
+                                }
+                              });
+}
+
+void narrow(Context& context, const float* from, const Part& part, BFloat16* to,
+            std::int64_t to_row) {
+  const auto& leaves = state_of(context).table->bf16;
+  context.team().parallel_for(
+      part.rows, grain_rows(part.columns), [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t i = begin; i < end; ++i) {
+          leaves.from_f32(from + i * part.columns, to + (part.row + i) * to_row + part.column,
+                          part.columns);
+        }
+      });
+}
+
+// A bf16 product where the processor has none: blocks become fp32, the products add up in fp32, and
+// c is rounded where it is bf16. The edges keep row lengths off multiples of 4096 bytes.
+void run_widened(const Access& access, Context& context, const Product& whole,
+                 const ProductOperands& operands) {
+  constexpr std::int64_t edge_m = 1920, edge = 960;
+  const std::int64_t m_block = std::min(whole.m, edge_m), n_block = std::min(whole.n, edge),
+                     k_block = std::min(whole.k, edge);
+  const auto aligned = [](std::int64_t n) { return (n + 15) / 16 * 16; };
+  const bool round = whole.output == DType::bf16;
+  const std::int64_t floats = aligned(m_block * k_block) + aligned(k_block * n_block) +
+                              aligned(n_block) + (round ? m_block * n_block : 0);
+  State& state = state_of(context);
+  auto* const a = reinterpret_cast<float*>(
+      state.scratch(access, context, floats * static_cast<std::int64_t>(sizeof(float))));
+  float* const b = a + aligned(m_block * k_block);
+  float* const bias = b + aligned(k_block * n_block);
+  float* const c = bias + aligned(n_block);
+
+  Product product = whole;
+  product.input = product.output = DType::f32;
+  for (std::int64_t m0 = 0; m0 < whole.m; m0 += m_block) {
+    product.m = std::min(m_block, whole.m - m0);
+    for (std::int64_t n0 = 0; n0 < whole.n; n0 += n_block) {
+      product.n = std::min(n_block, whole.n - n0);
+      const Part c_part{m0, product.m, n0, product.n};
+      product.c_row = round ? product.n : whole.c_row;
+      float* const target = round ? c : static_cast<float*>(operands.c) + m0 * whole.c_row + n0;
+      if (round && whole.accumulate) {
+        widen(context, static_cast<const BFloat16*>(operands.c), whole.c_row, c_part, c);
+      }
+      if (whole.bias) {
+        widen(context, static_cast<const BFloat16*>(operands.bias), 0, {0, 1, n0, product.n}, bias);
+      }
+      for (std::int64_t k0 = 0; k0 < whole.k; k0 += k_block) {
+        product.k = std::min(k_block, whole.k - k0);
+        const Part a_part = whole.transpose_a ? Part{k0, product.k, m0, product.m}
+                                              : Part{m0, product.m, k0, product.k};
+        const Part b_part = whole.transpose_b ? Part{n0, product.n, k0, product.k}
+                                              : Part{k0, product.k, n0, product.n};
+        widen(context, static_cast<const BFloat16*>(operands.a), whole.a_row, a_part, a);
+        widen(context, static_cast<const BFloat16*>(operands.b), whole.b_row, b_part, b);
+        product.a_row = a_part.columns;
+        product.b_row = b_part.columns;
+        product.accumulate = whole.accumulate || k0 > 0;
+        product.bias = whole.bias && k0 == 0;
+        state.products->run(access, context, product, {a, b, target, bias});
+      }
+      if (round) narrow(context, c, c_part, static_cast<BFloat16*>(operands.c), whole.c_row);
+    }
+  }
 }
 
 }  // namespace
@@ -22,57 +94,26 @@ void widen(const Access& access, Context& context, const Tensor& from, float* to
 void gemm(const Access& access, Context& context, const GemmArgs& args) {
   State& state = state_of(context);
   if (!state.products) state.products = std::make_unique<ProductCache>();
-  Product product;
-  product.m = args.c.dim(0);
-  product.n = args.c.dim(1);
-  product.k = args.a.dim(args.transpose_a ? 0 : 1);
-  product.a_row = args.a.dim(1);
-  product.b_row = args.b.dim(1);
-  product.c_row = args.c.dim(1);
-  product.transpose_a = args.transpose_a;
-  product.transpose_b = args.transpose_b;
-  product.accumulate = args.accumulate;
-  product.bias = args.bias.defined();
-  product.input = args.a.dtype();
-  product.output = args.c.dtype();
+  const Product product{.m = args.c.dim(0),
+                        .n = args.c.dim(1),
+                        .k = args.a.dim(args.transpose_a ? 0 : 1),
+                        .a_row = args.a.dim(1),
+                        .b_row = args.b.dim(1),
+                        .c_row = args.c.dim(1),
+                        .transpose_a = args.transpose_a,
+                        .transpose_b = args.transpose_b,
+                        .accumulate = args.accumulate,
+                        .bias = args.bias.defined(),
+                        .input = args.a.dtype(),
+                        .output = args.c.dtype()};
   if (product.m == 0 || product.n == 0) return;
-  ProductOperands operands{TensorAddress::of(access, args.a), TensorAddress::of(access, args.b),
-                           TensorAddress::of(access, args.c), TensorAddress::of(access, args.bias)};
+  const ProductOperands operands{
+      TensorAddress::of(access, args.a), TensorAddress::of(access, args.b),
+      TensorAddress::of(access, args.c), TensorAddress::of(access, args.bias)};
   if (product.input == DType::f32 || state.native_bf16_products) {
     state.products->run(access, context, product, operands);
-    return;
-  }
-
-  // No fast bf16 product: fp32 copies, an fp32 product, and rounding where c is bf16.
-  const bool round = args.c.dtype() == DType::bf16;
-  const std::int64_t a_size = args.a.numel(), b_size = args.b.numel(), c_size = args.c.numel();
-  auto* a = reinterpret_cast<float*>(
-      state.scratch(access, context,
-                    static_cast<std::int64_t>(sizeof(float)) *
-                        (a_size + b_size + product.n + 48 + (round ? c_size : 0))));
-  const auto aligned = [](std::int64_t n) { return (n + 15) / 16 * 16; };
-  float* const b = a + aligned(a_size);
-  float* const bias = b + aligned(b_size);
-  float* const c = bias + aligned(product.n);
-  widen(access, context, args.a, a);
-  widen(access, context, args.b, b);
-  operands.a = a;
-  operands.b = b;
-  if (product.bias) {
-    widen(access, context, args.bias, bias);
-    operands.bias = bias;
-  }
-  product.input = product.output = DType::f32;
-  if (round) {
-    if (product.accumulate) widen(access, context, args.c, c);
-    operands.c = c;
-  }
-  state.products->run(access, context, product, operands);
-  if (round) {
-    BFloat16* const out = data<BFloat16>(access, args.c);
-    parallel_elements(context, c_size, grain_elements, [&](std::int64_t begin, std::int64_t end) {
-      state.table->bf16.from_f32(c + begin, out + begin, end - begin);
-    });
+  } else {
+    run_widened(access, context, product, operands);
   }
 }
 

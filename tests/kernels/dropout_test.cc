@@ -70,9 +70,9 @@ TEST_P(DropoutTest, AddsTheResidualInPlaceOfEither) {
 TEST_P(DropoutTest, ProbabilityZeroIsAPlainAddition) {
   const Values x = random(4 * 33, "x"), residual = random(4 * 33, "residual");
   const Tensor y = empty({4, 33});
-  dropout_add(context, {.x = put(x, {4, 33}), .y = y});
+  dropout_add(context, {.dropout = {}, .x = put(x, {4, 33}), .y = y});
   EXPECT_EQ(get(y), x);
-  dropout_add(context, {.x = y, .residual = put(residual, {4, 33}), .y = y});
+  dropout_add(context, {.dropout = {}, .x = y, .residual = put(residual, {4, 33}), .y = y});
   Values want = x;
   for (std::size_t i = 0; i < x.size(); ++i) want[i] += residual[i];
   expect_near(y, want, "y");

@@ -41,15 +41,47 @@ TEST_P(GemmTest, MatchesTheReferenceForEveryFlagAndOddSizes) {
   }
 }
 
-TEST_P(GemmTest, GivesTheSameBitsEachTime) {
-  const Values a = random(257 * 129, "a"), b = random(129 * 65, "b");
-  Values first;
-  for (int i = 0; i < 3; ++i) {
-    const Tensor c = empty_f32({257, 65});
-    gemm(context, {.a = put(a, {257, 129}), .b = put(b, {65, 129}), .c = c, .transpose_b = true});
-    const Values got = get(c);
-    if (i == 0) first = got;
-    EXPECT_EQ(got, first);
+// Beyond the sizes at which the implementation changes its way and cuts into blocks.
+TEST_P(GemmTest, LargeProductsMatchTheReferenceAndRepeatTheirBits) {
+  for (const auto& [m, n, k] : {Size{9, 1000, 1100}, Size{2000, 5, 3}, Size{5, 970, 2000}}) {
+    const Values a = random(m * k, "a"), b = random(k * n, "b"), bias = random(n, "bias");
+    for (int flags = 0; flags < 16; ++flags) {
+      const bool ta = flags & 1, tb = flags & 2, accumulate = flags & 4, with_bias = flags & 8;
+      const Tensor a_tensor = put(a, ta ? Shape{k, m} : Shape{m, k});
+      const Tensor b_tensor = put(b, tb ? Shape{n, k} : Shape{k, n});
+      Values first;
+      for (int repeat = 0; repeat < 2; ++repeat) {
+        const Tensor c = put(Values(static_cast<std::size_t>(m * n), 1.0), {m, n});
+        gemm(context, {.a = a_tensor,
+                       .b = b_tensor,
+                       .c = c,
+                       .transpose_a = ta,
+                       .transpose_b = tb,
+                       .accumulate = accumulate,
+                       .bias = with_bias ? put(bias, {n}) : Tensor()});
+        const Values got = get(c);
+        if (repeat == 1) {
+          EXPECT_EQ(got, first);
+          continue;
+        }
+        first = got;
+        // A line of c each way; the whole would take the naive reference too long.
+        for (std::int64_t i = 0; i < m * n; ++i) {
+          const std::int64_t row = i / n, column = i % n;
+          if (row != m / 2 && column != n - 1) continue;
+          double want = (accumulate ? 1 : 0) + (with_bias ? reference::at(bias, column) : 0);
+          double size = std::abs(want);
+          for (std::int64_t p = 0; p < k; ++p) {
+            const double term = reference::at(a, ta ? p * m + row : row * k + p) *
+                                reference::at(b, tb ? column * k + p : p * n + column);
+            want += term;
+            size += std::abs(term);
+          }
+          ASSERT_NEAR(reference::at(got, i), want,
+                      2e-6 * size + (dtype == DType::bf16 ? 4e-3 * std::abs(want) : 0));
+        }
+      }
+    }
   }
 }
 

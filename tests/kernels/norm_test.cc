@@ -15,7 +15,8 @@ class NormTest : public KernelTest {
   static std::vector<Case> cases() {
     std::vector<Case> all;
     for (const bool layer : {true, false}) {
-      for (const std::int64_t columns : {1, 3, 17, 65, 257}) all.push_back({columns < 100 ? 19 : 5, columns, layer});
+      for (const std::int64_t columns : {1, 3, 17, 65, 257})
+        all.push_back({columns < 100 ? 19 : 5, columns, layer});
       all.push_back({1, 400, layer});
     }
     return all;

@@ -229,6 +229,17 @@ TEST_P(LocalErrors, AnExceptionIsTheFirstErrorThoughTheStreamStillWaitsForPeers)
   });
 }
 
+TEST_P(LocalErrors, ErrorsOfRanksThatCleanUpAfterTheFirstDoNotHideIt) {
+  expect_error<Special>(4, testing::Eq("first"), [](Transport&, Context& c, const ProcessGroup& g) {
+    if (g.rank() == 3) throw Special("first");
+    try {
+      g.barrier(c);
+    } catch (const AbortedError&) {
+      throw Special("second");
+    }
+  });
+}
+
 TEST_P(LocalErrors, ARankThatHasEndedIsNotWaitedFor) {
   for (const bool collective : {false, true}) {
     expect_error<CommunicationError>(3, AllOf(HasSubstr("rank 1, which has ended")),

@@ -30,12 +30,17 @@ void clear(float* x, std::int64_t n) {
   each(n, [=](std::int64_t i, auto lanes) { store(x + i, F{}, lanes); });
 }
 
-// to[count][D'] = factor · from[count][D], zeros beyond D.
+// to[count][D'] = factor · from[count][D], zeros beyond D. Rows lie far apart, where the hardware
+// does not look ahead.
 template <class T>
 void pack_rows(const T* from, std::int64_t row, std::int64_t count, std::int64_t d, float factor,
                float* to) {
   const std::int64_t width = padded(d);
   for (std::int64_t t = 0; t < count; ++t) {
+    const T* const ahead = from + least(t + 8, count - 1) * row;
+    for (std::int64_t i = 0; i < d; i += 64 / static_cast<int>(sizeof(T))) {
+      __builtin_prefetch(ahead + i);
+    }
     each(d, [=](std::int64_t i, auto lanes) {
       store(to + t * width + i, load(from + t * row + i, lanes) * splat(factor));
     });
@@ -44,10 +49,27 @@ void pack_rows(const T* from, std::int64_t row, std::int64_t count, std::int64_t
 
 // to[D][block] = transpose of from[count][D'], zeros beyond count.
 void transpose(const float* from, std::int64_t count, std::int64_t d, float* to) {
-  const std::int64_t width = padded(d);
+  const std::int64_t width = padded(d), fours = count / 4 * 4;
   if (count < block) clear(to, d * block);
-  for (std::int64_t t = 0; t < count; ++t) {
-    for (std::int64_t i = 0; i < d; ++i) to[i * block + t] = from[t * width + i];
+  std::int64_t i = 0;
+  for (; i + 4 <= d; i += 4) {
+    for (std::int64_t t = 0; t < fours; t += 4) {
+      const float* const p = from + t * width + i;
+      __m128 a = _mm_loadu_ps(p), b = _mm_loadu_ps(p + width), c = _mm_loadu_ps(p + 2 * width),
+             e = _mm_loadu_ps(p + 3 * width);
+      _MM_TRANSPOSE4_PS(a, b, c, e);
+      float* const q = to + i * block + t;
+      _mm_storeu_ps(q, a);
+      _mm_storeu_ps(q + block, b);
+      _mm_storeu_ps(q + 2 * block, c);
+      _mm_storeu_ps(q + 3 * block, e);
+    }
+    for (std::int64_t t = fours; t < count; ++t) {
+      for (std::int64_t j = i; j < i + 4; ++j) to[j * block + t] = from[t * width + j];
+    }
+  }
+  for (; i < d; ++i) {
+    for (std::int64_t t = 0; t < count; ++t) to[i * block + t] = from[t * width + i];
   }
 }
 
@@ -64,6 +86,19 @@ void unpack_rows(const float* from, std::int64_t count, std::int64_t d, float fa
 
 float inverse_root(std::int64_t d) {
   return 1.0f / __builtin_sqrtf(static_cast<float>(d));
+}
+
+// Calls body(begin, end) for the rows of a block: in one go, or on the diagonal in strips, each of
+// which leaves out most of what it may not see.
+template <class Body>
+TRIDENT_INLINE void in_strips(bool diagonal, std::int64_t rows, Body body) {
+  constexpr std::int64_t strip = 16;
+  if (!diagonal) {
+    body(std::int64_t{0}, rows);
+    return;
+  }
+  for (std::int64_t begin = 0; begin < rows; begin += strip)
+    body(begin, least(begin + strip, rows));
 }
 
 // How many keys of the block at k0 the query may see.
@@ -118,7 +153,11 @@ void attention_forward(const AttentionTask<T>& task, float* memory) {
       pack_rows(task.q + q0 * task.row + head * d, task.row, rows, d, inverse_root(d), queries);
       for (std::int64_t k0 = 0; k0 <= q0; k0 += block) {
         const std::int64_t count = least(block, s - k0), columns = padded(count);
-        product({queries, width, 1}, keys + k0 * d, block, scores, block, rows, columns, d, false);
+        const bool diagonal = k0 == q0;
+        in_strips(diagonal, rows, [&](std::int64_t begin, std::int64_t end) {
+          product({queries + begin * width, width, 1}, keys + k0 * d, block, scores + begin * block,
+                  block, end - begin, diagonal ? padded(end) : columns, d, false);
+        });
         for (std::int64_t r = 0; r < rows; ++r) {
           float* row = scores + r * block;
           const std::int64_t n = visible(q0 + r, k0, count);
@@ -148,8 +187,10 @@ void attention_forward(const AttentionTask<T>& task, float* memory) {
             });
           }
         }
-        product({scores, block, 1}, values + k0 * width, width, out, width, rows, width, count,
-                k0 > 0);
+        in_strips(diagonal, rows, [&](std::int64_t begin, std::int64_t end) {
+          product({scores + begin * block, block, 1}, values + k0 * width, width,
+                  out + begin * width, width, end - begin, width, diagonal ? end : count, k0 > 0);
+        });
       }
       for (std::int64_t r = 0; r < rows; ++r) {
         unpack_rows(out + r * width, 1, d, 1.0f / totals[r],
@@ -204,10 +245,14 @@ void attention_backward(const AttentionTask<T>& task, float* memory) {
       transpose(values, count, d, values_transposed);
       for (std::int64_t q0 = k0; q0 < s; q0 += block) {
         const std::int64_t rows = least(block, s - q0);
-        product({queries + q0 * width, width, 1}, keys_transposed, block, probabilities, block,
-                rows, columns, d, false);
-        product({out_grads + q0 * width, width, 1}, values_transposed, block, score_grads, block,
-                rows, columns, d, false);
+        const bool diagonal = k0 == q0;
+        in_strips(diagonal, rows, [&](std::int64_t begin, std::int64_t end) {
+          const std::int64_t n = diagonal ? padded(end) : columns;
+          product({queries + (q0 + begin) * width, width, 1}, keys_transposed, block,
+                  probabilities + begin * block, block, end - begin, n, d, false);
+          product({out_grads + (q0 + begin) * width, width, 1}, values_transposed, block,
+                  score_grads + begin * block, block, end - begin, n, d, false);
+        });
         for (std::int64_t r = 0; r < rows; ++r) {
           float *p = probabilities + r * block, *g = score_grads + r * block;
           const std::int64_t n = visible(q0 + r, k0, count);
@@ -229,12 +274,21 @@ void attention_backward(const AttentionTask<T>& task, float* memory) {
             }
           }
         }
-        product({probabilities, 1, block}, out_grads + q0 * width, width, value_grads + k0 * width,
-                width, count, width, rows, true);
-        product({score_grads, 1, block}, queries + q0 * width, width, key_grads + k0 * width, width,
-                count, width, rows, true);
-        product({score_grads, block, 1}, keys, width, query_grads + q0 * width, width, rows, width,
-                count, true);
+        in_strips(diagonal, count, [&](std::int64_t begin, std::int64_t end) {
+          const std::int64_t first =
+              diagonal ? begin : 0;  // earlier queries see none of these keys
+          product({probabilities + first * block + begin, 1, block},
+                  out_grads + (q0 + first) * width, width, value_grads + (k0 + begin) * width,
+                  width, end - begin, width, rows - first, true);
+          product({score_grads + first * block + begin, 1, block}, queries + (q0 + first) * width,
+                  width, key_grads + (k0 + begin) * width, width, end - begin, width, rows - first,
+                  true);
+        });
+        in_strips(diagonal, rows, [&](std::int64_t begin, std::int64_t end) {
+          product({score_grads + begin * block, block, 1}, keys, width,
+                  query_grads + (q0 + begin) * width, width, end - begin, width,
+                  diagonal ? end : count, true);
+        });
       }
     }
     unpack_rows(query_grads, s, d, scale, task.grad_q + head * d, task.row);

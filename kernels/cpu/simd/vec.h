@@ -25,9 +25,6 @@ typedef float F __attribute__((vector_size(4 * W)));
 typedef std::int32_t I __attribute__((vector_size(4 * W)));
 typedef double D __attribute__((vector_size(4 * W)));  // half as many
 
-TRIDENT_INLINE F splat(float x) {
-  return F{} + x;
-}
 TRIDENT_INLINE I bits(F x) {
   return (I)x;
 }
@@ -37,6 +34,9 @@ TRIDENT_INLINE F floats(I x) {
 
 #if TRIDENT_ISA_WIDTH == 16
 
+TRIDENT_INLINE F splat(float x) {
+  return _mm512_set1_ps(x);
+}
 TRIDENT_INLINE F load(const float* p) {
   return _mm512_loadu_ps(p);
 }
@@ -109,6 +109,9 @@ TRIDENT_INLINE D high(F x) {
 
 #elif TRIDENT_ISA_WIDTH == 8
 
+TRIDENT_INLINE F splat(float x) {
+  return _mm256_set1_ps(x);
+}
 TRIDENT_INLINE F load(const float* p) {
   return _mm256_loadu_ps(p);
 }
@@ -178,6 +181,9 @@ TRIDENT_INLINE void store(BFloat16* p, F x) {
 
 #else
 
+TRIDENT_INLINE F splat(float x) {
+  return _mm_set1_ps(x);
+}
 TRIDENT_INLINE F load(const float* p) {
   return _mm_loadu_ps(p);
 }

@@ -1,0 +1,375 @@
+// The program as a black box: exit codes, messages, and what it leaves on the disk.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tests/app/program.h"
+#include "tests/support/temp_dir.h"
+
+namespace trident::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+
+class CliTest : public ::testing::Test {
+ protected:
+  CliTest() {
+    std::string text;
+    while (text.size() < 6000) text += "In the beginning was the word, and the word was good. ";
+    spit(dir / "text.txt", text);
+    spit(dir / "file", "not a directory");
+    spit(dir / "c.json", config.dump());
+  }
+
+  Outcome run(const std::vector<std::string>& arguments, ProgramOptions options = {}) const {
+    options.directory = dir.path();
+    return run_program(arguments, options);
+  }
+  // `train c.json` with these overrides.
+  std::vector<std::string> train(const std::vector<std::string>& set) const {
+    std::vector<std::string> arguments{"train", "c.json"};
+    for (const std::string& one : set) arguments.insert(arguments.end(), {"--set", one});
+    return arguments;
+  }
+  // The request is refused with all of `messages`, each in a line of its own, stdout is empty and
+  // nothing new is on the disk.
+  void expect_refused(const std::vector<std::string>& arguments,
+                      const std::vector<std::string>& messages) const {
+    const std::vector<std::string> before = names();
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.code, 2) << outcome.err;
+    EXPECT_THAT(outcome.out, IsEmpty());
+    std::vector<std::string> lines;
+    std::size_t begin = 0;
+    for (std::size_t end; (end = outcome.err.find('\n', begin)) != std::string::npos;
+         begin = end + 1) {
+      lines.push_back(outcome.err.substr(begin, end - begin));
+    }
+    EXPECT_EQ(begin, outcome.err.size()) << "the last line has no end";
+    EXPECT_EQ(lines.size(), messages.size()) << outcome.err;
+    for (const std::string& message : messages) {
+      EXPECT_THAT(lines, ::testing::Contains(HasSubstr(message)));
+    }
+    EXPECT_EQ(names(), before) << "something was written";
+  }
+  // Every path below the test's directory.
+  std::vector<std::string> names() const {
+    std::vector<std::string> all;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(dir.path())) {
+      all.push_back(entry.path().string());
+    }
+    std::sort(all.begin(), all.end());
+    return all;
+  }
+  void train_once() const {
+    const Outcome outcome = run(train({}));
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+  }
+  // Whole lines of JSON, numbered from 1; gives their number.
+  std::int64_t metrics_lines(const std::string& path) const {
+    const std::string text = slurp(path);
+    EXPECT_TRUE(text.empty() || text.back() == '\n') << "metrics.jsonl ends within a line";
+    std::int64_t count = 0;
+    for (std::size_t begin = 0; begin < text.size();) {
+      const std::size_t end = text.find('\n', begin);
+      const json line = json::parse(text.substr(begin, end - begin));
+      EXPECT_EQ(line.at("iteration"), ++count);
+      begin = end + 1;
+    }
+    return count;
+  }
+
+  TempDir dir;
+  const json config{{"model", {{"num_layers", 2}, {"hidden_size", 16}, {"num_attention_heads", 2}}},
+                    {"parallel", {{"data_parallel_size", 1}}},
+                    {"batch", {{"global_batch_size", 4}, {"micro_batch_size", 2}}},
+                    {"data", {{"train", {{{"path", "text.txt"}}}}, {"sequence_length", 16}}},
+                    {"training", {{"train_iters", 3}}},
+                    {"checkpoint", {{"save", "weights"}}},
+                    {"logging", {{"dir", "run"}}}};
+};
+
+TEST_F(CliTest, ShowsEveryProblemOfAConfigAtOnceOneALine) {
+  expect_refused(train({"trainin.seed=1", "model.num_layer=3", "data.train.0.pth=x",
+                        "optimizer.params.beta=1", "model.hidden_size=\"wide\"",
+                        "training.train_iters=-1", "parallel.sequence_parallel=1"}),
+                 {"config: /trainin: unknown key; did you mean training?",
+                  "config: /model/num_layer: unknown key; did you mean num_layers?",
+                  "config: /data/train/0/pth: unknown key; did you mean path?",
+                  "config: /optimizer/params/beta: unknown key; did you mean betas?",
+                  "config: /model/hidden_size: \"wide\" is not an integer",
+                  "config: /training/train_iters: -1 is not an integer at least 1",
+                  "config: /parallel/sequence_parallel: 1 is not "});
+}
+
+TEST_F(CliTest, NamesTheSizesThatDoNotDivideAndTheChoices) {
+  expect_refused(train({"parallel.tensor_model_parallel_size=3", "model.hidden_size=32",
+                        "model.num_attention_heads=4"}),
+                 {"config: /parallel/tensor_model_parallel_size: 3 does not divide "
+                  "num_attention_heads (4); use 1, 2 or 4"});
+  expect_refused(train({"batch.gradient_accumulation_steps=7"}),
+                 {"/batch/global_batch_size: 4 is not micro_batch_size (2) × "
+                  "gradient_accumulation_steps (7) × data_parallel_size (1) = 14"});
+}
+
+TEST_F(CliTest, RefusesFilesThatAreNoConfig) {
+  spit(dir / "twice.json", R"({"model": {"num_layers": 1, "num_layers": 2}})");
+  spit(dir / "deep.json", std::string(100000, '['));
+  std::string deep;
+  for (int i = 0; i < 100000; ++i) deep += "{\"model\":";
+  spit(dir / "deep_objects.json", deep);
+  spit(dir / "cut.json", R"({"model": {)");
+  expect_refused({"train", "twice.json"}, {"/model/num_layers: this key is there twice"});
+  expect_refused({"train", "deep.json"}, {"nested deeper than"});
+  expect_refused({"train", "deep_objects.json"}, {"nested deeper than"});
+  expect_refused({"train", "cut.json"}, {"cut.json:1:"});
+  expect_refused({"train", "nowhere.json"}, {"nowhere.json: can't be opened"});
+}
+
+TEST_F(CliTest, RefusesOverridesThatMeanNothing) {
+  expect_refused(train({"training.seed"}), {"--set training.seed: must be key.key=value"});
+  expect_refused(train({"data.train.7.path=x"}), {"data.train.7.path"});
+  const Outcome last_wins = run({"plan", "c.json", "--set", "model.num_layers=4", "--set",
+                                 "model.num_layers=6", "--format", "json"});
+  const Outcome six = run({"plan", "c.json", "--set", "model.num_layers=6", "--format", "json"});
+  EXPECT_EQ(last_wins.code, 0) << last_wins.err;
+  EXPECT_EQ(last_wins.out, six.out);
+}
+
+TEST_F(CliTest, RefusesDataThatCanNotBeUsed) {
+  spit(dir / "empty.txt", "");
+  spit(dir / "short.txt", "0123456789");
+  expect_refused(train({"data.train.0.path=nowhere"}),
+                 {"config: /data/train/0/path: nowhere: no such file"});
+  expect_refused(train({"data.train.0.path=empty.txt"}),
+                 {"config: /data/train/0/path: empty.txt: the file is empty"});
+  expect_refused(train({"data.train.0.path=short.txt"}), {"/data/train"});
+}
+
+// A Megatron .bin/.idx pair of one document of `tokens` uint16 tokens.
+void write_pair(const std::string& prefix, std::int64_t tokens, std::uint16_t token) {
+  const auto append = [](std::string& to, auto value) {
+    to.append(reinterpret_cast<const char*>(&value), sizeof value);
+  };
+  std::string bin, idx("MMIDIDX\0\0", 9);
+  for (std::int64_t i = 0; i < tokens; ++i) append(bin, token);
+  append(idx, std::uint64_t{1});  // version
+  append(idx, std::uint8_t{8});   // uint16
+  append(idx, std::uint64_t{1});  // sequences
+  append(idx, std::uint64_t{2});  // document indices
+  append(idx, static_cast<std::int32_t>(tokens));
+  append(idx, std::int64_t{0});  // its offset in the .bin
+  append(idx, std::int64_t{0});
+  append(idx, std::int64_t{1});
+  spit(prefix + ".bin", bin);
+  spit(prefix + ".idx", idx);
+}
+
+TEST_F(CliTest, RefusesTruncatedTokenFiles) {
+  write_pair(dir / "good", 200, 7);
+  EXPECT_EQ(run(train({"data.train.0.path=good"})).code, 0);
+  const std::string again = "logging.overwrite=true";
+  write_pair(dir / "cut_idx", 200, 7);
+  std::filesystem::resize_file(dir / "cut_idx.idx", 30);
+  expect_refused(train({again, "data.train.0.path=cut_idx"}), {"cut_idx.idx: truncated"});
+  write_pair(dir / "cut_bin", 200, 7);
+  std::filesystem::resize_file(dir / "cut_bin.bin", 100);
+  expect_refused(train({again, "data.train.0.path=cut_bin"}), {"cut_bin.bin: 100 bytes"});
+}
+
+TEST_F(CliTest, ATokenBeyondTheVocabularyEndsTheRunWithItsPlace) {
+  write_pair(dir / "beyond", 200, 300);
+  const Outcome outcome = run(train({"data.train.0.path=beyond"}));
+  EXPECT_EQ(outcome.code, 3) << "found when it is read";
+  EXPECT_THAT(outcome.err, HasSubstr("beyond.bin: token 300 at position"));
+  EXPECT_THAT(outcome.err, HasSubstr("vocab_size 256"));
+  EXPECT_FALSE(std::filesystem::exists(dir / "weights/model.safetensors"));
+  EXPECT_EQ(metrics_lines(dir / "run/metrics.jsonl"), 0);
+}
+
+TEST_F(CliTest, RefusesWeightsThatDoNotFit) {
+  train_once();
+  const std::string good = slurp(dir / "weights/model.safetensors");
+  const auto with_weights = [&](const std::string& bytes) {
+    std::filesystem::create_directories(dir / "bad");
+    spit(dir / "bad/config.json", slurp(dir / "weights/config.json"));
+    spit(dir / "bad/model.safetensors", bytes);
+  };
+  const auto request = train({"logging.dir=run2", "checkpoint.save=new", "checkpoint.load=bad"});
+
+  with_weights(good.substr(0, good.size() - 100));
+  expect_refused(request, {"bad/model.safetensors: tensor"});
+  with_weights(good.substr(0, 5));
+  expect_refused(request, {"bad/model.safetensors"});
+  with_weights(std::string(8, '\xff') + good.substr(8));
+  expect_refused(request, {"header length 18446744073709551615 is beyond the limit"});
+  std::uint64_t header = 0;
+  std::memcpy(&header, good.data(), 8);
+  std::string nested = good;
+  std::fill_n(nested.begin() + 8, header, '[');
+  with_weights(nested);
+  expect_refused(request, {"bad/model.safetensors"});
+  std::string wrong = good;  // the same number of elements in another shape
+  const std::size_t at = wrong.find("[256,16]");
+  ASSERT_NE(at, std::string::npos);
+  wrong.replace(at, 8, "[16,256]");
+  with_weights(wrong);
+  expect_refused(request, {"tensor transformer.wte.weight has the shape [16, 256], the config "
+                           "needs [256, 16]"});
+  with_weights(good);
+  expect_refused(train({"logging.dir=run2", "checkpoint.load=bad", "model.num_layers=3"}),
+                 {"config: /model/num_layers: 3 differs from 2 in bad/config.json"});
+  expect_refused(train({"logging.dir=run2", "checkpoint.load=nowhere"}), {"nowhere/config.json"});
+}
+
+TEST_F(CliTest, RefusesOutputDirectoriesThatCanNotBeWritten) {
+  expect_refused(train({"logging.dir=file/run"}), {"config: /logging/dir: file/run: "});
+  expect_refused(train({"checkpoint.save=file/weights"}),
+                 {"config: /checkpoint/save: file/weights: "});
+}
+
+TEST_F(CliTest, RefusesToTouchARunThatIsThere) {
+  train_once();
+  const std::string metrics = slurp(dir / "run/metrics.jsonl");
+  const std::string weights = slurp(dir / "weights/model.safetensors");
+  expect_refused(train({"training.seed=5", "checkpoint.save=elsewhere"}),
+                 {"run/metrics.jsonl: exists already"});
+  EXPECT_EQ(slurp(dir / "run/metrics.jsonl"), metrics);
+  EXPECT_EQ(slurp(dir / "weights/model.safetensors"), weights);
+  EXPECT_EQ(run(train({"training.seed=5", "logging.overwrite=true"})).code, 0);
+  EXPECT_NE(slurp(dir / "run/metrics.jsonl"), metrics);
+  EXPECT_EQ(metrics_lines(dir / "run/metrics.jsonl"), 3);
+}
+
+TEST_F(CliTest, AFullDiskLeavesNothingHalfWritten) {
+  // First the metrics don't fit, then they do and the weights (46 kB) don't.
+  for (const auto& [iterations, logs] : {std::pair{"40", true}, std::pair{"3", false}}) {
+    const Outcome outcome =
+        run(train({std::string("training.train_iters=") + iterations, "logging.overwrite=true"}),
+            {.max_file_bytes = 16 * 1024});
+    EXPECT_EQ(outcome.code, 3) << outcome.err;
+    EXPECT_THAT(outcome.err, StartsWith("trident: "));
+    EXPECT_THAT(outcome.err, HasSubstr(logs ? "run/metrics.jsonl: " : "weights/"));
+    EXPECT_THAT(outcome.err, HasSubstr("File too large"));
+    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+    const std::int64_t lines = metrics_lines(dir / "run/metrics.jsonl");
+    EXPECT_GT(lines, 0);
+    EXPECT_LT(lines, 40);
+    EXPECT_FALSE(std::filesystem::exists(dir / "weights/model.safetensors"));
+    EXPECT_FALSE(std::filesystem::exists(dir / "weights/config.json"));
+  }
+}
+
+TEST_F(CliTest, StopsOnASignalAfterSavingWithExitCode130) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const std::string metrics = dir / "run/metrics.jsonl";
+    std::filesystem::remove_all(dir / "run");
+    std::filesystem::remove_all(dir / "weights");
+    const Outcome outcome =
+        run(train({"training.train_iters=1000000", "parallel.data_parallel_size=2"}),
+            {.until = [&] { return slurp(metrics).find("\"iteration\":4") != std::string::npos; },
+             .signal = signal});
+    EXPECT_EQ(outcome.code, 130) << outcome.err;
+    EXPECT_GE(metrics_lines(metrics), 4);
+    const Outcome sample = run({"generate", "weights", "--prompt", "In ", "--tokens", "4"});
+    EXPECT_EQ(sample.code, 0) << sample.err;
+  }
+}
+
+TEST_F(CliTest, DryRunWritesNothingAndPrintsWhatItWouldDo) {
+  const auto before = names();
+  const Outcome text = run({"train", "c.json", "--dry-run"});
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("\"sequence_length\": 16"));
+  const Outcome outcome = run({"train", "c.json", "--dry-run", "--format", "json"});
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_THAT(outcome.err, IsEmpty());
+  const json both = json::parse(outcome.out);
+  EXPECT_EQ(both.at("config").at("model").at("vocab_size"), 256);
+  EXPECT_EQ(both.at("plan").at("world_size"), 1);
+  EXPECT_EQ(names(), before);
+}
+
+TEST_F(CliTest, JsonReportsAreTheOnlyThingOnStdout) {
+  const Outcome plan = run({"plan", "c.json", "--format", "json"});
+  EXPECT_EQ(plan.code, 0);
+  EXPECT_THAT(plan.err, IsEmpty());
+  const json figures = json::parse(plan.out);
+  for (const char* key : {"world_size", "parameters", "flops_per_step", "bubble_ratio", "ranks"}) {
+    EXPECT_TRUE(figures.contains(key)) << key;
+  }
+  const Outcome schema = run({"schema"});
+  EXPECT_EQ(schema.code, 0);
+  EXPECT_TRUE(json::parse(schema.out).at("properties").contains("zero_optimization"));
+  auto arguments = train({});
+  arguments.insert(arguments.end(), {"--format", "json"});
+  const Outcome trained = run(arguments);
+  EXPECT_EQ(trained.code, 0) << trained.err;
+  EXPECT_EQ(json::parse(trained.out).at("iterations"), 3);
+}
+
+TEST_F(CliTest, GeneratesFromTextAndFromIdsAndRefusesWhatItCanNot) {
+  train_once();
+  const Outcome text = run({"generate", "weights", "--prompt", "In", "--tokens", "5"});
+  EXPECT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, StartsWith("In"));
+  EXPECT_EQ(text.out.size(), 2u + 5u + 1u);
+  const Outcome ids =
+      run({"generate", "weights", "--ids", "73,110", "--tokens", "5", "--format", "json"});
+  const json tokens = json::parse(ids.out).at("tokens");
+  ASSERT_EQ(tokens.size(), 7u);
+  EXPECT_EQ(tokens[1], 110);
+  EXPECT_EQ(tokens[2], static_cast<unsigned char>(text.out[2])) << "the same prompt and seed";
+  expect_refused({"generate", "weights", "--ids", "1,300"}, {"token 300 of the prompt"});
+  expect_refused({"generate", "weights"}, {"the prompt is empty"});
+  expect_refused({"generate", "nowhere", "--prompt", "x"}, {"nowhere/config.json"});
+}
+
+TEST_F(CliTest, ExportAndImportKeepEveryByteOfTheWeights) {
+  train_once();
+  ASSERT_EQ(run({"export", "run", "exported"}).code, 0);
+  ASSERT_EQ(run({"import", "exported", "imported"}).code, 0);
+  const std::string weights = slurp(dir / "weights/model.safetensors");
+  EXPECT_GT(weights.size(), 40000u);
+  EXPECT_EQ(slurp(dir / "exported/model.safetensors"), weights);
+  EXPECT_EQ(slurp(dir / "imported/model.safetensors"), weights);
+  EXPECT_EQ(slurp(dir / "imported/config.json"), slurp(dir / "weights/config.json"));
+  expect_refused({"export", "nowhere", "x"}, {"nowhere/config.json"});
+  expect_refused({"export", "run", "file/x"}, {"file/x: can't make this directory"});
+}
+
+TEST_F(CliTest, WhatComesLaterIsAClearError) {
+  for (const std::string command : {"checkpoint", "sweep", "simulate", "search", "launch"}) {
+    expect_refused({command, "--anything", "x"},
+                   {"trident " + command + ": this command is not available yet"});
+  }
+  expect_refused(
+      train({"zero_optimization.stage=2", "precision.dtype=fp16",
+             "activation_checkpointing.granularity=full", "checkpoint.save_interval=2",
+             "runtime.device=cuda", "pipeline.schedule=zb_h1"}),
+      {"/zero_optimization/stage: 2 is not available yet", "/precision/dtype: \"fp16\"",
+       "/activation_checkpointing/granularity: \"full\"", "/checkpoint/save_interval: 2 is not",
+       "/runtime/device: \"cuda\" is not", "/pipeline/schedule: \"zb_h1\""});
+}
+
+TEST_F(CliTest, WrongArgumentsAreExitCode2) {
+  expect_refused({"trian", "c.json"}, {"there is no command trian"});
+  EXPECT_EQ(run({}).code, 2);
+  EXPECT_EQ(run({"train"}).code, 2);
+  EXPECT_EQ(run({"plan", "c.json", "--format", "xml"}).code, 2);
+  EXPECT_EQ(run({"plan", "c.json", "--nonsense"}).code, 2);
+  const Outcome help = run({"train", "--help"});
+  EXPECT_EQ(help.code, 0);
+  EXPECT_THAT(help.out, HasSubstr("--dry-run"));
+}
+
+}  // namespace
+}  // namespace trident::testing

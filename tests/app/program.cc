@@ -1,0 +1,56 @@
+#include "tests/app/program.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <stdexcept>
+#include <thread>
+
+#include "tests/support/full_disk.h"
+#include "tests/support/temp_dir.h"
+
+namespace trident::testing {
+namespace {
+
+[[noreturn]] void become_program(const std::vector<std::string>& arguments,
+                                 const ProgramOptions& options, const std::string& out,
+                                 const std::string& err) {
+  std::vector<char*> argv{const_cast<char*>(TRIDENT_PROGRAM)};
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  ::dup2(::open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644), STDOUT_FILENO);
+  ::dup2(::open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644), STDERR_FILENO);
+  if (::chdir(options.directory.c_str()) != 0) ::_exit(126);
+  if (options.max_file_bytes > 0) {
+    static_cast<void>(new FullDisk(static_cast<rlim_t>(options.max_file_bytes)));  // survives exec
+  }
+  ::execv(TRIDENT_PROGRAM, argv.data());
+  ::_exit(127);
+}
+
+}  // namespace
+
+Outcome run_program(const std::vector<std::string>& arguments, const ProgramOptions& options) {
+  const TempDir streams;
+  const std::string out = streams / "out", err = streams / "err";
+  const pid_t child = ::fork();
+  if (child < 0) throw std::runtime_error("fork failed");
+  if (child == 0) become_program(arguments, options, out, err);
+
+  int status = 0;
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
+  bool signalled = !options.until;
+  while (::waitpid(child, &status, WNOHANG) == 0) {
+    if (!signalled && options.until()) {
+      ::kill(child, options.signal);
+      signalled = true;
+    }
+    if (std::chrono::steady_clock::now() > deadline) ::kill(child, SIGKILL);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), slurp(out), slurp(err)};
+}
+
+}  // namespace trident::testing

@@ -1,0 +1,27 @@
+// Runs the built program as its users do: arguments in; exit code, stdout and stderr out.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace trident::testing {
+
+struct Outcome {
+  int code = -1;  // exit code; 128 + signal where one ended it
+  std::string out, err;
+};
+
+struct ProgramOptions {
+  std::string directory;    // working directory
+  long max_file_bytes = 0;  // no file can grow beyond it (a full disk); 0: no limit
+  // Called again and again while the program runs; true ends that, after which `signal` is sent.
+  std::function<bool()> until = {};
+  int signal = 0;
+};
+
+Outcome run_program(const std::vector<std::string>& arguments, const ProgramOptions& options);
+
+}  // namespace trident::testing

@@ -1,0 +1,121 @@
+#include "bag.h"
+
+#include "core/error.h"
+#include "kernels/elementwise.h"
+#include "models/layer_name.h"
+#include "models/mlp.h"
+#include "models/norm.h"
+
+namespace {
+
+using namespace trident;
+
+// y[i] = mean of x[0 … i] of each sample; `backward` is the transpose, the gradient. A kernel of
+// the user's own: it runs on the context's stream, where alone tensor memory may be touched.
+void running_mean(Context& context, const Tensor& x, const Tensor& y, std::int64_t sequence,
+                  bool backward) {
+  context.stream().enqueue([=](const Access& access) {
+    const float* from = data<const float>(access, x);
+    float* to = data<float>(access, y);
+    const std::int64_t rows = x.dim(0), hidden = x.dim(1);
+    for (std::int64_t first = 0; first < rows; first += sequence) {
+      for (std::int64_t h = 0; h < hidden; ++h) {
+        float sum = 0;
+        for (std::int64_t step = 0; step < sequence; ++step) {
+          const std::int64_t i = backward ? sequence - 1 - step : step;
+          const std::int64_t at = (first + i) * hidden + h;
+          const auto count = static_cast<float>(i + 1);
+          sum += backward ? from[at] / count : from[at];
+          to[at] = backward ? sum : sum / count;
+        }
+      }
+    }
+  });
+}
+
+struct BagRecord final : Record {
+  NormRecord norm;
+  MlpRecord mlp;
+};
+
+class BagLayer final : public Module {
+ public:
+  BagLayer(const TensorParallel& parallel, const TransformerShape& shape, const std::string& name)
+      : norm_(parallel, name + ".norm", shape.hidden, shape.norm_epsilon, shape.biases),
+        mlp_(parallel, shape, name + ".mlp") {
+    if (parallel.sequence_parallel) throw RequestError("bag: no sequence parallelism");
+  }
+
+  std::vector<std::shared_ptr<Parameter>> parameters() const override {
+    std::vector<std::shared_ptr<Parameter>> list;
+    norm_.collect(list);
+    mlp_.collect(list);
+    return list;
+  }
+  Tensor forward(Context& context, const MicroBatch& batch, const Tensor& x,
+                 RecordPtr& kept) const override {
+    auto record = std::make_unique<BagRecord>();
+    const Tensor mean = context.empty(x.shape(), x.dtype(), Category::activation);
+    running_mean(context, x, mean, batch.sequence, false);
+    const Tensor normed = norm_.forward(context, batch.version, mean, record->norm);
+    const Tensor y = mlp_.forward(context, batch.version, normed, record->mlp);
+    add(context, x, y, y);
+    kept = std::move(record);
+    return y;
+  }
+  Tensor backward_input(Context& context, const MicroBatch& batch, const Tensor& grad_y,
+                        RecordPtr& kept) const override {
+    auto& record = static_cast<BagRecord&>(*kept);
+    Tensor g = mlp_.backward_input(context, batch.version, grad_y, record.mlp);
+    g = norm_.backward_input(context, batch.version, g, {}, record.norm);
+    Tensor grad_x = context.empty(g.shape(), g.dtype(), Category::activation);
+    running_mean(context, g, grad_x, batch.sequence, true);
+    add(context, grad_y, grad_x, grad_x);
+    return grad_x;
+  }
+  void backward_weight(Context& context, const MicroBatch&, RecordPtr& kept) const override {
+    auto& record = static_cast<BagRecord&>(*kept);
+    mlp_.backward_weight(context, record.mlp);
+    norm_.backward_weight(context, record.norm);
+    kept.reset();
+  }
+
+ private:
+  Norm norm_;
+  Mlp mlp_;
+};
+
+// Embedding, head and sizes are GPT-2's.
+class Bag final : public Architecture {
+ public:
+  TransformerShape shape(const Config& config) const override { return gpt2_->shape(config); }
+  std::unique_ptr<Module> embedding(const TensorParallel& parallel, const TransformerShape& shape,
+                                    Weight table) const override {
+    return gpt2_->embedding(parallel, shape, std::move(table));
+  }
+  std::unique_ptr<Module> layer(const TensorParallel& parallel, const TransformerShape& shape,
+                                int index) const override {
+    return std::make_unique<BagLayer>(parallel, shape, layer_name(index));
+  }
+  std::unique_ptr<Module> head(const TensorParallel& parallel, const TransformerShape& shape,
+                               Weight table) const override {
+    return gpt2_->head(parallel, shape, std::move(table));
+  }
+  std::vector<HuggingFaceTensor> hugging_face(const TransformerShape&, const std::string& name,
+                                              const Shape& global) const override {
+    return {{name, 0, global.dim(0), false}};
+  }
+  std::string hugging_face_config(const Config&) const override {
+    return R"({"model_type": "bag"})";
+  }
+  std::string model_config(std::string_view) const override { return R"({"architecture": "bag"})"; }
+
+ private:
+  std::shared_ptr<const Architecture> gpt2_ = make_gpt2();
+};
+
+}  // namespace
+
+std::shared_ptr<const Architecture> make_bag() {
+  return std::make_shared<Bag>();
+}

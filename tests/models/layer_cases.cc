@@ -1,0 +1,378 @@
+#include "tests/models/layer_cases.h"
+
+#include "models/attention.h"
+#include "models/block.h"
+#include "models/embedding.h"
+#include "models/head.h"
+#include "models/mlp.h"
+#include "models/norm.h"
+#include "parallel/tensor/vocabulary.h"
+
+namespace trident::testing {
+namespace {
+
+template <class T>
+struct PartRecord final : Record {
+  T part;
+};
+
+// A part of a module (norm, linear layer, attention, …) seen as a module of its own.
+template <class Part, class PartRecordType>
+class PartModule final : public Module {
+ public:
+  using Parameters = std::vector<std::shared_ptr<Parameter>>;
+  PartModule(Part part, Parameters parameters)
+      : part_(std::move(part)), parameters_(std::move(parameters)) {}
+
+  Parameters parameters() const override { return parameters_; }
+  Tensor forward(Context& context, const MicroBatch& batch, const Tensor& x,
+                 RecordPtr& kept) const override {
+    auto record = std::make_unique<PartRecord<PartRecordType>>();
+    Tensor y;
+    if constexpr (std::is_same_v<Part, Attention>) {
+      y = part_.forward(context, batch, x, record->part);
+    } else {
+      y = part_.forward(context, batch.version, x, record->part);
+    }
+    kept = std::move(record);
+    return y;
+  }
+  Tensor backward_input(Context& context, const MicroBatch& batch, const Tensor& grad_y,
+                        RecordPtr& kept) const override {
+    auto& record = static_cast<PartRecord<PartRecordType>&>(*kept).part;
+    if constexpr (std::is_same_v<Part, Attention>) {
+      return part_.backward_input(context, batch, grad_y, record);
+    } else if constexpr (std::is_same_v<Part, Norm>) {
+      return part_.backward_input(context, batch.version, grad_y, {}, record);
+    } else {
+      return part_.backward_input(context, batch.version, grad_y, record);
+    }
+  }
+  void backward_weight(Context& context, const MicroBatch&, RecordPtr& kept) const override {
+    part_.backward_weight(context, static_cast<PartRecord<PartRecordType>&>(*kept).part);
+    kept.reset();
+  }
+
+ private:
+  Part part_;
+  Parameters parameters_;
+};
+
+template <class PartRecordType, class Part>
+std::unique_ptr<Module> whole_part(Part part) {
+  std::vector<std::shared_ptr<Parameter>> parameters;
+  part.collect(parameters);
+  return std::make_unique<PartModule<Part, PartRecordType>>(std::move(part), parameters);
+}
+
+// The embedding's look-up alone.
+class Lookup final : public Module {
+ public:
+  Lookup(const TensorParallel& parallel, Weight table) : table_(table), lookup_(parallel, table) {}
+  std::vector<std::shared_ptr<Parameter>> parameters() const override {
+    return {table_.parameter()};
+  }
+  Tensor forward(Context& context, const MicroBatch& batch, const Tensor&,
+                 RecordPtr& record) const override {
+    record = std::make_unique<PartRecord<Tensor>>();
+    return lookup_.forward(context, batch.version, batch.tokens, DType::f32);
+  }
+  Tensor backward_input(Context&, const MicroBatch&, const Tensor& grad_y,
+                        RecordPtr& record) const override {
+    static_cast<PartRecord<Tensor>&>(*record).part = grad_y;
+    return {};
+  }
+  void backward_weight(Context& context, const MicroBatch& batch,
+                       RecordPtr& record) const override {
+    lookup_.backward_weight(context, batch.tokens, static_cast<PartRecord<Tensor>&>(*record).part);
+    record.reset();
+  }
+
+ private:
+  Weight table_;
+  VocabParallelEmbedding lookup_;
+};
+
+class Loss final : public Module {
+ public:
+  explicit Loss(VocabParallelCrossEntropy loss) : loss_(std::move(loss)) {}
+  std::vector<std::shared_ptr<Parameter>> parameters() const override { return {}; }
+  Tensor forward(Context& context, const MicroBatch& batch, const Tensor& x,
+                 RecordPtr& kept) const override {
+    auto record = std::make_unique<PartRecord<VocabParallelCrossEntropy::Record>>();
+    Tensor losses = loss_.forward(context, x, batch.labels, record->part);
+    kept = std::move(record);
+    return losses;
+  }
+  Tensor backward_input(Context& context, const MicroBatch& batch, const Tensor&,
+                        RecordPtr& kept) const override {
+    auto& record = static_cast<PartRecord<VocabParallelCrossEntropy::Record>&>(*kept);
+    return loss_.backward(context, batch.loss_scale, record.part);
+  }
+  void backward_weight(Context&, const MicroBatch&, RecordPtr& kept) const override {
+    kept.reset();
+  }
+
+ private:
+  VocabParallelCrossEntropy loss_;
+};
+
+TransformerShape gpt2_shape() {
+  // The vocabulary of 17 is padded to 24: over 4 ranks the last one holds padding alone.
+  return {.layers = 2,
+          .hidden = 16,
+          .heads = 4,
+          .groups = 4,
+          .ffn = 24,
+          .positions = 8,
+          .vocabulary = 17,
+          .padded_vocabulary = 24,
+          .biases = true,
+          .seed = 7};
+}
+
+TransformerShape llama_shape() {
+  TransformerShape shape = gpt2_shape();
+  shape.hidden = 32;
+  shape.heads = 8;
+  shape.positions = 0;
+  shape.biases = false;
+  shape.swiglu = shape.rotary = true;
+  return shape;
+}
+
+ShardSpec rows_of(const TensorParallel& parallel, const TransformerShape& shape) {
+  const Shape global{kRows, shape.hidden};
+  return parallel.sequence_parallel ? ShardSpec::part(global, 0, parallel.rank, parallel.size)
+                                    : ShardSpec::replicated(global);
+}
+ShardSpec ffn_columns(const TensorParallel& parallel, const TransformerShape& shape) {
+  return ShardSpec::part({kRows, shape.ffn}, 1, parallel.rank, parallel.size);
+}
+ShardSpec logits_of(const TensorParallel& parallel, const TransformerShape& shape) {
+  return ShardSpec::part({kRows, shape.vocabulary}, 1, parallel.rank, parallel.size,
+                         shape.padded_vocabulary);
+}
+ShardSpec tokens_of(const TensorParallel&, const TransformerShape&) {
+  return {};
+}
+ShardSpec losses_of(const TensorParallel&, const TransformerShape&) {
+  return ShardSpec::replicated({kRows});
+}
+
+LayerCase norm_case(const std::string& name, const TransformerShape& shape) {
+  return {
+      name,
+      shape,
+      [](const TensorParallel& parallel, const TransformerShape& s) {
+        return whole_part<NormRecord>(Norm(parallel, "norm", s.hidden, s.norm_epsilon, s.biases));
+      },
+      rows_of,
+      rows_of,
+      [](const TransformerShape& s, const Weights& weights, const reference::Batch&,
+         const Values& x) { return reference::norm(x, weights, "norm", s); }};
+}
+
+LayerCase column_case() {
+  return {
+      "ColumnParallelLinear",
+      gpt2_shape(),
+      [](const TensorParallel& parallel, const TransformerShape& s) {
+        const Weight weight =
+            linear_weight("column.weight",
+                          ShardSpec::part({s.ffn, s.hidden}, 0, parallel.rank, parallel.size), 1);
+        const Weight bias = linear_bias(parallel, "column.bias",
+                                        ShardSpec::part({s.ffn}, 0, parallel.rank, parallel.size));
+        return std::unique_ptr<Module>(new PartModule<ColumnParallelLinear, LinearRecord>(
+            ColumnParallelLinear(parallel, weight, bias), {weight.parameter(), bias.parameter()}));
+      },
+      rows_of,
+      ffn_columns,
+      [](const TransformerShape& s, const Weights& weights, const reference::Batch&,
+         const Values& x) {
+        return reference::linear(x, weights.at("column.weight"), &weights.at("column.bias"),
+                                 reference::count(s.hidden));
+      }};
+}
+
+LayerCase row_case() {
+  return {
+      "RowParallelLinear",
+      gpt2_shape(),
+      [](const TensorParallel& parallel, const TransformerShape& s) {
+        const Weight weight = linear_weight(
+            "row.weight", ShardSpec::part({s.hidden, s.ffn}, 1, parallel.rank, parallel.size), 1);
+        const Weight bias = linear_bias(parallel, "row.bias", ShardSpec::replicated({s.hidden}));
+        return std::unique_ptr<Module>(new PartModule<RowParallelLinear, LinearRecord>(
+            RowParallelLinear(parallel, weight, bias), {weight.parameter(), bias.parameter()}));
+      },
+      ffn_columns,
+      rows_of,
+      [](const TransformerShape& s, const Weights& weights, const reference::Batch&,
+         const Values& x) {
+        return reference::linear(x, weights.at("row.weight"), &weights.at("row.bias"),
+                                 reference::count(s.ffn));
+      }};
+}
+
+LayerCase lookup_case() {
+  return {"VocabParallelEmbedding",
+          gpt2_shape(),
+          [](const TensorParallel& parallel, const TransformerShape& s) {
+            return std::unique_ptr<Module>(
+                new Lookup(parallel, Weight(embedding_table(parallel, s, false))));
+          },
+          tokens_of,
+          rows_of,
+          [](const TransformerShape& s, const Weights& weights, const reference::Batch& batch,
+             const Values&) { return reference::embedding(weights, s, batch); }};
+}
+
+LayerCase loss_case(const std::string& name, float label_smoothing) {
+  TransformerShape shape = gpt2_shape();
+  shape.label_smoothing = label_smoothing;
+  return {name,
+          shape,
+          [](const TensorParallel& parallel, const TransformerShape& s) {
+            return std::unique_ptr<Module>(new Loss(VocabParallelCrossEntropy(
+                parallel, s.vocabulary, s.padded_vocabulary, s.label_smoothing)));
+          },
+          logits_of,
+          losses_of,
+          [](const TransformerShape& s, const Weights&, const reference::Batch& batch,
+             const Values& x) { return reference::cross_entropy(x, s, batch); },
+          true};
+}
+
+LayerCase attention_case(const std::string& name, const TransformerShape& shape) {
+  return {name,
+          shape,
+          [](const TensorParallel& parallel, const TransformerShape& s) {
+            return whole_part<AttentionRecord>(Attention(parallel, s, "attention"));
+          },
+          rows_of,
+          rows_of,
+          [](const TransformerShape& s, const Weights& weights, const reference::Batch& batch,
+             const Values& x) { return reference::attention(x, weights, "attention", s, batch); }};
+}
+
+LayerCase mlp_case(const std::string& name, const TransformerShape& shape) {
+  return {name,
+          shape,
+          [](const TensorParallel& parallel, const TransformerShape& s) {
+            return whole_part<MlpRecord>(Mlp(parallel, s, "mlp"));
+          },
+          rows_of,
+          rows_of,
+          [](const TransformerShape& s, const Weights& weights, const reference::Batch&,
+             const Values& x) { return reference::mlp(x, weights, "mlp", s); }};
+}
+
+LayerCase block_case(const std::string& name, const TransformerShape& shape) {
+  return {name,
+          shape,
+          [](const TensorParallel& parallel, const TransformerShape& s) {
+            return std::unique_ptr<Module>(new Block(parallel, s, "block"));
+          },
+          rows_of,
+          rows_of,
+          [](const TransformerShape& s, const Weights& weights, const reference::Batch& batch,
+             const Values& x) { return reference::block(x, weights, "block", s, batch); }};
+}
+
+LayerCase embedding_case() {
+  return {"EmbeddingWithPositions",
+          gpt2_shape(),
+          [](const TensorParallel& parallel, const TransformerShape& s) {
+            return std::unique_ptr<Module>(
+                new Embedding(parallel, s, Weight(embedding_table(parallel, s, false))));
+          },
+          tokens_of,
+          rows_of,
+          [](const TransformerShape& s, const Weights& weights, const reference::Batch& batch,
+             const Values&) { return reference::embedding(weights, s, batch); }};
+}
+
+LayerCase head_case(const std::string& name, TransformerShape shape) {
+  shape.label_smoothing = 0.1f;
+  return {name,
+          shape,
+          [](const TensorParallel& parallel, const TransformerShape& s) {
+            return std::unique_ptr<Module>(
+                new LanguageModelHead(parallel, s, Weight(output_table(parallel, s))));
+          },
+          rows_of,
+          losses_of,
+          [](const TransformerShape& s, const Weights& weights, const reference::Batch& batch,
+             const Values& x) {
+            const Values y = reference::norm(x, weights, "final_norm", s);
+            return reference::cross_entropy(reference::linear(y, weights.at("output.weight"),
+                                                              nullptr, reference::count(s.hidden)),
+                                            s, batch);
+          },
+          true};
+}
+
+// Calls visit(index in the part, index in the whole) for every element that is no padding.
+template <class Visit>
+void each_element(const ShardSpec& shard, Visit visit) {
+  const Shape& global = shard.global;
+  const std::int64_t columns = global.rank() == 1 ? 1 : global.dim(1);
+  const bool by_column = shard.sharded() && shard.dim == 1;
+  auto pieces = shard.pieces;
+  if (!shard.sharded()) pieces = {{0, global.dim(0)}};
+  std::int64_t extent = 0, begin = 0;
+  for (const auto& piece : pieces) extent += piece.count;
+  for (const auto& piece : pieces) {
+    for (std::int64_t i = 0; i < piece.count; ++i) {
+      if (piece.begin + i >= global.dim(by_column ? 1 : 0)) continue;
+      for (std::int64_t j = 0; j < (by_column ? global.dim(0) : columns); ++j) {
+        if (by_column) {
+          visit(static_cast<std::size_t>(j * extent + begin + i),
+                static_cast<std::size_t>(j * columns + piece.begin + i));
+        } else {
+          visit(static_cast<std::size_t>((begin + i) * columns + j),
+                static_cast<std::size_t>((piece.begin + i) * columns + j));
+        }
+      }
+    }
+    begin += piece.count;
+  }
+}
+
+}  // namespace
+
+Values part_of(const Values& whole, const ShardSpec& shard) {
+  Values part(static_cast<std::size_t>(shard.numel()), 0.0);
+  each_element(shard, [&](std::size_t i, std::size_t j) { part[i] = whole[j]; });
+  return part;
+}
+
+void place(const Values& part, const ShardSpec& shard, Values& whole) {
+  whole.resize(static_cast<std::size_t>(shard.global.numel()));
+  each_element(shard, [&](std::size_t i, std::size_t j) { whole[j] = part[i]; });
+}
+
+std::vector<LayerCase> layer_cases() {
+  TransformerShape grouped = llama_shape();
+  grouped.groups = 4;
+  return {norm_case("LayerNorm", gpt2_shape()),
+          norm_case("RmsNorm", llama_shape()),
+          column_case(),
+          row_case(),
+          lookup_case(),
+          loss_case("VocabParallelCrossEntropy", 0),
+          loss_case("VocabParallelCrossEntropySmoothed", 0.2f),
+          attention_case("AttentionMultiHead", gpt2_shape()),
+          attention_case("AttentionRotary", llama_shape()),
+          attention_case("AttentionGroupedRotary", grouped),
+          mlp_case("MlpGelu", gpt2_shape()),
+          mlp_case("MlpSwiglu", llama_shape()),
+          block_case("BlockGpt2", gpt2_shape()),
+          block_case("BlockLlama", grouped),
+          embedding_case(),
+          head_case("HeadLayerNorm", gpt2_shape()),
+          head_case("HeadRmsNorm", llama_shape())};
+}
+
+}  // namespace trident::testing

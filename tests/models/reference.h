@@ -1,0 +1,208 @@
+// The transformer's modules once more, as plain loops over fp64, forward only. Their gradients are
+// central differences. Nothing here comes from the library but the sizes.
+//
+// B samples, S positions, T = B·S rows, H hidden, V vocabulary; all row-major and whole.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "models/transformer.h"
+
+namespace trident::reference {
+
+using Values = std::vector<double>;
+using Weights = std::map<std::string, Values>;  // by parameter name, global values
+
+struct Batch {
+  std::size_t batch = 0, sequence = 0;
+  std::vector<std::int32_t> tokens = {}, labels = {};  // (T)
+  std::size_t rows() const { return batch * sequence; }
+};
+
+inline std::size_t count(std::int64_t n) {
+  return static_cast<std::size_t>(n);
+}
+
+inline const Values* find(const Weights& weights, const std::string& name) {
+  const auto at = weights.find(name);
+  return at == weights.end() ? nullptr : &at->second;
+}
+
+// y (T, out) = x (T, in) · weight (out, in)ᵀ + bias
+inline Values linear(const Values& x, const Values& weight, const Values* bias, std::size_t in) {
+  const std::size_t rows = x.size() / in, out = weight.size() / in;
+  Values y(rows * out);
+  for (std::size_t t = 0; t < rows; ++t) {
+    for (std::size_t o = 0; o < out; ++o) {
+      double sum = bias != nullptr ? (*bias)[o] : 0;
+      for (std::size_t i = 0; i < in; ++i) sum += x[t * in + i] * weight[o * in + i];
+      y[t * out + o] = sum;
+    }
+  }
+  return y;
+}
+
+// With a bias LayerNorm, without RMSNorm.
+inline Values norm(const Values& x, const Weights& weights, const std::string& name,
+                   const TransformerShape& shape) {
+  const Values& weight = weights.at(name + ".weight");
+  const Values* bias = find(weights, name + ".bias");
+  const std::size_t hidden = weight.size();
+  Values y(x.size());
+  for (std::size_t row = 0; row < x.size(); row += hidden) {
+    double mean = 0, variance = 0;
+    if (bias != nullptr) {
+      for (std::size_t i = 0; i < hidden; ++i) mean += x[row + i];
+      mean /= static_cast<double>(hidden);
+    }
+    for (std::size_t i = 0; i < hidden; ++i) {
+      variance += (x[row + i] - mean) * (x[row + i] - mean);
+    }
+    variance /= static_cast<double>(hidden);
+    for (std::size_t i = 0; i < hidden; ++i) {
+      y[row + i] = (x[row + i] - mean) / std::sqrt(variance + shape.norm_epsilon) * weight[i] +
+                   (bias != nullptr ? (*bias)[i] : 0);
+    }
+  }
+  return y;
+}
+
+// Pairs (i, i + D/2) of one head at `position`, turned by position · base^(-2i/D).
+inline void rotate(double* head, std::size_t head_dim, std::size_t position, double base) {
+  for (std::size_t i = 0; i < head_dim / 2; ++i) {
+    const double angle =
+        static_cast<double>(position) *
+        std::pow(base, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim));
+    const double a = head[i], b = head[i + head_dim / 2];
+    head[i] = a * std::cos(angle) - b * std::sin(angle);
+    head[i + head_dim / 2] = b * std::cos(angle) + a * std::sin(angle);
+  }
+}
+
+inline Values attention(const Values& x, const Weights& weights, const std::string& name,
+                        const TransformerShape& shape, const Batch& batch) {
+  const std::size_t dim = count(shape.head_dim()), heads = count(shape.heads);
+  const std::size_t groups = count(shape.groups), row = (heads + 2 * groups) * dim;
+  Values qkv = linear(x, weights.at(name + ".qkv.weight"), find(weights, name + ".qkv.bias"),
+                      count(shape.hidden));
+  if (shape.rotary) {
+    for (std::size_t t = 0; t < batch.rows(); ++t) {
+      for (std::size_t head = 0; head < heads + groups; ++head) {
+        rotate(&qkv[t * row + head * dim], dim, t % batch.sequence, shape.rotary_base);
+      }
+    }
+  }
+  Values out(batch.rows() * heads * dim, 0.0);
+  for (std::size_t b = 0; b < batch.batch; ++b) {
+    for (std::size_t head = 0; head < heads; ++head) {
+      const std::size_t group = head / (heads / groups);
+      for (std::size_t i = 0; i < batch.sequence; ++i) {
+        const std::size_t query = (b * batch.sequence + i) * row + head * dim;
+        Values weight(i + 1);
+        double total = 0;
+        for (std::size_t j = 0; j <= i; ++j) {
+          const std::size_t key = (b * batch.sequence + j) * row + (heads + group) * dim;
+          double score = 0;
+          for (std::size_t d = 0; d < dim; ++d) score += qkv[query + d] * qkv[key + d];
+          weight[j] = std::exp(score / std::sqrt(static_cast<double>(dim)));
+          total += weight[j];
+        }
+        for (std::size_t j = 0; j <= i; ++j) {
+          const std::size_t value = (b * batch.sequence + j) * row + (heads + groups + group) * dim;
+          for (std::size_t d = 0; d < dim; ++d) {
+            out[((b * batch.sequence + i) * heads + head) * dim + d] +=
+                weight[j] / total * qkv[value + d];
+          }
+        }
+      }
+    }
+  }
+  return linear(out, weights.at(name + ".output.weight"), find(weights, name + ".output.bias"),
+                heads * dim);
+}
+
+inline double gelu(double x) {
+  return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
+inline Values mlp(const Values& x, const Weights& weights, const std::string& name,
+                  const TransformerShape& shape) {
+  const Values up = linear(x, weights.at(name + ".up.weight"), find(weights, name + ".up.bias"),
+                           count(shape.hidden));
+  const std::size_t ffn = count(shape.ffn), row = shape.swiglu ? 2 * ffn : ffn;
+  Values y(up.size() / row * ffn);
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    const double* from = &up[i / ffn * row + i % ffn];
+    y[i] = shape.swiglu ? from[0] / (1 + std::exp(-from[0])) * from[ffn] : gelu(from[0]);
+  }
+  return linear(y, weights.at(name + ".down.weight"), find(weights, name + ".down.bias"), ffn);
+}
+
+inline Values sum(Values a, const Values& b) {
+  for (std::size_t i = 0; i < a.size(); ++i) a[i] += b[i];
+  return a;
+}
+
+inline Values block(const Values& x, const Weights& weights, const std::string& name,
+                    const TransformerShape& shape, const Batch& batch) {
+  const Values normed = norm(x, weights, name + ".attention_norm", shape);
+  const Values h = sum(attention(normed, weights, name + ".attention", shape, batch), x);
+  return sum(mlp(norm(h, weights, name + ".mlp_norm", shape), weights, name + ".mlp", shape), h);
+}
+
+// Rows of the table, plus those of the learned positions where there are some.
+inline Values embedding(const Weights& weights, const TransformerShape& shape, const Batch& batch) {
+  const Values& table = weights.at("embedding.weight");
+  const Values* positions = find(weights, "positions.weight");
+  const std::size_t hidden = count(shape.hidden);
+  Values x(batch.rows() * hidden);
+  for (std::size_t t = 0; t < batch.rows(); ++t) {
+    for (std::size_t i = 0; i < hidden; ++i) {
+      x[t * hidden + i] =
+          table[count(batch.tokens[t]) * hidden + i] +
+          (positions != nullptr ? (*positions)[t % batch.sequence * hidden + i] : 0);
+    }
+  }
+  return x;
+}
+
+// Losses (T): (1 - e)·(-log p[label]) + e·mean of -log p, as torch.nn.CrossEntropyLoss.
+inline Values cross_entropy(const Values& logits, const TransformerShape& shape,
+                            const Batch& batch) {
+  const std::size_t vocabulary = count(shape.vocabulary);
+  const double smoothing = shape.label_smoothing;
+  Values losses(batch.rows());
+  for (std::size_t t = 0; t < batch.rows(); ++t) {
+    const double* row = &logits[t * vocabulary];
+    double total = 0, mean = 0;
+    for (std::size_t v = 0; v < vocabulary; ++v) {
+      total += std::exp(row[v]);
+      mean += row[v] / static_cast<double>(vocabulary);
+    }
+    losses[t] = std::log(total) - (1 - smoothing) * row[count(batch.labels[t])] - smoothing * mean;
+  }
+  return losses;
+}
+
+// The gradient of f by every element of `at`, by central differences.
+inline Values numeric_gradient(Values& at, const std::function<double()>& f) {
+  constexpr double step = 1e-5;
+  Values gradient(at.size());
+  for (std::size_t i = 0; i < at.size(); ++i) {
+    const double kept = at[i];
+    at[i] = kept + step;
+    const double above = f();
+    at[i] = kept - step;
+    gradient[i] = (above - f()) / (2 * step);
+    at[i] = kept;
+  }
+  return gradient;
+}
+
+}  // namespace trident::reference

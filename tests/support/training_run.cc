@@ -1,0 +1,137 @@
+#include "support/training_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <random>
+#include <span>
+
+#include "training/safetensors.h"
+
+namespace trident::testing {
+
+std::string name_of(const Layout& layout) {
+  std::string name = "dp" + std::to_string(layout.data) + "_tp" + std::to_string(layout.tensor) +
+                     "_pp" + std::to_string(layout.pipeline);
+  return layout.chunks > 1 ? name + "_v" + std::to_string(layout.chunks) : name;
+}
+
+std::vector<std::string> overrides_of(const Layout& layout) {
+  return {"parallel.data_parallel_size=" + std::to_string(layout.data),
+          "parallel.tensor_model_parallel_size=" + std::to_string(layout.tensor),
+          "parallel.pipeline_model_parallel_size=" + std::to_string(layout.pipeline),
+          "parallel.virtual_pipeline_model_parallel_size=" + std::to_string(layout.chunks)};
+}
+
+Overrides operator+(Overrides a, const Overrides& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+Config golden_config(const std::string& model, const std::string& directory,
+                     const Overrides& overrides) {
+  const std::string golden = std::string(TRIDENT_SOURCE_DIR) + "/tests/golden/" + model;
+  const Overrides places{"data.train.0.path=" + golden + "/tokens",
+                         "checkpoint.load=" + golden + "/model",
+                         "logging.dir=" + directory,
+                         "logging.tensorboard=false",
+                         "logging.trace=false",
+                         "runtime.timeout_seconds=120"};
+  return load_config(golden + "/config.json", places + overrides).config;
+}
+
+Config seeded_config(const std::string& model, const std::string& directory,
+                     const Overrides& overrides) {
+  return golden_config(
+      model, directory,
+      Overrides{"checkpoint.load=null", "model.num_layers=4", "logging.dump_gradients_at=[]"} +
+          overrides);
+}
+
+TrainingSummary train(const Config& config, On on, const TrainerHooks& hooks) {
+  const TrainingInputs inputs = prepare_training(config, built_in_architectures());
+  TrainingSummary summary;
+  const auto shared = make_cpu_device();
+  run_local(
+      static_cast<int>(config.world_size()), transport_options(config), [&](Transport& transport) {
+        const auto own = on == On::guarded ? make_guarded_device(std::size_t{1} << 28) : nullptr;
+        auto mine = train_rank(inputs, transport, own ? *own : *shared, hooks);
+        if (transport.world().rank() == 0) summary = std::move(mine);
+      });
+  return summary;
+}
+
+std::vector<double> losses_of(const TrainingSummary& summary) {
+  std::vector<double> losses;
+  for (const IterationMetrics& m : summary.history) losses.push_back(m.loss);
+  return losses;
+}
+
+double largest_relative_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  if (a.size() != b.size() || a.empty()) return std::numeric_limits<double>::infinity();
+  double largest = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const double difference = std::abs(a[i] - b[i]) / std::abs(b[i]);
+    // A NaN must not pass as small.
+    largest = std::isnan(difference) ? std::numeric_limits<double>::infinity()
+                                     : std::max(largest, difference);
+  }
+  return largest;
+}
+
+void on_ranks(const Config& config, const TransportOptions& options,
+              const std::function<void(RankModel&)>& body) {
+  const auto architecture = built_in_architectures().at(config.model.architecture);
+  const auto device = make_cpu_device();
+  run_local(static_cast<int>(config.world_size()), options, [&](Transport& transport) {
+    Context context(*device, static_cast<int>(config.runtime.threads_per_rank));
+    const Topology topology =
+        make_topology(transport.world(),
+                      RankGrid(static_cast<int>(config.parallel.data_parallel_size),
+                               static_cast<int>(config.parallel.tensor_model_parallel_size),
+                               static_cast<int>(config.parallel.pipeline_model_parallel_size),
+                               config.parallel.rank_order),
+                      transport.ranks_per_node());
+    RankModel model(context, config, *architecture, topology);
+    model.initialise();
+    body(model);
+  });
+}
+
+std::vector<HostMicroBatch> random_batches(const RankModel& model, std::int64_t iteration) {
+  const Config& config = model.config();
+  const std::int64_t m = config.num_microbatches(), b = config.batch.micro_batch_size;
+  const std::int64_t s = config.data.sequence_length;
+  std::vector<HostMicroBatch> batches(static_cast<std::size_t>(m));
+  std::int64_t sample =
+      iteration * config.batch.global_batch_size + model.topology().at.data * m * b;
+  for (HostMicroBatch& batch : batches) {
+    for (std::int64_t i = 0; i < b; ++i, ++sample) {
+      std::mt19937 random(static_cast<std::uint32_t>(sample));
+      const auto token = [&] {
+        return static_cast<std::int32_t>(random() %
+                                         static_cast<std::uint64_t>(config.model.vocab_size));
+      };
+      batch.sample_ids.push_back(sample);
+      for (std::int64_t position = 0; position < s; ++position) {
+        batch.tokens.push_back(token());
+        batch.labels.push_back(token());
+      }
+    }
+  }
+  return batches;
+}
+
+std::map<std::string, HostTensor> read_tensors(const std::string& path) {
+  const SafetensorsFile file(path);
+  std::map<std::string, HostTensor> tensors;
+  for (const SafetensorsEntry& entry : file.tensors()) {
+    std::vector<float> values(entry.bytes() / sizeof(float));
+    file.read(entry, std::as_writable_bytes(std::span(values)));
+    tensors[entry.name] = {entry.shape, {values.begin(), values.end()}};
+  }
+  return tensors;
+}
+
+}  // namespace trident::testing

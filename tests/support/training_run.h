@@ -1,0 +1,53 @@
+// Trains a small model in-process and looks at what it left: losses, weights, gradients.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/config.h"
+#include "training/data/batch_sampler.h"
+#include "training/rank_model.h"
+#include "training/trainer.h"
+
+namespace trident::testing {
+
+struct Layout {
+  int data = 1, tensor = 1, pipeline = 1, chunks = 1;
+  int ranks() const { return data * tensor * pipeline; }
+};
+std::string name_of(const Layout&);  // "dp2_tp2_pp2", "dp1_tp1_pp4_v2"
+std::vector<std::string> overrides_of(const Layout&);
+
+using Overrides = std::vector<std::string>;  // "a.b=value"
+Overrides operator+(Overrides a, const Overrides& b);
+
+// tests/golden/<model>/config.json with absolute paths, logging into `directory`, neither
+// TensorBoard nor trace; then `overrides`.
+Config golden_config(const std::string& model, const std::string& directory,
+                     const Overrides& overrides = {});
+// A model that is not loaded but initialised from the seed: 4 layers of the golden shape.
+Config seeded_config(const std::string& model, const std::string& directory,
+                     const Overrides& overrides = {});
+
+// Runs it on all its ranks in this process; on one `guarded` device a rank where asked.
+enum class On { cpu, guarded };
+TrainingSummary train(const Config&, On = On::cpu, const TrainerHooks& hooks = {});
+
+std::vector<double> losses_of(const TrainingSummary&);
+double largest_relative_difference(const std::vector<double>& a, const std::vector<double>& b);
+
+// Runs `body` on every rank with a model made from `config` and initialised.
+void on_ranks(const Config&, const TransportOptions&, const std::function<void(RankModel&)>& body);
+// Random tokens: the micro-batches of this model's data-parallel rank, different in each iteration.
+std::vector<HostMicroBatch> random_batches(const RankModel&, std::int64_t iteration);
+
+struct HostTensor {
+  std::vector<std::int64_t> shape;
+  std::vector<double> values;
+};
+// All tensors of an fp32 safetensors file by name.
+std::map<std::string, HostTensor> read_tensors(const std::string& path);
+
+}  // namespace trident::testing

@@ -1,0 +1,148 @@
+// The plan beside what a run allocates and sends.
+#include "training/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "models/architecture.h"
+#include "support/temp_dir.h"
+#include "support/training_run.h"
+
+namespace trident::testing {
+namespace {
+
+struct Measured {
+  std::int64_t parameters = 0, layers = 0;
+  std::map<std::string, std::int64_t> bytes, sent;
+};
+
+std::map<std::string, std::int64_t> sent_by(const Topology& t) {
+  const auto of = [](const ProcessGroup& group) {
+    return group.defined() ? group.traffic().bytes_sent : 0;
+  };
+  return {{"world", of(t.world)},
+          {"tensor", of(t.tensor)},
+          {"pipeline", of(t.pipeline)},
+          {"data", of(t.data)},
+          {"embedding", of(t.embedding)}};
+}
+
+// Model states after construction, and what the second of two steps sent.
+Measured measure(RankModel& model) {
+  Measured measured;
+  const Ledger::Figures memory = model.context().ledger().figures();
+  for (const Category c : {Category::parameter, Category::gradient, Category::optimizer}) {
+    measured.bytes[std::string(name_of(c))] = memory.current[static_cast<std::size_t>(c)];
+  }
+  for (const auto& parameter : unique_parameters(model.chunks())) {
+    measured.parameters += parameter->spec().shard.numel();
+  }
+  for (const Chunk& chunk : model.chunks()) {
+    measured.layers += static_cast<std::int64_t>(chunk.modules.size());
+    if (chunk.stage == 0) --measured.layers;
+    if (chunk.stage + 1 == model.schedule().total_stages()) --measured.layers;
+  }
+  model.train(random_batches(model, 0), 1e-3);
+  const auto before = sent_by(model.topology());
+  model.train(random_batches(model, 1), 1e-3);
+  for (const auto& [group, bytes] : sent_by(model.topology())) {
+    measured.sent[group] = bytes - before.at(group);
+  }
+  return measured;
+}
+
+void expect_planned(const Config& config) {
+  const Plan plan = make_plan(config, *built_in_architectures().at(config.model.architecture));
+  ASSERT_EQ(plan.world_size, config.world_size());
+  ASSERT_EQ(static_cast<std::int64_t>(plan.ranks.size()), config.world_size());
+  std::vector<Measured> ranks(plan.ranks.size());
+  on_ranks(config, transport_options(config), [&](RankModel& model) {
+    ranks[static_cast<std::size_t>(model.topology().world.rank())] = measure(model);
+  });
+  for (std::size_t r = 0; r < ranks.size(); ++r) {
+    SCOPED_TRACE("rank " + std::to_string(r));
+    EXPECT_EQ(plan.ranks[r].rank, static_cast<std::int64_t>(r));
+    EXPECT_EQ(plan.ranks[r].layers, ranks[r].layers);
+    EXPECT_EQ(plan.ranks[r].parameters, ranks[r].parameters);
+    EXPECT_EQ(plan.ranks[r].bytes, ranks[r].bytes);
+    EXPECT_EQ(plan.ranks[r].bytes_sent, ranks[r].sent);
+  }
+}
+
+struct PlanCase {
+  const char* model;
+  Layout layout;
+  Overrides overrides;
+};
+
+TEST(Plan, StatesAndTrafficAreExactInManyLayouts) {
+  const Overrides sp{"parallel.sequence_parallel=true"};
+  const Overrides zero1{"zero_optimization.stage=1"};
+  const Overrides bf16{"precision.dtype=bf16"};
+  const Overrides sgd{"optimizer.type=SGD", "optimizer.params.betas=null",
+                      "optimizer.params.eps=null"};
+  const Overrides small{"zero_optimization.reduce_bucket_size=3000",
+                        "zero_optimization.allgather_bucket_size=5000"};
+  const std::vector<PlanCase> cases{
+      {"gpt2", {1, 1, 1}, {}},
+      {"gpt2", {1, 1, 1}, sgd},
+      {"gpt2", {2, 1, 1}, zero1 + bf16},
+      {"gpt2", {1, 2, 1}, sp},
+      {"gpt2", {1, 1, 4, 2}, {"model.num_layers=8"}},
+      {"gpt2", {2, 2, 2}, {}},
+      {"gpt2", {2, 2, 2}, sp + zero1 + bf16 + small},
+      {"gpt2", {2, 2, 2}, {"model.tie_word_embeddings=false"}},
+      {"gpt2", {3, 1, 2}, zero1 + Overrides{"pipeline.layer_split=[1,3]"}},
+      {"gpt2", {3, 1, 2}, {"parallel.rank_order=pp-dp-tp", "model.num_layers=3"}},
+      {"llama", {1, 1, 1}, bf16},
+      {"llama", {1, 4, 2}, sp + zero1},
+      {"llama", {4, 2, 1}, zero1 + small},
+      {"llama", {2, 2, 2}, {"model.tie_word_embeddings=true"}},
+      {"llama", {2, 1, 2, 2}, zero1 + Overrides{"model.num_layers=7", "model.vocab_size=509"}},
+      {"llama", {1, 2, 2}, sgd + Overrides{"optimizer.params.momentum=0.9"}}};
+  for (const PlanCase& c : cases) {
+    std::string name = std::string(c.model) + " " + name_of(c.layout);
+    for (const std::string& o : c.overrides) name += " " + o;
+    SCOPED_TRACE(name);
+    const TempDir dir;
+    expect_planned(seeded_config(c.model, dir.path(), overrides_of(c.layout) + c.overrides));
+  }
+}
+
+TEST(Plan, ParametersOfTheWholeModelCountEachOnceInEveryLayout) {
+  const TempDir dir;
+  const auto parameters = [&](const char* model, const Layout& layout) {
+    const Config config = seeded_config(model, dir.path(), overrides_of(layout));
+    return make_plan(config, *built_in_architectures().at(model)).parameters;
+  };
+  // h 48, l 4, V 515, positions 24; GPT-2: 12h² + 13h a layer, tied embeddings, a final norm.
+  const std::int64_t gpt2 = 515 * 48 + 24 * 48 + 4 * (12 * 48 * 48 + 13 * 48) + 2 * 48;
+  // Llama: 8 heads of 6 in 4 groups, f 132; two embeddings.
+  const std::int64_t llama =
+      2 * 515 * 48 + 4 * (2 * 48 * 48 + 2 * 48 * 24 + 3 * 48 * 132 + 2 * 48) + 48;
+  for (const Layout layout : {Layout{1, 1, 1}, Layout{2, 2, 2}, Layout{1, 4, 2, 2}}) {
+    EXPECT_EQ(parameters("gpt2", layout), gpt2) << name_of(layout);
+    EXPECT_EQ(parameters("llama", layout), llama) << name_of(layout);
+  }
+}
+
+TEST(Plan, TheTrillionParameterConfigHas1008BillionOn3072Ranks) {
+  const Config config =
+      load_config(std::string(TRIDENT_SOURCE_DIR) + "/configs/gpt_1t.json").config;
+  const Plan plan = make_plan(config, *built_in_architectures().at("gpt2"));
+  EXPECT_EQ(plan.world_size, 3072);
+  EXPECT_EQ(plan.ranks.size(), 3072U);
+  EXPECT_EQ(std::llround(static_cast<double>(plan.parameters) * 1e-9), 1008);
+  // 72·B·s·l·h²(1 + s/(6h) + V/(12·l·h)), Narayanan 2021.
+  const double B = 3072, s = 2048, l = 128, h = 25600, V = 51200;
+  const double flops = 72 * B * s * l * h * h * (1 + s / (6 * h) + V / (12 * l * h));
+  EXPECT_NEAR(plan.flops_per_step / flops, 1, 1e-12);
+  // 1F1B, p 64, m 512: (p - 1)/(m + p - 1).
+  EXPECT_NEAR(plan.bubble_ratio, 63.0 / 575.0, 1e-12);
+}
+
+}  // namespace
+}  // namespace trident::testing
