@@ -16,7 +16,8 @@ void ExactSum::add(double value) {
   }
   if (mantissa == 0 && biased == 0) return;
   if (biased != 0) mantissa |= std::uint64_t{1} << 52;
-  const int position = biased == 0 ? 0 : biased - 1;  // weight of the lowest bit is 2^(position-1074)
+  const int position =
+      biased == 0 ? 0 : biased - 1;  // weight of the lowest bit is 2^(position-1074)
   const int limb = position / 32, shift = position % 32;
   const auto wide = static_cast<unsigned __int128>(mantissa) << shift;
   const std::int64_t sign = (bits >> 63) ? -1 : 1;
@@ -68,8 +69,8 @@ double ExactSum::value() const {
   double value = 0;
   // Four digits hold at least 96 significant bits; lowest first, so that roundings stay small.
   for (int i = std::max(0, top - 3); i <= top; ++i) {
-    value += std::ldexp(static_cast<double>(normal.digits_[static_cast<std::size_t>(i)]),
-                        32 * i - 1074);
+    value +=
+        std::ldexp(static_cast<double>(normal.digits_[static_cast<std::size_t>(i)]), 32 * i - 1074);
   }
   return negative ? -value : value;
 }

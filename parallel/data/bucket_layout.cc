@@ -11,9 +11,8 @@ std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
 
 }  // namespace
 
-std::vector<BucketLayout> layout_buckets(
-    const std::vector<std::shared_ptr<Parameter>>& parameters, std::int64_t bucket_elements,
-    int parts) {
+std::vector<BucketLayout> layout_buckets(const std::vector<std::shared_ptr<Parameter>>& parameters,
+                                         std::int64_t bucket_elements, int parts) {
   std::vector<BucketLayout> buckets;
   bool open = false;
   const auto place = [&](const std::shared_ptr<Parameter>& parameter, bool alone) {
@@ -36,7 +35,8 @@ std::vector<BucketLayout> layout_buckets(
   return buckets;
 }
 
-std::vector<ParameterSegment> segments(const BucketLayout& bucket, std::int64_t begin, std::int64_t count) {
+std::vector<ParameterSegment> segments(const BucketLayout& bucket, std::int64_t begin,
+                                       std::int64_t count) {
   std::vector<ParameterSegment> list;
   for (const BucketEntry& entry : bucket.entries) {
     const std::int64_t from = std::max(begin, entry.offset);

@@ -10,8 +10,8 @@
 
 namespace trident {
 
-// Parameters start, and ZeRO's shards are cut, at multiples of this many elements, so that sums over
-// blocks of a parameter are the same whoever holds them.
+// Parameters start, and ZeRO's shards are cut, at multiples of this many elements, so that sums
+// over blocks of a parameter are the same whoever holds them.
 inline constexpr std::int64_t bucket_block = 256;
 
 struct BucketEntry {
@@ -31,12 +31,11 @@ struct ParameterSegment {
   std::int64_t begin = 0, count = 0;  // elements within the bucket
 };
 
-// Fills buckets in the order given until the next parameter would exceed `bucket_elements` (a larger
-// parameter is a bucket of its own). Tied parameters come last, each in a bucket of its own: their
-// gradients are complete only after the embedding group's sum.
-std::vector<BucketLayout> layout_buckets(
-    const std::vector<std::shared_ptr<Parameter>>& parameters, std::int64_t bucket_elements,
-    int parts);
+// Fills buckets in the order given until the next parameter would exceed `bucket_elements` (a
+// larger parameter is a bucket of its own). Tied parameters come last, each in a bucket of its own:
+// their gradients are complete only after the embedding group's sum.
+std::vector<BucketLayout> layout_buckets(const std::vector<std::shared_ptr<Parameter>>& parameters,
+                                         std::int64_t bucket_elements, int parts);
 
 // The stretches of parameters inside [begin, begin + count) of a bucket.
 std::vector<ParameterSegment> segments(const BucketLayout&, std::int64_t begin, std::int64_t count);

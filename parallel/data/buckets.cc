@@ -36,10 +36,11 @@ ParameterBuckets::ParameterBuckets(Context& context,
       Parameter& parameter = *entry.parameter;
       const Shape local = parameter.spec().shard.local();
       Tensor gradient, second;
-      if (options.gradients) gradient = bucket.gradients.flat(entry.offset, entry.numel).view(local);
-      if (options.gradients && parameter.uses() > 1) second = context.empty(local, DType::f32, Category::gradient);
-      parameter.bind(bucket.weights.flat(entry.offset, entry.numel).view(local),
-                     gradient, second);
+      if (options.gradients)
+        gradient = bucket.gradients.flat(entry.offset, entry.numel).view(local);
+      if (options.gradients && parameter.uses() > 1)
+        second = context.empty(local, DType::f32, Category::gradient);
+      parameter.bind(bucket.weights.flat(entry.offset, entry.numel).view(local), gradient, second);
       bucket_of_[&parameter] = buckets_.size();
     }
     bucket.layout = std::move(layout);
@@ -118,8 +119,8 @@ void ParameterBuckets::gather_weights(Context& context) {
   if (options_.zero_stage == 0 || data_.size() == 1) return;
   const Async async = options_.overlap ? Async::yes : Async::no;
   for (const Bucket& bucket : buckets_) {
-    pending_.push_back(data_.all_gather(
-        context, bucket.weights.flat(bucket.begin, bucket.count), bucket.weights, async));
+    pending_.push_back(data_.all_gather(context, bucket.weights.flat(bucket.begin, bucket.count),
+                                        bucket.weights, async));
   }
   for (const Work& work : pending_) work.wait(context);
   pending_.clear();

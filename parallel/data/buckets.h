@@ -34,7 +34,7 @@ struct Bucket {
   Tensor gradients;  // (elements) fp32
   // What the optimizer updates: the whole bucket (stage 0) or this rank's shard (stage 1).
   std::int64_t begin = 0, count = 0;
-  Tensor master;     // (count) fp32; the weights themselves where they are fp32
+  Tensor master;  // (count) fp32; the weights themselves where they are fp32
 };
 
 class ParameterBuckets {
@@ -52,8 +52,9 @@ class ParameterBuckets {
   void set(Context&, const Parameter&, const Tensor& values);
 
   void zero_gradients(Context&);
-  // One use of `parameter` has added the gradients of all micro-batches of this step: sums it over the tensor group
-  // where it is partial and starts the bucket's reduction when the bucket is complete.
+  // One use of `parameter` has added the gradients of all micro-batches of this step: sums it over
+  // the tensor group where it is partial and starts the bucket's reduction when the bucket is
+  // complete.
   void gradient_ready(Context&, const Parameter& parameter);
   // Sums tied gradients over their uses, reduces what is left and makes the stream wait for all.
   // Every gradient must be ready.

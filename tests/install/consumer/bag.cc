@@ -15,7 +15,7 @@ using namespace trident;
 void running_mean(Context& context, const Tensor& x, const Tensor& y, std::int64_t sequence,
                   bool backward) {
   context.stream().enqueue([=](const Access& access) {
-    const float* from = data<const float>(access, x);
+    const float* from = data<float>(access, x);
     float* to = data<float>(access, y);
     const std::int64_t rows = x.dim(0), hidden = x.dim(1);
     for (std::int64_t first = 0; first < rows; first += sequence) {
@@ -59,7 +59,7 @@ class BagLayer final : public Module {
     running_mean(context, x, mean, batch.sequence, false);
     const Tensor normed = norm_.forward(context, batch.version, mean, record->norm);
     const Tensor y = mlp_.forward(context, batch.version, normed, record->mlp);
-    add(context, x, y, y);
+    add(context, x, y);
     kept = std::move(record);
     return y;
   }
@@ -70,7 +70,7 @@ class BagLayer final : public Module {
     g = norm_.backward_input(context, batch.version, g, {}, record.norm);
     Tensor grad_x = context.empty(g.shape(), g.dtype(), Category::activation);
     running_mean(context, g, grad_x, batch.sequence, true);
-    add(context, grad_y, grad_x, grad_x);
+    add(context, grad_y, grad_x);
     return grad_x;
   }
   void backward_weight(Context& context, const MicroBatch&, RecordPtr& kept) const override {
