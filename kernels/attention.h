@@ -23,7 +23,7 @@ struct AttentionArgs {
   Tensor qkv;                    // (B·S, (A + 2G)·D) fp32 or bf16
   Tensor out;                    // (B·S, A·D)
   Tensor log_sum_exp;            // (B, A, S) fp32, saved for backward
-  DropoutArgs dropout = {};      // probability 0: none
+  DropoutArgs dropout;           // probability 0: none
   std::int64_t head_offset = 0;  // global index of the first query head here
 };
 void attention_forward(Context&, const AttentionArgs&);
@@ -33,7 +33,7 @@ struct AttentionBackwardArgs {
   Tensor qkv, out, log_sum_exp;  // as in forward
   Tensor grad_out;               // (B·S, A·D)
   Tensor grad_qkv;               // (B·S, (A + 2G)·D), overwritten
-  DropoutArgs dropout = {};
+  DropoutArgs dropout;
   std::int64_t head_offset = 0;
 };
 void attention_backward(Context&, const AttentionBackwardArgs&);

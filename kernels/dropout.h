@@ -14,7 +14,7 @@ namespace trident {
 struct DropoutArgs {
   float probability = 0;
   std::uint64_t key = 0;  // random_key(seed, "layer.site")
-  Tensor samples = {};    // (B) i64: the global sample number of each sequence of the micro-batch
+  Tensor samples;         // (B) i64: the global sample number of each sequence of the micro-batch
 };
 
 // y := dropout(x) (+ residual). x (T, H); row t is position t % S of sample t / S, counted from
@@ -22,8 +22,8 @@ struct DropoutArgs {
 // Element index within the sample: position · H + column. y may be x's or residual's memory.
 // With probability 0 it is a plain addition (or copy).
 struct DropoutAddArgs {
-  DropoutArgs dropout = {};
-  Tensor x, residual = {}, y;  // (T, H); residual optional; fp32 or bf16
+  DropoutArgs dropout;
+  Tensor x, residual, y;  // (T, H); residual optional; fp32 or bf16
   std::int64_t sequence = 0;
   std::int64_t first_row = 0;
 };

@@ -14,7 +14,7 @@ struct GemmArgs {
   bool transpose_a = false;
   bool transpose_b = false;
   bool accumulate = false;
-  Tensor bias = {};  // optional
+  Tensor bias;  // optional
 };
 void gemm(Context&, const GemmArgs&);
 

@@ -11,7 +11,7 @@ namespace trident {
 // w -= lr · m̂ / (sqrt(v̂) + epsilon). gradient is multiplied by gradient_scale first (clipping).
 struct AdamWArgs {
   Tensor weight, gradient, moment1, moment2;  // fp32
-  Tensor model_weight = {};                   // optional bf16 copy, rewritten from weight
+  Tensor model_weight;                        // optional bf16 copy, rewritten from weight
   double learning_rate = 0, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0;
   float gradient_scale = 1;
   std::int64_t step = 1;  // from 1, for the bias correction
@@ -21,8 +21,8 @@ void adamw(Context&, const AdamWArgs&);
 // SGD as torch.optim.SGD: buffer := momentum·buffer + g (the first step sets it to g), g including
 // no decay; w -= lr·decay·w first (decoupled), then w -= lr · (momentum ? buffer : g).
 struct SgdArgs {
-  Tensor weight, gradient, momentum_buffer = {};  // fp32; buffer undefined without momentum
-  Tensor model_weight = {};
+  Tensor weight, gradient, momentum_buffer;  // fp32; buffer undefined without momentum
+  Tensor model_weight;
   double learning_rate = 0, momentum = 0, weight_decay = 0;
   float gradient_scale = 1;
   std::int64_t step = 1;

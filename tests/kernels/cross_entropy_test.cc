@@ -36,7 +36,7 @@ class CrossEntropyTest : public KernelTest {
 };
 
 TEST_P(CrossEntropyTest, SlicesOfAPaddedVocabularyGiveTheWholeLossAndGradient) {
-  for (const std::int64_t vocabulary : {2, 3, 17, 65, 257}) {
+  for (const std::int64_t vocabulary : {2, 3, 17, 130}) {
     for (const float smoothing : {0.0f, 0.2f}) {
       const Values logits = random(tokens * vocabulary, "logits", 3), label = labels(vocabulary);
       // Two slices; the second may be all padding.

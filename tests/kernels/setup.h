@@ -59,7 +59,7 @@ class KernelTest : public testing::TestWithParam<Setup> {
   KernelTest()
       : device(GetParam().guarded ? make_guarded_device(std::size_t{256} << 20)
                                   : make_cpu_device()),
-        context(*device, 3),
+        context(*device, 2),
         dtype(GetParam().dtype),
         tolerance(dtype == DType::f32 ? 2e-6 : 6e-3) {
     cpu::use_isa(context, GetParam().isa);

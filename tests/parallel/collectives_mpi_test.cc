@@ -15,11 +15,14 @@
 namespace trident::test {
 
 std::vector<World> worlds() {
-  return {{"Mpi", [](const auto& options, const auto& body) {
-             const auto device = make_cpu_device();
-             const auto transport = make_mpi_transport(options);
-             body(*transport, *device);
-           }}};
+  const auto world = [](const std::string& name, std::unique_ptr<Device> (*make)()) {
+    return World{name, [make](const auto& options, const auto& body) {
+                   const auto device = make();
+                   const auto transport = make_mpi_transport(options);
+                   body(*transport, *device);
+                 }};
+  };
+  return {world("Cpu", make_cpu_device), world("Guarded", [] { return make_guarded_device(); })};
 }
 
 namespace {

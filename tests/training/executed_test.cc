@@ -90,9 +90,8 @@ void expect_late(const std::vector<ExecutionTrace>& traces, std::int64_t latency
   }
 }
 
-// 20 ms late are all transfers, and they must cost no more than the list says: those that have
-// other work beside them cost nothing.
-TEST(Executed, TransfersOverlapWithComputeWithinFivePercentOfTheList) {
+// Median of measured over predicted time of a few steps with 20 ms on every transfer.
+double step_over_list(const std::string& kind) {
   const TempDir dir;
   const Config config =
       seeded_config("gpt2", dir.path(),
@@ -100,36 +99,44 @@ TEST(Executed, TransfersOverlapWithComputeWithinFivePercentOfTheList) {
                         Overrides{"model.hidden_size=256", "model.ffn_hidden_size=1024",
                                   "model.max_position_embeddings=128", "data.sequence_length=128",
                                   "batch.micro_batch_size=2", "batch.global_batch_size=16",
-                                  "runtime.threads_per_rank=1"});
+                                  "runtime.threads_per_rank=1", "pipeline.schedule=" + kind});
   TransportOptions options = transport_options(config);
   options.injected_latency = std::chrono::milliseconds(20);
   constexpr int steps = 5;
-  double ratio = 0;
-  for (int attempt = 0; attempt < 5; ++attempt) {  // other programs may take the cores
-    std::vector<std::vector<ExecutionTrace>> traces(steps, std::vector<ExecutionTrace>(2));
-    Schedule schedule;
-    on_ranks(config, options, [&](RankModel& model) {
-      model.train(random_batches(model, 0), 1e-3);  // makes its buffers
-      for (int k = 0; k < steps; ++k) {
-        model.train(random_batches(model, k), 1e-3);
-        traces[static_cast<std::size_t>(k)]
-              [static_cast<std::size_t>(model.topology().at.pipeline)] = model.trace();
-      }
-      if (model.topology().at.pipeline == 0) schedule = model.schedule();
-    });
-    std::vector<double> ratios;
-    for (const auto& step : traces) {
-      const StepTimes times = times_of(schedule, step, 20e-3);
-      ratios.push_back(times.measured / times.predicted);
-      expect_late(step, 20'000'000);
+  std::vector<std::vector<ExecutionTrace>> traces(steps, std::vector<ExecutionTrace>(2));
+  Schedule schedule;
+  on_ranks(config, options, [&](RankModel& model) {
+    model.train(random_batches(model, 0), 1e-3);  // makes its buffers
+    for (int k = 0; k < steps; ++k) {
+      model.train(random_batches(model, k), 1e-3);
+      traces[static_cast<std::size_t>(k)][static_cast<std::size_t>(model.topology().at.pipeline)] =
+          model.trace();
     }
-    std::sort(ratios.begin(), ratios.end());
-    ratio = ratios[steps / 2];
-    EXPECT_GT(ratio, 0.99);
-    if (ratio < 1.05) break;
+    if (model.topology().at.pipeline == 0) schedule = model.schedule();
+  });
+  std::vector<double> ratios;
+  for (const auto& step : traces) {
+    const StepTimes times = times_of(schedule, step, 20e-3);
+    ratios.push_back(times.measured / times.predicted);
+    expect_late(step, 20'000'000);
   }
-  RecordProperty("ratio", std::to_string(ratio));
-  EXPECT_LT(ratio, 1.05) << "median of step time over the list's makespan, best of five attempts";
+  std::sort(ratios.begin(), ratios.end());
+  return ratios[steps / 2];
+}
+
+// Transfers cost no more than the list says. GPipe hides nearly all of them behind compute, so it
+// shows a sender that waits; in 1F1B each rank waits for the round trip, which shows a receive
+// posted too late.
+TEST(Executed, TransfersOverlapWithComputeWithinFivePercentOfTheList) {
+  for (const std::string kind : {"gpipe", "1f1b"}) {
+    double ratio = 2;
+    for (int attempt = 0; attempt < 5 && ratio >= 1.05; ++attempt) {  // others may take the cores
+      ratio = step_over_list(kind);
+      EXPECT_GT(ratio, 0.99) << kind;
+    }
+    RecordProperty(kind, std::to_string(ratio));
+    EXPECT_LT(ratio, 1.05) << kind << ": step time over the list's makespan, best of five medians";
+  }
 }
 
 }  // namespace

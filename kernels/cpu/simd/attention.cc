@@ -126,6 +126,44 @@ TRIDENT_INLINE float exponentials(float* row, std::int64_t n, std::int64_t width
   return sum_lanes(total);
 }
 
+// Takes a row of scores, of which n are seen, into the running maximum, total and output; leaves
+// in the row the exponentials relative to the new maximum, 0 up to `columns`.
+TRIDENT_INLINE void online_softmax(float* row, std::int64_t n, std::int64_t columns, bool first,
+                                   float& largest, float& total, float* out, std::int64_t width) {
+  F best = splat(first ? -__builtin_inff() : largest);
+  each(n, [&](std::int64_t i, auto lanes) { best = max(best, only(load(row + i), lanes, best)); });
+  const float top = max_lanes(best);
+  const float sum = exponentials(row, n, columns, top);
+  if (first) {
+    total = sum;
+  } else if (top == largest) {
+    total += sum;
+  } else {
+    const F shrink = exp(splat(largest - top));
+    total = total * shrink[0] + sum;
+    each(width, [=](std::int64_t i, auto) { store(out + i, load(out + i) * shrink); });
+  }
+  largest = top;
+}
+
+// Turns a row of scores into probabilities (dropped out where factors are given) and the gradient
+// of the probabilities into that of the scores.
+TRIDENT_INLINE void softmax_backward(float* p, float* grad, std::int64_t n, std::int64_t columns,
+                                     float log_sum, float delta, const float* factors) {
+  exponentials(p, n, columns, log_sum);
+  const F shift = splat(delta);
+  for (std::int64_t i = 0; i < columns; i += W) {
+    const F a = load(p + i);
+    if (factors) {
+      const F f = load(factors + i);
+      store(grad + i, a * (load(grad + i) * f - shift));
+      store(p + i, a * f);
+    } else {
+      store(grad + i, a * (load(grad + i) - shift));
+    }
+  }
+}
+
 template <class T>
 void attention_forward(const AttentionTask<T>& task, float* memory) {
   const std::int64_t s = task.sequence, d = task.head_dim, width = padded(d);
@@ -155,38 +193,21 @@ void attention_forward(const AttentionTask<T>& task, float* memory) {
         const std::int64_t count = least(block, s - k0), columns = padded(count);
         const bool diagonal = k0 == q0;
         in_strips(diagonal, rows, [&](std::int64_t begin, std::int64_t end) {
+          const std::int64_t n = diagonal ? padded(end) : columns;
           product({queries + begin * width, width, 1}, keys + k0 * d, block, scores + begin * block,
-                  block, end - begin, diagonal ? padded(end) : columns, d, false);
-        });
-        for (std::int64_t r = 0; r < rows; ++r) {
-          float* row = scores + r * block;
-          const std::int64_t n = visible(q0 + r, k0, count);
-          F best = splat(k0 == 0 ? -__builtin_inff() : largest[r]);
-          each(n, [&](std::int64_t i, auto lanes) {
-            best = max(best, only(load(row + i), lanes, best));
-          });
-          const float top = max_lanes(best);
-          const float total = exponentials(row, n, columns, top);
-          if (k0 == 0) {
-            totals[r] = total;
-          } else if (top == largest[r]) {
-            totals[r] += total;
-          } else {
-            const F shrink = exp(splat(largest[r] - top));
-            totals[r] = totals[r] * shrink[0] + total;
-            each(width, [&](std::int64_t i, auto) {
-              store(out + r * width + i, load(out + r * width + i) * shrink);
-            });
-          }
-          largest[r] = top;
-          if (task.dropout.threshold) {
+                  block, end - begin, n, d, false);
+          for (std::int64_t r = begin; r < end; ++r) {
+            float* const row = scores + r * block;
+            const std::int64_t seen = visible(q0 + r, k0, count);
+            online_softmax(row, seen, n, k0 == 0, largest[r], totals[r], out + r * width, width);
+            if (task.dropout.threshold == 0) continue;
             dropout_factors(task.dropout, task.sample,
-                            dropout_element(task.first_head + head, s, q0 + r, k0), n, factors);
-            each(n, [&](std::int64_t i, auto lanes) {
+                            dropout_element(task.first_head + head, s, q0 + r, k0), seen, factors);
+            each(seen, [=](std::int64_t i, auto lanes) {
               store(row + i, only(load(row + i) * load(factors + i), lanes));
             });
           }
-        }
+        });
         in_strips(diagonal, rows, [&](std::int64_t begin, std::int64_t end) {
           product({scores + begin * block, block, 1}, values + k0 * width, width,
                   out + begin * width, width, end - begin, width, diagonal ? end : count, k0 > 0);
@@ -195,8 +216,7 @@ void attention_forward(const AttentionTask<T>& task, float* memory) {
       for (std::int64_t r = 0; r < rows; ++r) {
         unpack_rows(out + r * width, 1, d, 1.0f / totals[r],
                     task.out + (q0 + r) * task.out_row + head * d, task.out_row);
-        task.log_sum_exp[head * s + q0 + r] =
-            static_cast<float>(largest[r] + __builtin_log(totals[r]));
+        task.log_sum_exp[head * s + q0 + r] = largest[r] + __builtin_logf(totals[r]);
       }
     }
   }
@@ -252,28 +272,18 @@ void attention_backward(const AttentionTask<T>& task, float* memory) {
                   probabilities + begin * block, block, end - begin, n, d, false);
           product({out_grads + (q0 + begin) * width, width, 1}, values_transposed, block,
                   score_grads + begin * block, block, end - begin, n, d, false);
-        });
-        for (std::int64_t r = 0; r < rows; ++r) {
-          float *p = probabilities + r * block, *g = score_grads + r * block;
-          const std::int64_t n = visible(q0 + r, k0, count);
-          exponentials(p, n, columns, log_sums[q0 + r]);
-          const F delta = splat(deltas[q0 + r]);
-          if (dropping) {
-            dropout_factors(task.dropout, task.sample,
-                            dropout_element(task.first_head + head, s, q0 + r, k0), n, factors);
-            for (std::int64_t i = n; i < columns; ++i) factors[i] = 0;
-          }
-          for (std::int64_t i = 0; i < columns; i += W) {  // p is 0 beyond n
-            const F a = load(p + i);
+          for (std::int64_t r = begin; r < end; ++r) {
+            const std::int64_t seen = visible(q0 + r, k0, count);
             if (dropping) {
-              const F f = load(factors + i);
-              store(g + i, a * (load(g + i) * f - delta));
-              store(p + i, a * f);
-            } else {
-              store(g + i, a * (load(g + i) - delta));
+              dropout_factors(task.dropout, task.sample,
+                              dropout_element(task.first_head + head, s, q0 + r, k0), seen,
+                              factors);
+              for (std::int64_t i = seen; i < n; ++i) factors[i] = 0;
             }
+            softmax_backward(probabilities + r * block, score_grads + r * block, seen, n,
+                             log_sums[q0 + r], deltas[q0 + r], dropping ? factors : nullptr);
           }
-        }
+        });
         in_strips(diagonal, count, [&](std::int64_t begin, std::int64_t end) {
           const std::int64_t first =
               diagonal ? begin : 0;  // earlier queries see none of these keys
