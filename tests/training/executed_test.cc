@@ -124,9 +124,8 @@ double step_over_list(const std::string& kind) {
   return ratios[steps / 2];
 }
 
-// Transfers cost no more than the list says. GPipe hides nearly all of them behind compute, so it
-// shows a sender that waits; in 1F1B each rank waits for the round trip, which shows a receive
-// posted too late.
+// Transfers cost no more than the list says. GPipe hides nearly all of them behind compute, so a
+// sender that waits shows there; with two ranks 1F1B waits for the round trip anyway.
 TEST(Executed, TransfersOverlapWithComputeWithinFivePercentOfTheList) {
   for (const std::string kind : {"gpipe", "1f1b"}) {
     double ratio = 2;
