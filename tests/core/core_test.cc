@@ -172,15 +172,6 @@ TEST_F(ContextTest, AllocatorGivesBlocksOutAgain) {
   EXPECT_GE(context.allocator().figures().reserved_bytes, 8000);
 }
 
-TEST_F(ContextTest, ATensorMayOutliveItsContext) {
-  Tensor kept;
-  {
-    Context other(*device, 1);
-    kept = other.from_host<float>({1}, std::vector<float>{5}, Category::activation);
-  }
-  EXPECT_EQ(*data<float>(Access{}, kept), 5.0f);
-}
-
 TEST_F(ContextTest, ParallelForCoversTheRangeOnceAndNotBelowTheGrain) {
   for (const std::int64_t n : {0, 1, 3, 17, 1000}) {
     std::vector<int> seen(static_cast<std::size_t>(n), 0);
