@@ -101,9 +101,10 @@ void gelu(benchmark::State& state) {
   Bench bench(1);
   const Tensor x = bench.normal({1024, 3072}, dtype_of(state.range(0)));
   const Tensor y = bench.normal({1024, 3072}, x.dtype());
+  const Tensor z = bench.normal({1024, 3072}, x.dtype());
   for (auto _ : state) {
     if (state.range(1)) {
-      gelu_backward(bench.context, x, y, y);
+      gelu_backward(bench.context, x, y, z);
     } else {
       gelu_forward(bench.context, x, y);
     }
@@ -117,6 +118,7 @@ void layer_norm(benchmark::State& state) {
   const DType dtype = dtype_of(state.range(0));
   const std::int64_t rows = 1024, columns = 768;
   const Tensor x = bench.normal({rows, columns}, dtype), y = bench.normal({rows, columns}, dtype),
+               z = bench.normal({rows, columns}, dtype),
                weight = bench.normal({1, columns}, dtype).view({columns}),
                mean = bench.normal({1, rows}, DType::f32).view({rows}),
                rstd = bench.normal({1, rows}, DType::f32).view({rows}),
@@ -128,7 +130,7 @@ void layer_norm(benchmark::State& state) {
     } else if (state.range(1) == 1) {
       norm_backward_input(
           bench.context,
-          {.grad_y = y, .x = x, .weight = weight, .mean = mean, .rstd = rstd, .grad_x = y});
+          {.grad_y = y, .x = x, .weight = weight, .mean = mean, .rstd = rstd, .grad_x = z});
     } else {
       norm_backward_weight(bench.context, {.grad_y = y,
                                            .x = x,

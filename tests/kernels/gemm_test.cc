@@ -86,9 +86,18 @@ TEST_P(GemmTest, LargeProductsMatchTheReferenceAndRepeatTheirBits) {
 }
 
 TEST_P(GemmTest, OverwritesWhateverCHeld) {
-  const Tensor c = put_as(DType::f32, Values(6, NAN), {2, 3});
-  gemm(context, {.a = put({1, 2}, {2, 1}), .b = put({1, 1, 1}, {1, 3}), .c = c});
-  EXPECT_EQ(get(c), (Values{1, 1, 1, 2, 2, 2}));
+  for (const bool transpose_a : {false, true}) {
+    const Tensor c = put_as(DType::f32, Values(6, NAN), {2, 3});
+    gemm(context, {.a = put({1, 2}, transpose_a ? Shape{1, 2} : Shape{2, 1}),
+                   .b = put({1, 1, 1}, {1, 3}),
+                   .c = c,
+                   .transpose_a = transpose_a});
+    EXPECT_EQ(get(c), (Values{1, 1, 1, 2, 2, 2}));
+  }
+  const Tensor c = put_as(DType::f32, Values(500, NAN), {1, 500});
+  gemm(context,
+       {.a = put(Values(400, 1.0), {1, 400}), .b = put(Values(200000, 1.0), {400, 500}), .c = c});
+  EXPECT_EQ(get(c), Values(500, 400.0));
 }
 
 TEST_P(GemmTest, NamesWrongShapesAndTypes) {
