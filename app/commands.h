@@ -16,7 +16,7 @@ struct Launch {
   int ranks = 1;        // of the MPI world
   int local_ranks = 1;  // on this machine
   bool leads = true;    // world rank 0: the one that talks
-  int cores = 1;
+  int cores = 1;        // that this machine's ranks may use together
 };
 Launch detect_launch();  // reads the environment that mpirun and srun set
 

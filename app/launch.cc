@@ -1,5 +1,7 @@
 #include <sched.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "app/commands.h"
@@ -31,6 +33,10 @@ Launch detect_launch() {
     launch.local_ranks =
         number("SLURM_STEP_TASKS_PER_NODE", number("SLURM_TASKS_PER_NODE", launch.ranks));
     launch.leads = number("PMIX_RANK", number("PMI_RANK", 0)) == 0;
+    // Slurm binds each task to cores of its own unless told otherwise.
+    launch.cores =
+        std::max(launch.cores, std::min(launch.cores * launch.local_ranks,
+                                        static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN))));
   }
   return launch;
 }

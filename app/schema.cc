@@ -14,7 +14,7 @@ void add_schema(CLI::App& app, Action& action) {
   command->add_flag("--markdown", *markdown, "Print the reference page (docs/config.md) instead");
   command->callback([markdown, &action] {
     action = [markdown] {
-      fmt::print("{}\n", *markdown ? config_reference_markdown() : config_schema());
+      fmt::print("{}", *markdown ? config_reference_markdown() : config_schema());
       return 0;
     };
   });

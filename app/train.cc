@@ -61,7 +61,9 @@ class StopSignals {
 // The live line on a terminal; elsewhere a line now and then.
 class Progress {
  public:
-  explicit Progress(const Config& config) : config_(config), live_(isatty(STDOUT_FILENO) != 0) {}
+  // mpirun passes output on by lines, whatever it writes to.
+  Progress(const Config& config, bool mpi)
+      : config_(config), live_(!mpi && isatty(STDOUT_FILENO) != 0) {}
 
   void show(const IterationMetrics& m) {
     const double now = static_cast<double>(read_clock().wall_ns) * 1e-9;
@@ -114,7 +116,7 @@ double measure_product_rate(const Config& config, const Launch& launch, Device& 
       std::min<std::int64_t>(ranks * config.runtime.threads_per_rank, launch.cores);
   Context context(device, static_cast<int>(threads));
   const DType dtype = config.precision.dtype == "bf16" ? DType::bf16 : DType::f32;
-  return product_rate(context, dtype, {}, 0.1) * (launch.mpi ? launch.ranks : 1);
+  return product_rate(context, dtype, {}, 0.3) * (launch.mpi ? launch.ranks : 1);
 }
 
 struct TrainOptions {
@@ -147,7 +149,7 @@ int train(const TrainOptions& options, const Launch& launch) {
   const auto device = make_device(config);
   inputs.product_rate = measure_product_rate(config, launch, *device);
 
-  Progress progress(config);
+  Progress progress(config, launch.mpi);
   const bool quiet = !launch.leads || options.format == "json";
   TrainerHooks hooks{.stop = &signals.stop()};
   if (!quiet) {

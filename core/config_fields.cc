@@ -442,7 +442,7 @@ std::vector<Field> data_fields() {
        .choices = {{"byte"}, {"file"}}},
       {.path = "/data/tokenizer/path",
        .member = in_tokenizer(&TokenizerConfig::path),
-       .doc = "The tokenizer.json of type \"file\".",
+       .doc = "The tokenizer.json of type \"file\"; saved along with the weights.",
        .derived = "none"},
       {.path = "/data/sequence_length",
        .member = member(&D::sequence_length),

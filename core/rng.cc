@@ -14,17 +14,19 @@ std::uint64_t random_key(std::uint64_t seed, std::string_view name) {
   return z ^ (z >> 31);
 }
 
-float random_normal(std::uint64_t key, std::uint64_t index) {
-  const std::uint64_t pair = index / 2;  // two words make two normals
-  const std::uint64_t block = pair / 2;
+std::array<float, 4> random_normals(std::uint64_t key, std::uint64_t block) {
   const auto words =
       philox({static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), 0, 0},
              {static_cast<std::uint32_t>(key), static_cast<std::uint32_t>(key >> 32)});
-  const std::size_t at = (pair % 2) * 2;
-  const double u = (words[at] + 0.5) * 0x1p-32;  // in (0, 1)
-  const double angle = 2 * std::numbers::pi * (words[at + 1] + 0.5) * 0x1p-32;
-  const double radius = std::sqrt(-2 * std::log(u));
-  return static_cast<float>(radius * (index % 2 == 0 ? std::cos(angle) : std::sin(angle)));
+  std::array<float, 4> normals;
+  for (std::size_t at = 0; at < 4; at += 2) {      // two words make two normals
+    const double u = (words[at] + 0.5) * 0x1p-32;  // in (0, 1)
+    const double angle = 2 * std::numbers::pi * (words[at + 1] + 0.5) * 0x1p-32;
+    const double radius = std::sqrt(-2 * std::log(u));
+    normals[at] = static_cast<float>(radius * std::cos(angle));
+    normals[at + 1] = static_cast<float>(radius * std::sin(angle));
+  }
+  return normals;
 }
 
 }  // namespace trident

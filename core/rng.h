@@ -26,7 +26,11 @@ inline std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter,
 // A 64-bit key from a seed and a name (FNV-1a over the name, then SplitMix64's finaliser).
 std::uint64_t random_key(std::uint64_t seed, std::string_view name);
 
-// Element `index` of the stream of standard normals of `key` (Box-Muller on Philox words).
-float random_normal(std::uint64_t key, std::uint64_t index);
+// Elements 4·block … 4·block + 3 of the stream of standard normals of `key` (Box-Muller on Philox
+// words).
+std::array<float, 4> random_normals(std::uint64_t key, std::uint64_t block);
+inline float random_normal(std::uint64_t key, std::uint64_t index) {
+  return random_normals(key, index / 4)[index % 4];
+}
 
 }  // namespace trident

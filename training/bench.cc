@@ -160,13 +160,7 @@ Json bench_step(const Config& config, const ArchitectureSet& architectures, int 
       static_cast<int>(config.world_size()), transport_options(config), [&](Transport& transport) {
         Context context(*device, static_cast<int>(config.runtime.threads_per_rank));
         const AbortOnUnwind abort(transport);
-        const Topology topology =
-            make_topology(transport.world(),
-                          RankGrid(static_cast<int>(config.parallel.data_parallel_size),
-                                   static_cast<int>(config.parallel.tensor_model_parallel_size),
-                                   static_cast<int>(config.parallel.pipeline_model_parallel_size),
-                                   config.parallel.rank_order),
-                          transport.ranks_per_node());
+        const Topology topology = topology_of(config, transport);
         RankModel model(context, config, architecture, topology);
         model.initialise();
         const auto batches = random_batches(config, static_cast<std::uint64_t>(topology.at.data));
@@ -183,7 +177,7 @@ Json bench_step(const Config& config, const ArchitectureSet& architectures, int 
   const double seconds = median(times);
   const double tokens = static_cast<double>(config.batch.global_batch_size) *
                         static_cast<double>(config.data.sequence_length);
-  const double flops = flops_per_step(config);
+  const double flops = flops_per_step(config, architecture);
   return {{"milliseconds", seconds * 1e3},
           {"tokens_per_second", tokens / seconds},
           {"mfu", flops / seconds / rate},

@@ -70,12 +70,14 @@ Config config_of_directory(const ArchitectureSet& architectures, const std::stri
   model["make_vocab_size_divisible_by"] = 1;
   const std::string dtype =
       hugging_face.value("torch_dtype", hugging_face.value("dtype", "float32"));
+  const std::string tokenizer = directory + "/tokenizer.json";
   const nlohmann::json config{
       {"model", model},
       {"batch", {{"micro_batch_size", 1}, {"global_batch_size", 1}}},
       {"precision", {{"dtype", dtype == "bfloat16" ? "bf16" : "fp32"}}},
-      // Only the vocabulary matters here; nothing is read.
-      {"data", {{"train", {{{"path", "-"}}}}, {"tokenizer", {{"type", "file"}, {"path", "-"}}}}},
+      // Nothing is read: the vocabulary matters, and the tokenizer goes where the weights go.
+      {"data",
+       {{"train", {{{"path", "-"}}}}, {"tokenizer", {{"type", "file"}, {"path", tokenizer}}}}},
       {"training", {{"train_iters", 1}}}};
   LoadOptions options;
   options.architectures.clear();
@@ -91,7 +93,9 @@ std::vector<std::int32_t> generate(Context& context, Transport& transport,
   const Config config = config_of_directory(architectures, directory);
   const Architecture& architecture = *architectures.at(config.model.architecture);
   const TransformerShape shape = architecture.shape(config);
-  if (prompt.empty()) throw RequestError("generate: the prompt is empty, need at least one token");
+  if (prompt.empty())
+    throw RequestError(
+        "generate: the prompt is empty; give at least one token by --prompt or --ids");
   for (const std::int32_t token : prompt) {
     if (token < 0 || token >= shape.vocabulary) {
       throw RequestError(

@@ -20,7 +20,7 @@ void check_hugging_face(const std::string& directory, const Config& config, cons
 void load_hugging_face(RankModel&, const std::string& directory);
 
 // World rank 0 writes; every rank takes part. The directory is made where it isn't there.
-// Weights have the compute dtype.
+// Weights have the compute dtype. A tokenizer.json that the config names goes along.
 void save_hugging_face(RankModel&, const std::string& directory);
 
 // The gradients of the last step as one safetensors file of fp32 tensors under Hugging Face names;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <span>
 
@@ -135,6 +136,11 @@ std::vector<float> read_slice(const SafetensorsSet& set, const std::string& dire
 void check_hugging_face(const std::string& directory, const Config& config,
                         const Architecture& architecture) {
   const std::string path = directory + "/config.json";
+  if (!std::filesystem::is_regular_file(path)) {
+    throw RequestError(fmt::format(
+        "config: /checkpoint/load: \"{}\": there is no {}; name a Hugging Face directory",
+        directory, path));
+  }
   nlohmann::json theirs;
   try {
     theirs = nlohmann::json::parse(architecture.model_config(read_file(path)));

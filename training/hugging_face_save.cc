@@ -171,6 +171,10 @@ void save_hugging_face(RankModel& model, const std::string& directory) {
     writer->finish();
     write_file_atomic(directory + "/config.json",
                       model.architecture().hugging_face_config(model.config()));
+    const std::string& tokenizer = model.config().data.tokenizer.path;
+    if (std::filesystem::is_regular_file(tokenizer)) {
+      write_file_atomic(directory + "/tokenizer.json", read_file(tokenizer));
+    }
   }
 }
 

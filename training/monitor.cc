@@ -35,7 +35,8 @@ void add_step_events(Timeline& timeline, const StepClock& clock, int rank, std::
          .duration_us = static_cast<double>(to.wall_ns - from.wall_ns) * 1e-3});
   };
   event("gradient reduction", EventCategory::all_reduce, clock.executed, clock.reduced);
-  event("optimizer", EventCategory::optimizer, clock.reduced, clock.updated);
+  event("loss and gradient norm", EventCategory::all_reduce, clock.reduced, clock.checked);
+  event("optimizer", EventCategory::optimizer, clock.checked, clock.updated);
   event("weight all-gather", EventCategory::all_reduce, clock.updated, clock.end);
 }
 

@@ -93,12 +93,12 @@ std::int64_t pipeline_sent(const Config& config, const TransformerShape& shape,
 
 }  // namespace
 
-double flops_per_step(const Config& config) {
+double flops_per_step(const Config& config, const Architecture& architecture) {
   const ModelConfig& m = config.model;
   const auto h = static_cast<double>(m.hidden_size), f = static_cast<double>(m.ffn_hidden_size);
   const double kv =
       h * static_cast<double>(m.num_query_groups) / static_cast<double>(m.num_attention_heads);
-  const double mlp = m.architecture == "llama" ? 3 : 2;  // products of h × f
+  const double mlp = architecture.shape(config).swiglu ? 3 : 2;  // products of h × f
   const double weights =
       static_cast<double>(m.num_layers) * (2 * h * h + 2 * h * kv + mlp * h * f) +
       h * static_cast<double>(m.vocab_size);
@@ -113,12 +113,13 @@ Plan make_plan(const Config& config, const Architecture& architecture) {
   const int d = static_cast<int>(config.parallel.data_parallel_size);
   const int t = static_cast<int>(config.parallel.tensor_model_parallel_size);
   const int p = static_cast<int>(config.parallel.pipeline_model_parallel_size);
-  const RankGrid grid(d, t, p, config.parallel.rank_order);
+  const RankGrid grid = rank_grid_of(config);
   const bool zero1 = config.zero_optimization.stage >= 1;
   const bool mixed = shape.dtype != DType::f32;
   const int states = make_update_rule(config.optimizer)->states();
 
-  Plan plan{.world_size = config.world_size(), .flops_per_step = flops_per_step(config)};
+  Plan plan{.world_size = config.world_size(),
+            .flops_per_step = flops_per_step(config, architecture)};
   plan.bubble_ratio = simulate(schedule, stage_times(schedule, ShareTimes{})).bubble.ratio;
   for (int pipeline = 0; pipeline < p; ++pipeline) {
     for (int tensor = 0; tensor < t; ++tensor) {
@@ -226,11 +227,16 @@ std::string plan_json(const Plan& plan) {
       .dump(2);
 }
 
+std::string in_words(std::int64_t count) {
+  const auto value = static_cast<double>(count);
+  return count < 1'000'000'000 ? fmt::format("{:.3f} million", value * 1e-6)
+                               : fmt::format("{:.3f} billion", value * 1e-9);
+}
+
 std::string plan_text(const Plan& plan) {
   std::string text = fmt::format(
-      "{} ranks, {:.3f} million parameters, {:.4g} TFLOP a step, predicted bubble {:.1f}%\n",
-      plan.world_size, static_cast<double>(plan.parameters) * 1e-6, plan.flops_per_step * 1e-12,
-      100 * plan.bubble_ratio);
+      "{} ranks, {} parameters, {:.4g} TFLOP a step, predicted bubble {:.1f}%\n", plan.world_size,
+      in_words(plan.parameters), plan.flops_per_step * 1e-12, 100 * plan.bubble_ratio);
   text += fmt::format("{:>6} {:>5} {:>4} {:>4} {:>4} {:>6} {:>13} {:>11} {:>11} {:>11}  {}\n",
                       "rank", "count", "dp", "tp", "pp", "layers", "parameters", "weights MB",
                       "grads MB", "optim. MB", "sent a step (MB)");

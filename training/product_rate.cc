@@ -1,7 +1,6 @@
 #include "training/product_rate.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
@@ -25,14 +24,13 @@ double product_rate(Context& context, DType dtype, ProductShape shape, double se
     return static_cast<double>(end.wall_ns - begin.wall_ns) * 1e-9;
   };
   run();  // makes the primitive
-  std::vector<double> times;
-  for (double total = 0; total < seconds || times.size() < 3;) {
-    times.push_back(run());
-    total += times.back();
+  double best = run();
+  for (double total = best; total < seconds;) {
+    const double time = run();
+    best = std::min(best, time);
+    total += time;
   }
-  std::nth_element(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2),
-                   times.end());
-  return flops / times[times.size() / 2];
+  return flops / best;
 }
 
 }  // namespace trident

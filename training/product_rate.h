@@ -11,8 +11,8 @@ struct ProductShape {
   std::int64_t m = 1024, k = 768, n = 3072;
 };
 
-// FLOP/s of c[m, n] = a[m, k] · b[n, k]ᵀ on the context's threads: the median of runs that take
-// about `seconds` together.
+// FLOP/s of c[m, n] = a[m, k] · b[n, k]ᵀ on the context's threads: the fastest of runs that take
+// about `seconds` together, since other load only ever slows one.
 double product_rate(Context&, DType dtype, ProductShape shape = {}, double seconds = 0.2);
 
 }  // namespace trident

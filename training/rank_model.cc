@@ -40,6 +40,17 @@ Schedule forward_only(const Schedule& schedule) {
   return forward;
 }
 
+RankGrid rank_grid_of(const Config& config) {
+  const ParallelConfig& parallel = config.parallel;
+  return RankGrid(static_cast<int>(parallel.data_parallel_size),
+                  static_cast<int>(parallel.tensor_model_parallel_size),
+                  static_cast<int>(parallel.pipeline_model_parallel_size), parallel.rank_order);
+}
+
+Topology topology_of(const Config& config, Transport& transport) {
+  return make_topology(transport.world(), rank_grid_of(config), transport.ranks_per_node());
+}
+
 TensorParallel tensor_parallel_of(const Config& config, const Topology& topology) {
   return {.group = topology.tensor,
           .rank = topology.tensor.rank(),
@@ -162,15 +173,16 @@ StepResult RankModel::train(const std::vector<HostMicroBatch>& batches, double l
                                           topology_.tensor.rank());
   result.applied = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
   if (whole_gradients_) buckets_->gather_gradients(context_);
+  context_.mark(clock_.checked);
   if (result.applied) {
     const double limit = config_.gradient_clipping;
     const double scale =
         limit > 0 && result.grad_norm > limit ? limit / (result.grad_norm + 1e-6) : 1.0;
     optimizer_->step(context_, *buckets_, static_cast<float>(learning_rate),
                      static_cast<float>(scale));
-    context_.mark(clock_.updated);
-    buckets_->gather_weights(context_);
   }
+  context_.mark(clock_.updated);
+  if (result.applied) buckets_->gather_weights(context_);
   context_.mark(clock_.end);
   context_.synchronize();
   return result;

@@ -11,6 +11,7 @@
 #include "models/architecture.h"
 #include "parallel/data/buckets.h"
 #include "parallel/topology.h"
+#include "parallel/transport/transport.h"
 #include "scheduler/action.h"
 #include "scheduler/execute.h"
 #include "training/data/batch_sampler.h"
@@ -28,7 +29,7 @@ struct StepResult {
 
 // Clocks at the edges of a step's parts on this rank.
 struct StepClock {
-  ClockReading begin, executed, reduced, updated, end;
+  ClockReading begin, executed, reduced, checked, updated, end;
 };
 
 class RankModel {
@@ -94,6 +95,9 @@ Schedule schedule_of(const Config& config);
 std::int64_t bucket_elements(const Config& config);
 // The forward actions of `schedule` alone, in its order.
 Schedule forward_only(const Schedule& schedule);
+RankGrid rank_grid_of(const Config&);
+// This rank's groups in the grid of `config`. Every rank of the transport calls it.
+Topology topology_of(const Config&, Transport&);
 TensorParallel tensor_parallel_of(const Config&, const Topology&);
 
 }  // namespace trident

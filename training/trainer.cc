@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
 #include "core/error.h"
 #include "core/file.h"
@@ -54,13 +55,7 @@ class TrainingRun {
         context_(device, static_cast<int>(config_.runtime.threads_per_rank)),
         abort_(transport),
         world_(transport.world()),
-        topology_(
-            make_topology(world_,
-                          RankGrid(static_cast<int>(config_.parallel.data_parallel_size),
-                                   static_cast<int>(config_.parallel.tensor_model_parallel_size),
-                                   static_cast<int>(config_.parallel.pipeline_model_parallel_size),
-                                   config_.parallel.rank_order),
-                          transport.ranks_per_node())),
+        topology_(topology_of(config_, transport)),
         model_(context_, config_, *inputs.architecture, topology_),
         monitor_(model_, world_.split(0, world_.rank(), "monitor")),
         control_(world_.split(0, world_.rank(), "control")),
@@ -186,7 +181,7 @@ bool TrainingRun::iteration(std::int64_t k) {
   metrics.consumed_tokens = static_cast<std::int64_t>(tokens) * (k + 1);
   metrics.iteration_time_ms = seconds * 1e3;
   metrics.tokens_per_second = tokens / seconds;
-  metrics.tflops = flops_per_step(config_) / seconds * 1e-12;
+  metrics.tflops = flops_per_step(config_, *inputs_.architecture) / seconds * 1e-12;
   metrics.mfu = inputs_.product_rate > 0 ? metrics.tflops * 1e12 / inputs_.product_rate : 0;
   metrics.bubble_ratio = figures.bubble_ratio;
   metrics.bubble_ratio_wall = figures.bubble_ratio_wall;
@@ -213,6 +208,12 @@ bool TrainingRun::iteration(std::int64_t k) {
 
 TrainingSummary TrainingRun::run() {
   for (const std::string& warning : topology_.warnings) message("warning: " + warning);
+  const std::string& tokenizer = config_.data.tokenizer.path;
+  if (!tokenizer.empty() && !config_.checkpoint.save.empty() &&
+      !std::filesystem::is_regular_file(tokenizer)) {
+    message("warning: config: /data/tokenizer/path: there is no file \"" + tokenizer +
+            "\"; the saved weights go without a tokenizer");
+  }
   predicted_ = make_plan(config_, *inputs_.architecture).bubble_ratio;
   if (config_.checkpoint.load.empty()) {
     model_.initialise();

@@ -1,5 +1,6 @@
 #include "kernels/elementwise.h"
 
+#include <array>
 #include <cstring>
 
 #include "core/rng.h"
@@ -194,13 +195,16 @@ void fill_normal(const Access& access, Context& context, const NormalArgs& args)
   by_dtype(args.x.dtype(), [&]<class T>(T*) {
     T* const to = data<T>(access, args.x);
     context.team().parallel_for(rows * columns, 256, [&](std::int64_t begin, std::int64_t end) {
+      std::uint64_t block = ~std::uint64_t{0};  // the one that `normals` holds
+      std::array<float, 4> normals{};
       for (std::int64_t i = begin; i < end; ++i) {
         const std::int64_t row = args.row_begin + i / columns;
         const std::int64_t column = args.column_begin + i % columns;
         float value = 0;
         if (row < args.global_rows && column < args.global_columns) {
           const auto index = static_cast<std::uint64_t>(row * args.global_columns + column);
-          value = args.deviation * random_normal(args.key, index) + args.mean;
+          if (index / 4 != block) normals = random_normals(args.key, block = index / 4);
+          value = args.deviation * normals[index % 4] + args.mean;
         }
         to[i] = T(value);
       }

@@ -86,14 +86,7 @@ void on_ranks(const Config& config, const TransportOptions& options,
   const auto device = make_cpu_device();
   run_local(static_cast<int>(config.world_size()), options, [&](Transport& transport) {
     Context context(*device, static_cast<int>(config.runtime.threads_per_rank));
-    const Topology topology =
-        make_topology(transport.world(),
-                      RankGrid(static_cast<int>(config.parallel.data_parallel_size),
-                               static_cast<int>(config.parallel.tensor_model_parallel_size),
-                               static_cast<int>(config.parallel.pipeline_model_parallel_size),
-                               config.parallel.rank_order),
-                      transport.ranks_per_node());
-    RankModel model(context, config, *architecture, topology);
+    RankModel model(context, config, *architecture, topology_of(config, transport));
     model.initialise();
     body(model);
   });
