@@ -243,11 +243,6 @@ void validate_data(const Config& config, Problems& problems) {
         problems.add("/data/tokenizer/path",
                      "does nothing for type \"byte\"; leave it out, or use \"file\"");
       }
-      if (problems.sound("/model/vocab_size") && config.model.vocab_size < 256) {
-        problems.add("/model/vocab_size",
-                     fmt::format("{} is less than the 256 ids of the byte tokenizer; use 256",
-                                 config.model.vocab_size));
-      }
     } else if (data.tokenizer.path.empty() && problems.sound("/data/tokenizer/path")) {
       problems.add("/data/tokenizer/path",
                    "is missing; type \"file\" needs the path of a tokenizer.json");

@@ -173,9 +173,6 @@ TEST(ConfigRules, LearningRateSchedule) {
 }
 
 TEST(ConfigRules, Data) {
-  EXPECT_THAT(problems_of({"model.vocab_size=255"}),
-              ElementsAre("config: /model/vocab_size: 255 is less than the 256 ids of the byte "
-                          "tokenizer; use 256"));
   EXPECT_THAT(problems_of({"data.tokenizer.type=file"}),
               ElementsAre(HasSubstr("/model/vocab_size: must be given"),
                           HasSubstr("/data/tokenizer/path: is missing")));

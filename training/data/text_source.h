@@ -8,7 +8,8 @@ namespace trident {
 
 class TextSource : public TokenSource {
  public:
-  // Maps the file; RequestError if it is missing, not a regular file, or empty.
+  // Maps the file; RequestError if it is missing, not a regular file or empty, or if the vocabulary
+  // does not hold every byte.
   TextSource(const std::string& path, std::int64_t vocab_size);
 
   const std::string& path() const override { return file_.path(); }
@@ -17,7 +18,6 @@ class TextSource : public TokenSource {
 
  private:
   MappedFile file_;
-  std::int64_t vocab_size_;
 };
 
 }  // namespace trident

@@ -115,9 +115,9 @@ TEST_F(TokenSources, EveryIntegerTypeOfAPairReadsBack) {
 
 TEST_F(TokenSources, ATokenBeyondTheVocabularyNamesFilePositionAndToken) {
   spit(dir_ / "t.txt", "abc~");
-  EXPECT_THAT(
-      message_of<RequestError>([&] { read(*open_token_source(dir_ / "t.txt", 120), 2, 2); }),
-      HasSubstr("t.txt: byte 3 is token 126, beyond vocab_size 120"));
+  EXPECT_THAT(message_of<RequestError>([&] { open_token_source(dir_ / "t.txt", 255); }),
+              HasSubstr("t.txt: a text file has 256 token ids, its bytes, but model.vocab_size is "
+                        "255; use 256"));
   write_pair(Index{}, tokens_as<std::uint16_t>({1, 2, 3, 100, 5}));
   const auto source = open_token_source(dir_ / "c", 100);
   EXPECT_THAT(read(*source, 0, 3), ElementsAre(1, 2, 3));
