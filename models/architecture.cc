@@ -3,10 +3,27 @@
 #include <algorithm>
 #include <numeric>
 
+#include "models/block.h"
 #include "models/embedding.h"
 #include "models/head.h"
+#include "models/layer_name.h"
 
 namespace trident {
+
+std::unique_ptr<Module> Architecture::embedding(const TensorParallel& parallel,
+                                                const TransformerShape& shape, Weight table) const {
+  return std::make_unique<Embedding>(parallel, shape, std::move(table));
+}
+
+std::unique_ptr<Module> Architecture::layer(const TensorParallel& parallel,
+                                            const TransformerShape& shape, int index) const {
+  return std::make_unique<Block>(parallel, shape, layer_name(index));
+}
+
+std::unique_ptr<Module> Architecture::head(const TensorParallel& parallel,
+                                           const TransformerShape& shape, Weight table) const {
+  return std::make_unique<LanguageModelHead>(parallel, shape, std::move(table));
+}
 
 ArchitectureSet built_in_architectures() {
   return {{"gpt2", make_gpt2()}, {"llama", make_llama()}};

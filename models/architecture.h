@@ -32,12 +32,14 @@ class Architecture {
   // What a config asks of this family, its own choices filled in.
   virtual TransformerShape shape(const Config&) const = 0;
 
+  // The parts of a decoder by its shape (models/embedding.h, block.h, head.h); a family with other
+  // parts overrides them.
   virtual std::unique_ptr<Module> embedding(const TensorParallel&, const TransformerShape&,
-                                            Weight table) const = 0;
+                                            Weight table) const;
   virtual std::unique_ptr<Module> layer(const TensorParallel&, const TransformerShape&,
-                                        int index) const = 0;
+                                        int index) const;
   virtual std::unique_ptr<Module> head(const TensorParallel&, const TransformerShape&,
-                                       Weight table) const = 0;
+                                       Weight table) const;
 
   // The Hugging Face tensors that hold the parameter `name` (of global shape `global`).
   virtual std::vector<HuggingFaceTensor> hugging_face(const TransformerShape&,

@@ -5,9 +5,6 @@
 
 #include "core/error.h"
 #include "models/architecture.h"
-#include "models/block.h"
-#include "models/embedding.h"
-#include "models/head.h"
 #include "models/layer_name.h"
 
 namespace trident {
@@ -21,18 +18,6 @@ class Llama final : public Architecture {
     shape.swiglu = true;
     shape.rotary = true;
     return shape;
-  }
-  std::unique_ptr<Module> embedding(const TensorParallel& parallel, const TransformerShape& shape,
-                                    Weight table) const override {
-    return std::make_unique<Embedding>(parallel, shape, std::move(table));
-  }
-  std::unique_ptr<Module> layer(const TensorParallel& parallel, const TransformerShape& shape,
-                                int index) const override {
-    return std::make_unique<Block>(parallel, shape, layer_name(index));
-  }
-  std::unique_ptr<Module> head(const TensorParallel& parallel, const TransformerShape& shape,
-                               Weight table) const override {
-    return std::make_unique<LanguageModelHead>(parallel, shape, std::move(table));
   }
 
   std::vector<HuggingFaceTensor> hugging_face(const TransformerShape& shape,

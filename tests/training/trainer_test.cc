@@ -15,6 +15,7 @@
 #include "support/training_run.h"
 #include "training/hugging_face.h"
 #include "training/metrics_file.h"
+#include "training/plan.h"
 
 namespace trident::testing {
 namespace {
@@ -107,6 +108,60 @@ TEST(Evaluation, NamedSetsAreReportedWhereAskedAndAreTheMeanLoss) {
   EXPECT_FALSE(lines[0].contains("validation_loss"));
   EXPECT_EQ(lines[1].at("validation_loss").at("there").get<double>(),
             summary.history[1].validation_loss[1].second);
+}
+
+TEST(Evaluation, HasNoDropout) {
+  const TempDir dir;
+  const auto validation = [&](const std::string& dropout) {
+    const Config config = seeded_config(
+        "gpt2", dir.path(),
+        overrides_of({1, 2, 2}) + constant_rate("0", 1) +
+            Overrides{"data.split=3,1", "training.eval_iters=1", "model.hidden_dropout=" + dropout,
+                      "model.attention_dropout=" + dropout});
+    const IterationMetrics metrics = train(config).history.at(0);
+    return std::pair(metrics.loss, metrics.validation_loss.at(0).second);
+  };
+  const auto [trained_with, with] = validation("0.4");
+  const auto [trained_without, without] = validation("0");
+  EXPECT_NE(trained_with, trained_without);
+  EXPECT_EQ(with, without);
+}
+
+TEST(Metrics, AddUpOverRanksAndAgreeWithThePlan) {
+  const TempDir dir;
+  const Config config = seeded_config(
+      "llama", dir.path(),
+      overrides_of({2, 2, 2}) + constant_rate("1e-3", 3) + Overrides{"zero_optimization.stage=1"});
+  const Plan plan = make_plan(config, *built_in_architectures().at("llama"));
+  std::map<std::string, std::int64_t> sent, states;
+  for (const PlanRank& rank : plan.ranks) {
+    for (const auto& [group, bytes] : rank.bytes_sent) sent[group] += bytes;
+    for (const auto& [category, bytes] : rank.bytes) {
+      states[category] = std::max(states[category], bytes);
+    }
+  }
+  const auto tokens = config.batch.global_batch_size * config.data.sequence_length;
+  for (const IterationMetrics& m : train(config).history) {
+    EXPECT_EQ(m.consumed_tokens, tokens * m.iteration);
+    EXPECT_EQ(m.bytes_sent, sent);
+    for (const auto& [category, bytes] : states) EXPECT_EQ(m.peak_memory.at(category), bytes);
+    EXPECT_GT(m.peak_memory.at("activation"), 0);
+    EXPECT_GE(m.peak_memory.at("total"), states["parameter"] + states["optimizer"]);
+    const double seconds = m.iteration_time_ms * 1e-3;
+    EXPECT_NEAR(m.tokens_per_second * seconds / static_cast<double>(tokens), 1, 1e-9);
+    EXPECT_NEAR(m.tflops * 1e12 * seconds / plan.flops_per_step, 1, 1e-9);
+    EXPECT_NEAR(m.bubble_predicted, plan.bubble_ratio, 1e-12);
+  }
+}
+
+TEST(Weights, ATokenizerGoesAlong) {
+  const TempDir dir;
+  spit(dir / "t.json", "{\"a\": 1}");
+  train(seeded_config("gpt2", dir / "run",
+                      Overrides{"training.train_iters=1", "checkpoint.save=" + (dir / "weights"),
+                                "scheduler={\"type\": \"constant\"}", "data.tokenizer.type=file",
+                                "data.tokenizer.path=" + (dir / "t.json")}));
+  EXPECT_EQ(slurp(dir / "weights/tokenizer.json"), "{\"a\": 1}");
 }
 
 TEST(Hooks, AUsersOwnMetricsAreWritten) {
