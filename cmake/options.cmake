@@ -1,5 +1,8 @@
 # Warnings and sanitizers, for every target of ours. Never a flag that ties the build to one
 # processor: kernels/cpu/simd picks the instruction set when the program runs.
+# -Wno-missing-field-initializers: designated initialisers leave members at their defaults; writing
+# `= {}` on nested ones instead makes g++ 12 see uninitialised reads at -O3. -Wno-restrict: it is
+# wrong about std::string there (GCC bug 105329).
 add_library(trident_options INTERFACE)
 target_compile_options(trident_options INTERFACE -Wall -Wextra -Wshadow -Wno-missing-field-initializers
                        -Wno-restrict -Werror
