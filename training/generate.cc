@@ -93,9 +93,10 @@ std::vector<std::int32_t> generate(Context& context, Transport& transport,
   const Config config = config_of_directory(architectures, directory);
   const Architecture& architecture = *architectures.at(config.model.architecture);
   const TransformerShape shape = architecture.shape(config);
-  if (prompt.empty())
+  if (prompt.empty()) {
     throw RequestError(
         "generate: the prompt is empty; give at least one token by --prompt or --ids");
+  }
   for (const std::int32_t token : prompt) {
     if (token < 0 || token >= shape.vocabulary) {
       throw RequestError(

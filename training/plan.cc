@@ -204,6 +204,12 @@ std::vector<PlanRank> folded(const std::vector<PlanRank>& ranks) {
   return result;
 }
 
+std::string in_words(std::int64_t count) {
+  const auto value = static_cast<double>(count);
+  return count < 1'000'000'000 ? fmt::format("{:.3f} million", value * 1e-6)
+                               : fmt::format("{:.3f} billion", value * 1e-9);
+}
+
 }  // namespace
 
 std::string plan_json(const Plan& plan) {
@@ -225,12 +231,6 @@ std::string plan_json(const Plan& plan) {
                                 {"bubble_ratio", plan.bubble_ratio},
                                 {"ranks", ranks}}
       .dump(2);
-}
-
-std::string in_words(std::int64_t count) {
-  const auto value = static_cast<double>(count);
-  return count < 1'000'000'000 ? fmt::format("{:.3f} million", value * 1e-6)
-                               : fmt::format("{:.3f} billion", value * 1e-9);
 }
 
 std::string plan_text(const Plan& plan) {
