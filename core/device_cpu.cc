@@ -1,3 +1,7 @@
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 
 #include "core/device.h"
@@ -15,18 +19,49 @@ class ImmediateStream final : public Stream {
   void push(Work work) override { work(Access{}); }
 };
 
+// A step touches gigabytes, and under a hypervisor a missed translation is a walk through two page
+// tables: large blocks are mapped by themselves, on huge pages where the system has them.
+constexpr std::size_t huge_page = std::size_t{2} << 20;
+
+std::size_t whole_pages(std::size_t bytes) {
+  return (bytes + 4095) / 4096 * 4096;
+}
+
+void* map_large(std::size_t bytes) {
+  const std::size_t size = whole_pages(bytes);
+  void* const start =
+      mmap(nullptr, size + huge_page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (start == MAP_FAILED) return nullptr;
+  const std::size_t before = -reinterpret_cast<std::uintptr_t>(start) % huge_page;
+  std::byte* const address = static_cast<std::byte*>(start) + before;
+  if (before > 0) munmap(start, before);
+  munmap(address + size, huge_page - before);
+  // Whole huge pages only: a part of one would take memory that nobody asked for.
+  madvise(address, size / huge_page * huge_page, MADV_HUGEPAGE);
+  return address;
+}
+
 class CpuDevice final : public Device {
  public:
   DeviceKind kind() const override { return DeviceKind::cpu; }
   std::string_view name() const override { return "cpu"; }
   void* allocate(std::size_t bytes) override {
-    void* address = std::aligned_alloc(64, (bytes + 63) / 64 * 64 + (bytes == 0 ? 64 : 0));
+    void* const address =
+        bytes >= huge_page
+            ? map_large(bytes)
+            : std::aligned_alloc(64, std::max<std::size_t>(bytes + 63, 64) / 64 * 64);
     if (address == nullptr) {
       throw Error("cpu device: no memory for an allocation of " + std::to_string(bytes) + " bytes");
     }
     return address;
   }
-  void deallocate(void* address, std::size_t) override { std::free(address); }
+  void deallocate(void* address, std::size_t bytes) override {
+    if (bytes >= huge_page) {
+      munmap(address, whole_pages(bytes));
+    } else {
+      std::free(address);
+    }
+  }
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<ImmediateStream>(); }
 };
 
