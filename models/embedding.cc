@@ -91,7 +91,7 @@ void Embedding::backward_weight(Context& context, const MicroBatch& batch,
   const Tensor gradient = static_cast<EmbeddingRecord&>(*record).gradient;
   if (positions_) {
     position_backward(context, {.grad_x = gradient,
-                                .grad_table = positions_.gradient(),
+                                .grad_table = positions_.gradient(context),
                                 .sequence = batch.sequence,
                                 .first_row = first_row(parallel_, gradient)});
   }

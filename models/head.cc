@@ -1,13 +1,24 @@
 #include "models/head.h"
 
+#include <algorithm>
+#include <utility>
+
+#include "kernels/gemm.h"
+
 namespace trident {
 namespace {
 struct HeadRecord final : Record {
   NormRecord norm;
-  LinearRecord projection;
-  VocabParallelCrossEntropy::Record loss;
+  Tensor gradient;  // of the norm's output, (T, H), this rank's part of the sum
 };
 }  // namespace
+
+std::int64_t logit_rows(const TransformerShape& shape, std::int64_t rows, std::int64_t columns) {
+  const std::int64_t bytes = rows * columns * static_cast<std::int64_t>(size_of(shape.dtype));
+  const std::int64_t parts =
+      std::clamp<std::int64_t>((bytes + shape.logit_bytes - 1) / shape.logit_bytes, 1, rows);
+  return (rows + parts - 1) / parts;
+}
 
 std::shared_ptr<Parameter> output_table(const TensorParallel& parallel,
                                         const TransformerShape& shape) {
@@ -22,7 +33,8 @@ LanguageModelHead::LanguageModelHead(const TensorParallel& parallel, const Trans
                                      Weight table)
     : norm_(parallel, "final_norm", shape.hidden, shape.norm_epsilon, shape.biases),
       table_(table),
-      projection_(parallel, table, Weight()),
+      parallel_(parallel),
+      shape_(shape),
       loss_(parallel, shape.vocabulary, shape.padded_vocabulary, shape.label_smoothing) {}
 
 std::vector<std::shared_ptr<Parameter>> LanguageModelHead::parameters() const {
@@ -35,9 +47,36 @@ std::vector<std::shared_ptr<Parameter>> LanguageModelHead::parameters() const {
 Tensor LanguageModelHead::forward(Context& context, const MicroBatch& batch, const Tensor& x,
                                   RecordPtr& kept) const {
   auto record = std::make_unique<HeadRecord>();
-  const Tensor y = norm_.forward(context, batch.version, x, record->norm);
-  Tensor result = projection_.forward(context, batch.version, y, record->projection);
-  if (batch.labels) result = loss_.forward(context, result, batch.labels, record->loss);
+  const Tensor y =
+      parallel_.gather_rows(context, norm_.forward(context, batch.version, x, record->norm));
+  const WeightView table = table_.acquire(batch.version);
+  const std::int64_t rows = y.dim(0), columns = table_.dim(0);
+  const auto logits_of = [&](const Tensor& part) {
+    Tensor logits = context.empty({part.dim(0), columns}, y.dtype(), Category::activation);
+    gemm(context, {.a = part, .b = table.tensor(), .c = logits, .transpose_b = true});
+    return logits;
+  };
+  Tensor result;
+  if (!batch.labels) {
+    result = logits_of(y);
+  } else {
+    result = context.empty({rows}, DType::f32, Category::activation);
+    if (batch.training) {
+      record->gradient = context.empty(y.shape(), y.dtype(), Category::activation);
+    }
+    const std::int64_t step = logit_rows(shape_, rows, columns);
+    for (std::int64_t row = 0; row < rows; row += step) {
+      const std::int64_t count = std::min(step, rows - row);
+      const Tensor part = y.rows(row, count);
+      VocabParallelCrossEntropy::Record loss;
+      loss_.forward(context, logits_of(part), batch.labels.rows(row, count),
+                    result.rows(row, count), loss);
+      if (!batch.training) continue;
+      const Tensor g = loss_.backward(context, batch.loss_scale, loss);
+      gemm(context, {.a = g, .b = table.tensor(), .c = record->gradient.rows(row, count)});
+      table_.add_product(context, g, part);
+    }
+  }
   kept = std::move(record);
   return result;
 }
@@ -45,16 +84,13 @@ Tensor LanguageModelHead::forward(Context& context, const MicroBatch& batch, con
 Tensor LanguageModelHead::backward_input(Context& context, const MicroBatch& batch, const Tensor&,
                                          RecordPtr& kept) const {
   auto& record = static_cast<HeadRecord&>(*kept);
-  Tensor g = loss_.backward(context, batch.loss_scale, record.loss);
-  g = projection_.backward_input(context, batch.version, g, record.projection);
+  const Tensor g = parallel_.sum_to_rows(context, std::exchange(record.gradient, Tensor()));
   return norm_.backward_input(context, batch.version, g, {}, record.norm);
 }
 
 void LanguageModelHead::backward_weight(Context& context, const MicroBatch&,
                                         RecordPtr& kept) const {
-  auto& record = static_cast<HeadRecord&>(*kept);
-  projection_.backward_weight(context, record.projection);
-  norm_.backward_weight(context, record.norm);
+  norm_.backward_weight(context, static_cast<HeadRecord&>(*kept).norm);
   kept.reset();
 }
 

@@ -1,4 +1,8 @@
 // The last module of a language model: norm, projection onto the vocabulary, loss.
+//
+// The logits of a micro-batch are the largest tensor of a small model, so they are never all held:
+// some rows at a time become losses and, in training, at once the gradients of the activations and
+// of the table. Backward then has only the sum over the tensor group and the norm left to do.
 #pragma once
 
 #include <memory>
@@ -16,7 +20,8 @@ class LanguageModelHead final : public Module {
   // `table` (V'/t, H): the embedding's parameter, its copy, or one of the head's own.
   LanguageModelHead(const TensorParallel&, const TransformerShape&, Weight table);
   std::vector<std::shared_ptr<Parameter>> parameters() const override;
-  // Gives the losses (T) fp32 where batch.labels is defined, else the logits (T, V'/t).
+  // Gives the losses (T) fp32 where batch.labels is defined, else the logits (T, V'/t). Adds to
+  // the table's gradient where batch.training is set.
   Tensor forward(Context&, const MicroBatch&, const Tensor& x, RecordPtr&) const override;
   Tensor backward_input(Context&, const MicroBatch&, const Tensor& grad_y,
                         RecordPtr&) const override;
@@ -25,9 +30,13 @@ class LanguageModelHead final : public Module {
  private:
   Norm norm_;
   Weight table_;
-  ColumnParallelLinear projection_;
+  TensorParallel parallel_;
+  TransformerShape shape_;
   VocabParallelCrossEntropy loss_;
 };
+
+// How many of `rows` have their logits, `columns` of them a rank, held at a time: equal parts.
+std::int64_t logit_rows(const TransformerShape&, std::int64_t rows, std::int64_t columns);
 
 // An output projection of its own, for models without tied embeddings.
 std::shared_ptr<Parameter> output_table(const TensorParallel&, const TransformerShape&);

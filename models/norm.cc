@@ -54,8 +54,8 @@ void Norm::backward_weight(Context& context, NormRecord& record) const {
                                  .x = record.x,
                                  .mean = record.mean,
                                  .rstd = record.rstd,
-                                 .grad_weight = weight_.gradient(),
-                                 .grad_bias = bias_ ? bias_.gradient() : Tensor()});
+                                 .grad_weight = weight_.gradient(context),
+                                 .grad_bias = bias_ ? bias_.gradient(context) : Tensor()});
   record = {};
 }
 

@@ -28,6 +28,7 @@ struct TransformerShape {
   float hidden_dropout = 0, attention_dropout = 0, label_smoothing = 0;
   std::uint64_t seed = 0;
   DType dtype = DType::f32;  // of weights and activations
+  std::int64_t logit_bytes = 64 << 20;  // of logits held at a time, at most
 
   std::int64_t head_dim() const { return hidden / heads; }
   // Projections into the residual stream start smaller by sqrt(2 · layers) (GPT-2, Megatron-LM).

@@ -3,6 +3,7 @@
 #include "core/error.h"
 #include "core/rng.h"
 #include "kernels/elementwise.h"
+#include "kernels/gemm.h"
 
 namespace trident {
 
@@ -39,6 +40,20 @@ ShardSpec ShardSpec::stacked(Shape global, const std::vector<std::int64_t>& bloc
     begin += block;
   }
   return spec;
+}
+
+const Tensor& Weight::gradient(Context& context) const {
+  const Tensor& tensor = parameter_->gradient(use_);
+  if (parameter_->take_stale(use_)) fill(context, tensor, 0);
+  return tensor;
+}
+
+void Weight::add_product(Context& context, const Tensor& left, const Tensor& right) const {
+  gemm(context, {.a = left,
+                 .b = right,
+                 .c = parameter_->gradient(use_),
+                 .transpose_a = true,
+                 .accumulate = !parameter_->take_stale(use_)});
 }
 
 void initialise(Context& context, const ParameterSpec& spec, std::uint64_t seed,

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/context.h"
@@ -101,11 +102,17 @@ class Parameter {
   const Tensor& weight() const { return weight_; }
   const Tensor& gradient(int use) const { return gradients_[use]; }  // fp32
 
+  // A new step: what the gradients hold is of the last one.
+  void begin_gradients() { stale_[0] = stale_[1] = true; }
+  // True the first time that a use asks in a step: it writes its gradient instead of adding to it.
+  bool take_stale(int use) { return std::exchange(stale_[use], false); }
+
  private:
   ParameterSpec spec_;
   int uses_ = 0;
   Tensor weight_;
   Tensor gradients_[2];
+  bool stale_[2] = {};
 };
 
 // One use of a parameter by a module.
@@ -116,7 +123,10 @@ class Weight {
       : parameter_(std::move(parameter)), use_(parameter_->add_use()) {}
   explicit operator bool() const { return parameter_ != nullptr; }
   WeightView acquire(WeightVersion version) const { return parameter_->acquire(version); }
-  const Tensor& gradient() const { return parameter_->gradient(use_); }
+  // For kernels that add to a gradient: zeroed where this step has not added to it.
+  const Tensor& gradient(Context&) const;
+  // gradient (M, N) += leftᵀ · right, left (T, M), right (T, N).
+  void add_product(Context&, const Tensor& left, const Tensor& right) const;
   const std::shared_ptr<Parameter>& parameter() const { return parameter_; }
   std::int64_t dim(int i) const { return parameter_->spec().shard.local().dim(i); }
 

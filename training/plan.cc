@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/exact_sum.h"
+#include "models/head.h"
 #include "parallel/data/bucket_layout.h"
 #include "parallel/rank_grid.h"
 #include "scheduler/simulate.h"
@@ -63,7 +64,11 @@ std::int64_t tensor_sent(const Config& config, const TransformerShape& shape, co
     if (chunk.stage == 0) micro_batch += sum * (sequence_parallel ? 2 : 1);
     if (chunk.stage == stages - 1) {
       micro_batch += sum * (sequence_parallel ? 2 : 1);
-      micro_batch += all_reduce_sent(rows, 4, t, rank) + all_reduce_sent(3 * rows, 4, t, rank);
+      const std::int64_t part = logit_rows(shape, rows, shape.padded_vocabulary / t);
+      for (std::int64_t row = 0; row < rows; row += part) {
+        const std::int64_t count = std::min(part, rows - row);
+        micro_batch += all_reduce_sent(count, 4, t, rank) + all_reduce_sent(3 * count, 4, t, rank);
+      }
     }
   }
   for (const auto& parameter : share.parameters) {

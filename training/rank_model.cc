@@ -160,7 +160,7 @@ StepResult RankModel::train(const std::vector<HostMicroBatch>& batches, double l
                         static_cast<double>(config_.data.sequence_length);
   context_.mark(clock_.begin);
   runner_->begin(upload(batches, true, static_cast<float>(1.0 / tokens)), buckets_.get());
-  buckets_->zero_gradients(context_);
+  buckets_->begin_gradients();
   execute(list_, *runner_, trace_);
   const Tensor losses = runner_->finish();
   context_.mark(clock_.executed);

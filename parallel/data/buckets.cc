@@ -62,14 +62,13 @@ void ParameterBuckets::set(Context& context, const Parameter& parameter, const T
   }
 }
 
-void ParameterBuckets::zero_gradients(Context& context) {
+void ParameterBuckets::begin_gradients() {
   missing_.clear();
   for (const Bucket& bucket : buckets_) {
-    fill(context, bucket.gradients, 0);
     missing_.push_back(0);
     for (const BucketEntry& entry : bucket.layout.entries) {
       missing_.back() += entry.parameter->uses();
-      if (entry.parameter->uses() > 1) fill(context, entry.parameter->gradient(1), 0);
+      entry.parameter->begin_gradients();
     }
   }
 }

@@ -51,7 +51,8 @@ class ParameterBuckets {
   // Sets a parameter from fp32 values of its local shape: weights, and master weights held here.
   void set(Context&, const Parameter&, const Tensor& values);
 
-  void zero_gradients(Context&);
+  // A new step: the first gradient of each parameter takes the place of the last step's.
+  void begin_gradients();
   // One use of `parameter` has added the gradients of all micro-batches of this step: sums it over
   // the tensor group where it is partial and starts the bucket's reduction when the bucket is
   // complete.

@@ -23,15 +23,6 @@ Tensor TensorParallel::sum_to_rows(Context& context, const Tensor& x) const {
   return part;
 }
 
-void accumulate_weight_gradient(Context& context, const LinearRecord& record,
-                                const Tensor& grad_weight) {
-  gemm(context, {.a = record.gradient,
-                 .b = record.input,
-                 .c = grad_weight,
-                 .transpose_a = true,
-                 .accumulate = true});
-}
-
 ColumnParallelLinear::ColumnParallelLinear(TensorParallel parallel, Weight weight, Weight bias)
     : parallel_(std::move(parallel)), weight_(std::move(weight)), bias_(std::move(bias)) {}
 
@@ -57,8 +48,8 @@ Tensor ColumnParallelLinear::backward_input(Context& context, WeightVersion vers
 }
 
 void ColumnParallelLinear::backward_weight(Context& context, LinearRecord& record) const {
-  accumulate_weight_gradient(context, record, weight_.gradient());
-  if (bias_) bias_backward(context, record.gradient, bias_.gradient());
+  weight_.add_product(context, record.gradient, record.input);
+  if (bias_) bias_backward(context, record.gradient, bias_.gradient(context));
   record = {};
 }
 
@@ -83,7 +74,7 @@ Tensor RowParallelLinear::forward(Context& context, WeightVersion version, const
 Tensor RowParallelLinear::backward_input(Context& context, WeightVersion version,
                                          const Tensor& grad_y, LinearRecord& record) const {
   // Under sequence parallelism the bias sees only this rank's rows; the tensor group sums later.
-  if (bias_ && parallel_.sequence_parallel) bias_backward(context, grad_y, bias_.gradient());
+  if (bias_ && parallel_.sequence_parallel) bias_backward(context, grad_y, bias_.gradient(context));
   record.gradient = parallel_.gather_rows(context, grad_y);
   Tensor grad_x =
       context.empty({record.gradient.dim(0), weight_.dim(1)}, grad_y.dtype(), Category::activation);
@@ -92,9 +83,9 @@ Tensor RowParallelLinear::backward_input(Context& context, WeightVersion version
 }
 
 void RowParallelLinear::backward_weight(Context& context, LinearRecord& record) const {
-  accumulate_weight_gradient(context, record, weight_.gradient());
+  weight_.add_product(context, record.gradient, record.input);
   if (bias_ && !parallel_.sequence_parallel) {
-    bias_backward(context, record.gradient, bias_.gradient());
+    bias_backward(context, record.gradient, bias_.gradient(context));
   }
   record = {};
 }

@@ -62,7 +62,4 @@ class RowParallelLinear {
   Weight weight_, bias_;
 };
 
-// dW += gradientᵀ · input, for both kinds of layer.
-void accumulate_weight_gradient(Context&, const LinearRecord&, const Tensor& grad_weight);
-
 }  // namespace trident

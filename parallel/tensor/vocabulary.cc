@@ -25,7 +25,7 @@ void VocabParallelEmbedding::backward_weight(Context& context, const Tensor& ids
                                              const Tensor& grad_y) const {
   embedding_backward(context, {.ids = ids,
                                .grad_out = parallel_.gather_rows(context, grad_y),
-                               .grad_table = table_.gradient(),
+                               .grad_table = table_.gradient(context),
                                .begin = begin_});
 }
 
@@ -48,8 +48,9 @@ CrossEntropyShape shape_of(const TensorParallel& parallel, std::int64_t vocabula
 }
 }  // namespace
 
-Tensor VocabParallelCrossEntropy::forward(Context& context, const Tensor& logits,
-                                          const Tensor& labels, Record& record) const {
+void VocabParallelCrossEntropy::forward(Context& context, const Tensor& logits,
+                                        const Tensor& labels, const Tensor& losses,
+                                        Record& record) const {
   const auto shape = shape_of(parallel_, vocabulary_, columns_, label_smoothing_);
   const std::int64_t rows = logits.dim(0);
   record = {logits, labels, context.empty({rows}, DType::f32, Category::activation),
@@ -58,9 +59,7 @@ Tensor VocabParallelCrossEntropy::forward(Context& context, const Tensor& logits
   if (parallel_.size > 1) parallel_.group.all_reduce(context, record.maximum, ReduceOp::maximum);
   cross_entropy_statistics(context, shape, logits, labels, record.maximum, record.statistics);
   if (parallel_.size > 1) parallel_.group.all_reduce(context, record.statistics);
-  Tensor losses = context.empty({rows}, DType::f32, Category::activation);
   cross_entropy_losses(context, shape, record.statistics, losses);
-  return losses;
 }
 
 Tensor VocabParallelCrossEntropy::backward(Context& context, float scale, Record& record) const {

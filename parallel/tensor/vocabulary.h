@@ -33,8 +33,9 @@ class VocabParallelCrossEntropy {
   struct Record {
     Tensor logits, labels, maximum, statistics;
   };
-  // Losses (T) fp32.
-  Tensor forward(Context&, const Tensor& logits, const Tensor& labels, Record&) const;
+  // Fills losses (T) fp32.
+  void forward(Context&, const Tensor& logits, const Tensor& labels, const Tensor& losses,
+               Record&) const;
   // The gradient of scale · Σ losses, in the logits' memory; frees the record.
   Tensor backward(Context&, float scale, Record&) const;
 

@@ -100,7 +100,8 @@ class Loss final : public Module {
   Tensor forward(Context& context, const MicroBatch& batch, const Tensor& x,
                  RecordPtr& kept) const override {
     auto record = std::make_unique<PartRecord<VocabParallelCrossEntropy::Record>>();
-    Tensor losses = loss_.forward(context, x, batch.labels, record->part);
+    Tensor losses = context.empty({x.dim(0)}, DType::f32, Category::activation);
+    loss_.forward(context, x, batch.labels, losses, record->part);
     kept = std::move(record);
     return losses;
   }
@@ -293,8 +294,10 @@ LayerCase embedding_case() {
              const Values&) { return reference::embedding(weights, s, batch); }};
 }
 
-LayerCase head_case(const std::string& name, TransformerShape shape) {
+LayerCase head_case(const std::string& name, TransformerShape shape,
+                    std::int64_t logit_bytes = 64 << 20) {
   shape.label_smoothing = 0.1f;
+  shape.logit_bytes = logit_bytes;
   return {name,
           shape,
           [](const TensorParallel& parallel, const TransformerShape& s) {
@@ -372,7 +375,9 @@ std::vector<LayerCase> layer_cases() {
           block_case("BlockLlama", grouped),
           embedding_case(),
           head_case("HeadLayerNorm", gpt2_shape()),
-          head_case("HeadRmsNorm", llama_shape())};
+          head_case("HeadRmsNorm", llama_shape()),
+          head_case("HeadLayerNormFiveRowsAtATime", gpt2_shape(), 5 * 17 * 4),
+          head_case("HeadRmsNormOneRowAtATime", llama_shape(), 1)};
 }
 
 }  // namespace trident::testing
