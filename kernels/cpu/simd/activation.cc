@@ -9,9 +9,8 @@ struct Sigmoid {
   F value, complement;
 };
 TRIDENT_INLINE Sigmoid sigmoid_of_negated(F x) {
-  const F limit = splat(80.0f);  // keeps exp finite
-  const F e = exp(less(limit, x, limit, x));
-  const F value = splat(1.0f) / (splat(1.0f) + e);
+  const F e = exp(min(splat(80.0f), x));  // finite; x where it is NaN
+  const F value = inverse(splat(1.0f) + e);
   return {value, e * value};
 }
 
@@ -20,9 +19,8 @@ constexpr float root_two_over_pi = 0.79788456080286535588f;
 constexpr float cubic = 0.044715f;
 
 // Beyond ±100 the sigmoid no longer changes, and x³ must not overflow.
-TRIDENT_INLINE F within_100(F x) {
-  const F t = less(splat(100.0f), x, splat(100.0f), x);
-  return less(t, splat(-100.0f), splat(-100.0f), t);
+TRIDENT_INLINE F within_100(F x) {  // x where it is NaN
+  return max(splat(-100.0f), min(splat(100.0f), x));
 }
 TRIDENT_INLINE F gelu_exponent(F x) {  // -2u
   return splat(-2 * root_two_over_pi) * x * fma(splat(cubic), x * x, splat(1.0f));

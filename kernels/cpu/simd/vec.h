@@ -298,10 +298,15 @@ TRIDENT_INLINE float max_lanes(F x) {
 // Cody & Waite's reduction and the polynomial of Cephes (Moshier).
 TRIDENT_INLINE F exp(F x) {
   const F low_end = splat(-86.6f), high_end = splat(88.72283f);
+#if TRIDENT_ISA_WIDTH == 16
+  const F t = min(high_end + splat(0.1f), x);  // x where it is NaN
+  const F nf = _mm512_roundscale_ps(t * splat(1.44269504088896341f), 0);
+#else
   F t = less(x, low_end, low_end, x);
   t = less(high_end, t, high_end, t);
   const I n = nearest(t * splat(1.44269504088896341f));
   const F nf = to_float(n);
+#endif
   F r = fma(nf, splat(-0.693359375f), t);
   r = fma(nf, splat(2.12194440e-4f), r);
   F p = splat(1.9875691500e-4f);
@@ -311,10 +316,24 @@ TRIDENT_INLINE F exp(F x) {
   p = fma(p, r, splat(1.6666665459e-1f));
   p = fma(p, r, splat(5.0000001201e-1f));
   p = fma(p, r * r, r) + splat(1.0f);
+#if TRIDENT_ISA_WIDTH == 16
+  return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, low_end, _CMP_NLT_UQ), p, nf);
+#else
   // 2^n in two factors, because n may be 128.
   p = p * floats((n + 126) << 23) * splat(2.0f);
   p = less(x, low_end, F{}, p);
   return less(high_end, x, splat(__builtin_inff()), p);
+#endif
+}
+
+// 1 / x for normal x with a normal result; a division where there is no estimate to refine.
+TRIDENT_INLINE F inverse(F x) {
+#if TRIDENT_ISA_WIDTH == 16
+  const F y = _mm512_rcp14_ps(x);
+  return fma(fma(-x, y, splat(1.0f)), y, y);
+#else
+  return splat(1.0f) / x;
+#endif
 }
 
 // How many lanes of a vector are in memory: all, or the first n.
