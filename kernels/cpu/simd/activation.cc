@@ -1,16 +1,20 @@
 #include "kernels/cpu/simd/leaves.h"
-#include "kernels/cpu/simd/vec.h"
+#include "kernels/cpu/simd/pack.h"
 
 namespace trident::cpu::simd::TRIDENT_ISA {
 namespace {
 
+constexpr int vectors = W == 16 ? 4 : 2;  // in a pack: as many as the registers hold
+
 // 1 / (1 + exp(x)) and its complement, both without cancellation; x is sigmoid's argument negated.
+template <class V>
 struct Sigmoid {
-  F value, complement;
+  V value, complement;
 };
-TRIDENT_INLINE Sigmoid sigmoid_of_negated(F x) {
-  const F e = exp(min(splat(80.0f), x));  // finite; x where it is NaN
-  const F value = inverse(splat(1.0f) + e);
+template <class V>
+TRIDENT_INLINE Sigmoid<V> sigmoid_of_negated(const V& x) {
+  const V e = exp(min(splat(80.0f), x));  // finite; x where it is NaN
+  const V value = inverse(splat(1.0f) + e);
   return {value, e * value};
 }
 
@@ -19,37 +23,39 @@ constexpr float root_two_over_pi = 0.79788456080286535588f;
 constexpr float cubic = 0.044715f;
 
 // Beyond ±100 the sigmoid no longer changes, and x³ must not overflow.
-TRIDENT_INLINE F within_100(F x) {  // x where it is NaN
+template <class V>
+TRIDENT_INLINE V within_100(const V& x) {  // x where it is NaN
   return max(splat(-100.0f), min(splat(100.0f), x));
 }
-TRIDENT_INLINE F gelu_exponent(F x) {  // -2u
+template <class V>
+TRIDENT_INLINE V gelu_exponent(const V& x) {  // -2u
   return splat(-2 * root_two_over_pi) * x * fma(splat(cubic), x * x, splat(1.0f));
 }
 
 template <class T>
 void gelu_forward(const T* x, T* y, std::int64_t n) {
-  each(n, [=](std::int64_t i, auto lanes) {
-    const F a = load(x + i, lanes);
+  each_pack<vectors>(n, [=](std::int64_t i, auto lanes) {
+    const auto a = load(x + i, lanes);
     store(y + i, a * sigmoid_of_negated(gelu_exponent(within_100(a))).value, lanes);
   });
 }
 
 template <class T>
 void gelu_backward(const T* x, const T* grad_y, T* grad_x, std::int64_t n) {
-  each(n, [=](std::int64_t i, auto lanes) {
-    const F a = within_100(load(x + i, lanes));
-    const Sigmoid s = sigmoid_of_negated(gelu_exponent(a));
-    const F slope =
+  each_pack<vectors>(n, [=](std::int64_t i, auto lanes) {
+    const auto a = within_100(load(x + i, lanes));
+    const auto s = sigmoid_of_negated(gelu_exponent(a));
+    const auto slope =
         splat(2 * root_two_over_pi) * fma(splat(3 * cubic), a * a, splat(1.0f));  // 2 du/dx
-    const F derivative = fma(a * s.complement * slope, s.value, s.value);
+    const auto derivative = fma(a * s.complement * slope, s.value, s.value);
     store(grad_x + i, load(grad_y + i, lanes) * derivative, lanes);
   });
 }
 
 template <class T>
 void swiglu_forward(const T* gate, const T* up, T* y, std::int64_t n) {
-  each(n, [=](std::int64_t i, auto lanes) {
-    const F g = load(gate + i, lanes);
+  each_pack<vectors>(n, [=](std::int64_t i, auto lanes) {
+    const auto g = load(gate + i, lanes);
     store(y + i, g * sigmoid_of_negated(-g).value * load(up + i, lanes), lanes);
   });
 }
@@ -57,10 +63,10 @@ void swiglu_forward(const T* gate, const T* up, T* y, std::int64_t n) {
 template <class T>
 void swiglu_backward(const T* gate, const T* up, const T* grad_y, T* grad_gate, T* grad_up,
                      std::int64_t n) {
-  each(n, [=](std::int64_t i, auto lanes) {
-    const F g = load(gate + i, lanes), u = load(up + i, lanes), dy = load(grad_y + i, lanes);
-    const Sigmoid s = sigmoid_of_negated(-g);
-    const F silu = g * s.value;
+  each_pack<vectors>(n, [=](std::int64_t i, auto lanes) {
+    const auto g = load(gate + i, lanes), u = load(up + i, lanes), dy = load(grad_y + i, lanes);
+    const auto s = sigmoid_of_negated(-g);
+    const auto silu = g * s.value;
     store(grad_up + i, dy * silu, lanes);
     store(grad_gate + i, dy * u * fma(silu, s.complement, s.value), lanes);
   });

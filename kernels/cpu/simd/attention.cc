@@ -111,18 +111,25 @@ std::uint64_t dropout_element(std::int64_t head, std::int64_t s, std::int64_t qu
   return static_cast<std::uint64_t>((head * s + query) * s + key);
 }
 
+// Rows are whole vectors: what lies beyond the elements asked for may be read and written.
+template <class Lanes>
+TRIDENT_INLINE Lanes whole(Lanes lanes) {
+  return lanes;
+}
+TRIDENT_INLINE All whole(Some) {
+  return {};
+}
+
 // The same for all rows: exponentials of a row of scores, 0 beyond n up to `width`; their sum.
 TRIDENT_INLINE float exponentials(float* row, std::int64_t n, std::int64_t width, float shift) {
   F total{};
   const F m = splat(shift);
-  std::int64_t i = 0;
-  each(n, [&](std::int64_t j, auto lanes) {
-    const F e = only(exp(load(row + j) - m), lanes);
-    store(row + j, e);
-    total += e;
-    i = j + W;
+  each_pack<4>(n, [&](std::int64_t j, auto lanes) {
+    const auto e = only(exp(load(row + j, whole(lanes)) - m), lanes);
+    store(row + j, e, whole(lanes));
+    total += sum_parts(e);
   });
-  for (; i < width; i += W) store(row + i, F{});
+  for (std::int64_t i = padded(n); i < width; i += W) store(row + i, F{});
   return sum_lanes(total);
 }
 

@@ -1,5 +1,5 @@
 #include "kernels/cpu/simd/leaves.h"
-#include "kernels/cpu/simd/vec.h"
+#include "kernels/cpu/simd/pack.h"
 
 namespace trident::cpu::simd::TRIDENT_ISA {
 namespace {
@@ -18,29 +18,21 @@ float maximum(const T* x, std::int64_t n) {
 template <class T>
 void shifted_sums(const T* x, std::int64_t n, float maximum, float totals[2]) {
   const F m = splat(maximum);
-  F exponentials[2] = {}, shifts[2] = {};
-  std::int64_t i = 0;
-  for (; i + 2 * W <= n; i += 2 * W) {
-    for (int c = 0; c < 2; ++c) {
-      const F d = load(x + i + c * W) - m;
-      exponentials[c] += exp(d);
-      shifts[c] += d;
-    }
-  }
-  each(n - i, [&](std::int64_t j, auto lanes) {
-    const F d = only(load(x + i + j, lanes) - m, lanes);
-    exponentials[0] += only(exp(d), lanes);
-    shifts[0] += d;
+  F exponentials{}, shifts{};
+  each_pack<4>(n, [&](std::int64_t i, auto lanes) {
+    const auto d = only(load(x + i, lanes) - m, lanes);
+    exponentials += sum_parts(only(exp(d), lanes));
+    shifts += sum_parts(d);
   });
-  totals[0] = sum_lanes(exponentials[0] + exponentials[1]);
-  totals[1] = sum_lanes(shifts[0] + shifts[1]);
+  totals[0] = sum_lanes(exponentials);
+  totals[1] = sum_lanes(shifts);
 }
 
 template <class T>
 void softmax_gradient(T* x, std::int64_t n, float maximum, float total, float uniform,
                       float scale) {
   const F m = splat(maximum), inverse = splat(1.0f / total), u = splat(uniform), s = splat(scale);
-  each(n, [=](std::int64_t i, auto lanes) {
+  each_pack<4>(n, [=](std::int64_t i, auto lanes) {
     store(x + i, s * (exp(load(x + i, lanes) - m) * inverse - u), lanes);
   });
 }

@@ -1,8 +1,8 @@
 // Dropout's multipliers, by the formula of kernels/dropout.h.
 #pragma once
 
+#include "kernels/cpu/simd/pack.h"
 #include "kernels/cpu/simd/table.h"
-#include "kernels/cpu/simd/vec.h"
 
 namespace trident::cpu::simd::TRIDENT_ISA {
 

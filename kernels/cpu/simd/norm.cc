@@ -1,5 +1,5 @@
 #include "kernels/cpu/simd/leaves.h"
-#include "kernels/cpu/simd/vec.h"
+#include "kernels/cpu/simd/pack.h"
 
 namespace trident::cpu::simd::TRIDENT_ISA {
 namespace {

@@ -1,7 +1,7 @@
 // Small matrix products in registers, for attention.
 #pragma once
 
-#include "kernels/cpu/simd/vec.h"
+#include "kernels/cpu/simd/pack.h"
 
 namespace trident::cpu::simd::TRIDENT_ISA {
 

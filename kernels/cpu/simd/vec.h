@@ -25,9 +25,6 @@ typedef float F __attribute__((vector_size(4 * W)));
 typedef std::int32_t I __attribute__((vector_size(4 * W)));
 typedef double D __attribute__((vector_size(4 * W)));  // half as many
 
-TRIDENT_INLINE I bits(F x) {
-  return (I)x;
-}
 TRIDENT_INLINE F floats(I x) {
   return (F)x;
 }
@@ -88,11 +85,17 @@ TRIDENT_INLINE F max(F a, F b) {  // b where either is NaN
 TRIDENT_INLINE F min(F a, F b) {
   return _mm512_min_ps(a, b);
 }
-TRIDENT_INLINE I nearest(F x) {
-  return (I)_mm512_cvtps_epi32(x);
+TRIDENT_INLINE F rounded(F x) {  // to the nearest integer
+  return _mm512_roundscale_ps(x, 0);
 }
-TRIDENT_INLINE F to_float(I x) {
-  return _mm512_cvtepi32_ps((__m512i)x);
+// p · 2^n for p in [0.7, 1.5), n = rounded(x · log2(e)): 0 where x < low, NaN where x is.
+TRIDENT_INLINE F with_exponent(F p, F n, F x, float low) {
+  return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, splat(low), _CMP_NLT_UQ), p, n);
+}
+// 1 / x for normal x with a normal result.
+TRIDENT_INLINE F inverse(F x) {
+  const F y = _mm512_rcp14_ps(x);
+  return fma(_mm512_fnmadd_ps(x, y, splat(1.0f)), y, y);
 }
 TRIDENT_INLINE F less(F a, F b, F then, F otherwise) {  // a < b ? then : otherwise
   return _mm512_mask_mov_ps(otherwise, _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), then);
@@ -156,9 +159,6 @@ TRIDENT_INLINE F min(F a, F b) {
 }
 TRIDENT_INLINE I nearest(F x) {
   return (I)_mm256_cvtps_epi32(x);
-}
-TRIDENT_INLINE F to_float(I x) {
-  return _mm256_cvtepi32_ps((__m256i)x);
 }
 TRIDENT_INLINE F less(F a, F b, F then, F otherwise) {  // a < b ? then : otherwise
   return _mm256_blendv_ps(otherwise, then, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
@@ -231,9 +231,6 @@ TRIDENT_INLINE F min(F a, F b) {
 TRIDENT_INLINE I nearest(F x) {
   return (I)_mm_cvtps_epi32(x);
 }
-TRIDENT_INLINE F to_float(I x) {
-  return _mm_cvtepi32_ps((__m128i)x);
-}
 TRIDENT_INLINE F less(F a, F b, F then, F otherwise) {  // a < b ? then : otherwise
   const __m128 mask = _mm_cmplt_ps(a, b);
   return _mm_or_ps(_mm_and_ps(mask, then), _mm_andnot_ps(mask, otherwise));
@@ -252,6 +249,16 @@ TRIDENT_INLINE D high(F x) {
 #endif
 
 #if TRIDENT_ISA_WIDTH != 16
+TRIDENT_INLINE F rounded(F x) {
+  return __builtin_convertvector(nearest(x), F);
+}
+TRIDENT_INLINE F with_exponent(F p, F n, F x, float low) {
+  // In two factors, because n may be 128.
+  return less(x, splat(low), F{}, p * floats((nearest(n) + 126) << 23) * splat(2.0f));
+}
+TRIDENT_INLINE F inverse(F x) {
+  return splat(1.0f) / x;
+}
 TRIDENT_INLINE F load_n(const BFloat16* p, std::int64_t n) {
   BFloat16 part[W];
   for (int i = 0; i < W; ++i) part[i].bits = i < n ? p[i].bits : std::uint16_t{0};
@@ -292,85 +299,6 @@ TRIDENT_INLINE float max_lanes(F x) {
 #endif
   const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_shuffle_ps(two, two, 1)));
-}
-
-// exp(x) with a relative error below 2e-7; 0 below -86.6, infinity above 88.7, NaN of NaN.
-// Cody & Waite's reduction and the polynomial of Cephes (Moshier).
-TRIDENT_INLINE F exp(F x) {
-  const F low_end = splat(-86.6f), high_end = splat(88.72283f);
-#if TRIDENT_ISA_WIDTH == 16
-  const F t = min(high_end + splat(0.1f), x);  // x where it is NaN
-  const F nf = _mm512_roundscale_ps(t * splat(1.44269504088896341f), 0);
-#else
-  F t = less(x, low_end, low_end, x);
-  t = less(high_end, t, high_end, t);
-  const I n = nearest(t * splat(1.44269504088896341f));
-  const F nf = to_float(n);
-#endif
-  F r = fma(nf, splat(-0.693359375f), t);
-  r = fma(nf, splat(2.12194440e-4f), r);
-  F p = splat(1.9875691500e-4f);
-  p = fma(p, r, splat(1.3981999507e-3f));
-  p = fma(p, r, splat(8.3334519073e-3f));
-  p = fma(p, r, splat(4.1665795894e-2f));
-  p = fma(p, r, splat(1.6666665459e-1f));
-  p = fma(p, r, splat(5.0000001201e-1f));
-  p = fma(p, r * r, r) + splat(1.0f);
-#if TRIDENT_ISA_WIDTH == 16
-  return _mm512_maskz_scalef_ps(_mm512_cmp_ps_mask(x, low_end, _CMP_NLT_UQ), p, nf);
-#else
-  // 2^n in two factors, because n may be 128.
-  p = p * floats((n + 126) << 23) * splat(2.0f);
-  p = less(x, low_end, F{}, p);
-  return less(high_end, x, splat(__builtin_inff()), p);
-#endif
-}
-
-// 1 / x for normal x with a normal result; a division where there is no estimate to refine.
-TRIDENT_INLINE F inverse(F x) {
-#if TRIDENT_ISA_WIDTH == 16
-  const F y = _mm512_rcp14_ps(x);
-  return fma(fma(-x, y, splat(1.0f)), y, y);
-#else
-  return splat(1.0f) / x;
-#endif
-}
-
-// How many lanes of a vector are in memory: all, or the first n.
-struct All {};
-struct Some {
-  std::int64_t n;
-};
-template <class T>
-TRIDENT_INLINE F load(const T* p, All) {
-  return load(p);
-}
-template <class T>
-TRIDENT_INLINE F load(const T* p, Some some) {
-  return load_n(p, some.n);  // 0 in the other lanes
-}
-template <class T>
-TRIDENT_INLINE void store(T* p, F x, All) {
-  store(p, x);
-}
-template <class T>
-TRIDENT_INLINE void store(T* p, F x, Some some) {
-  store_n(p, x, some.n);
-}
-
-TRIDENT_INLINE F only(F x, All, F = F{}) {
-  return x;
-}
-TRIDENT_INLINE F only(F x, Some some, F rest = F{}) {
-  return first_n(x, rest, some.n);
-}
-
-// Calls step(i, lanes) for each vector of [0, n).
-template <class Step>
-TRIDENT_INLINE void each(std::int64_t n, Step step) {
-  std::int64_t i = 0;
-  for (; i + W <= n; i += W) step(i, All{});
-  if (i < n) step(i, Some{n - i});
 }
 
 }  // namespace trident::cpu::simd::TRIDENT_ISA
