@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <vector>
 
 #include "core/error.h"
@@ -147,14 +148,11 @@ Json bench_step(const Config& config, const ArchitectureSet& architectures, int 
   }
   const Architecture& architecture = *architectures.at(config.model.architecture);
   const auto device = make_device(config);
-  double rate = 0;
-  {
-    const auto threads = config.world_size() * config.runtime.threads_per_rank;
-    Context context(*device, static_cast<int>(threads));
-    rate =
-        product_rate(context, config.precision.dtype == "bf16" ? DType::bf16 : DType::f32, {}, 0.5);
-  }
-  std::vector<double> times;
+  const auto threads = config.world_size() * config.runtime.threads_per_rank;
+  const DType dtype = config.precision.dtype == "bf16" ? DType::bf16 : DType::f32;
+  const double flops = flops_per_step(config, architecture);
+  // Other users of the machine come and go: the product's rate is taken before and after each step.
+  std::vector<double> times, rates, shares;
   StepResult last;
   run_local(
       static_cast<int>(config.world_size()), transport_options(config), [&](Transport& transport) {
@@ -164,23 +162,33 @@ Json bench_step(const Config& config, const ArchitectureSet& architectures, int 
         RankModel model(context, config, architecture, topology);
         model.initialise();
         const auto batches = random_batches(config, static_cast<std::uint64_t>(topology.at.data));
+        std::optional<Context> all_threads;
+        if (topology.world.rank() == 0) all_threads.emplace(*device, static_cast<int>(threads));
+        double before = 0;
         for (int i = -2; i < iterations; ++i) {
           topology.world.barrier(context);
           const ClockReading begin = read_clock();
           const StepResult step = model.train(batches, config.optimizer.params.lr);
           topology.world.barrier(context);
           if (topology.world.rank() != 0) continue;
-          if (i >= 0) times.push_back(seconds_between(begin, read_clock()));
+          const double seconds = seconds_between(begin, read_clock());
           last = step;
+          const double after = product_rate(*all_threads, dtype, {}, std::max(0.1, seconds / 20));
+          if (i >= 0) {
+            times.push_back(seconds);
+            rates.push_back((before + after) / 2);
+            shares.push_back(flops / seconds / rates.back());
+          }
+          before = after;
         }
       });
   const double seconds = median(times);
   const double tokens = static_cast<double>(config.batch.global_batch_size) *
                         static_cast<double>(config.data.sequence_length);
-  const double flops = flops_per_step(config, architecture);
+  const double rate = median(rates);
   return {{"milliseconds", seconds * 1e3},
           {"tokens_per_second", tokens / seconds},
-          {"mfu", flops / seconds / rate},
+          {"mfu", median(shares)},
           {"product_gflops", rate * 1e-9},
           {"model_gflops", flops / seconds * 1e-9},
           {"peak_rss_bytes", peak_rss_bytes()},
