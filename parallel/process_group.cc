@@ -38,7 +38,9 @@ Group make_group(const Group& parent, const std::vector<int>& members, const std
     impl->membership.members.push_back(from.members[static_cast<std::size_t>(members[i])]);
     if (members[i] == from.rank) impl->membership.rank = static_cast<int>(i);
   }
-  impl->membership.endpoint->open_group(impl->membership.id, impl->membership.name);
+  Membership& own = impl->membership;
+  own.endpoint->open_group(own.id, own.name);
+  own.meeting = own.endpoint->open_meeting(own.id, own.members);
   return impl;
 }
 
@@ -147,7 +149,9 @@ ProcessGroup make_world_group(std::shared_ptr<Endpoint> endpoint) {
   impl->membership.rank = endpoint->rank();
   for (int r = 0; r < endpoint->size(); ++r) impl->membership.members.push_back(r);
   impl->membership.endpoint = std::move(endpoint);
-  impl->membership.endpoint->open_group(impl->membership.id, impl->membership.name);
+  Membership& own = impl->membership;
+  own.endpoint->open_group(own.id, own.name);
+  own.meeting = own.endpoint->open_meeting(own.id, own.members);
   return ProcessGroup(std::move(impl));
 }
 

@@ -65,8 +65,9 @@ Work issue(const Group& group, Context& context, Async async, Descriptor descrip
     }
   }
   // The group is a bare pointer here: its own thread must not be the last to hold it.
-  auto run = [&impl, descriptor, staging, body](const Access& access) {
-    Exchange exchange(impl.membership, descriptor);
+  const bool looks = async == Async::no;  // else the core is wanted beside it
+  auto run = [&impl, descriptor, staging, body, looks](const Access& access) {
+    Exchange exchange(impl.membership, descriptor, collective_channel, looks);
     body(exchange, access, address(access, staging));
   };
   if (async == Async::no) {

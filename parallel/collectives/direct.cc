@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "parallel/collectives/reduce_kernels.h"
+#include "parallel/collectives/shared.h"
 
 namespace trident {
 namespace direct {
@@ -61,6 +62,7 @@ void reduce_parts(Exchange& exchange, Transfers parts, const std::byte* own, std
 }  // namespace
 
 void all_reduce(Exchange& exchange, std::byte* data, std::int64_t n, std::byte* staging) {
+  if (exchange.meeting() != nullptr) return shared::all_reduce(exchange, data, n);
   const int size = exchange.size();
   const auto at = [&](int i) { return data + bytes_of(exchange, segment_of(n, size, i).begin); };
   const auto bytes = [&](int i) { return bytes_of(exchange, segment_of(n, size, i).size()); };
@@ -84,6 +86,7 @@ void all_reduce(Exchange& exchange, std::byte* data, std::int64_t n, std::byte* 
 
 void reduce_scatter(Exchange& exchange, const std::byte* input, std::byte* output, std::int64_t n,
                     std::byte* staging) {
+  if (exchange.meeting() != nullptr) return shared::reduce_scatter(exchange, input, output, n);
   const std::size_t bytes = bytes_of(exchange, n);
   const auto part = [&](int i) { return input + bytes * static_cast<std::size_t>(i); };
   Transfers parts = receive_parts(exchange, n, staging);
@@ -95,6 +98,7 @@ void reduce_scatter(Exchange& exchange, const std::byte* input, std::byte* outpu
 }
 
 void reduce(Exchange& exchange, std::byte* data, std::int64_t n, std::byte* staging) {
+  if (exchange.meeting() != nullptr) return shared::reduce(exchange, data, n);
   exchange.announce();
   const int root = exchange.descriptor().root;
   if (exchange.rank() == root) {
@@ -106,6 +110,7 @@ void reduce(Exchange& exchange, std::byte* data, std::int64_t n, std::byte* stag
 }
 
 void all_gather(Exchange& exchange, const std::byte* input, std::byte* output, std::int64_t n) {
+  if (exchange.meeting() != nullptr) return shared::all_gather(exchange, input, output, n);
   const std::size_t bytes = bytes_of(exchange, n);
   const auto part = [&](int i) { return output + bytes * static_cast<std::size_t>(i); };
   Transfers transfers;
@@ -118,6 +123,7 @@ void all_gather(Exchange& exchange, const std::byte* input, std::byte* output, s
 }
 
 void broadcast(Exchange& exchange, std::byte* data, std::int64_t n) {
+  if (exchange.meeting() != nullptr) return shared::broadcast(exchange, data, n);
   exchange.announce();
   const int root = exchange.descriptor().root;
   const std::size_t bytes = bytes_of(exchange, n);
@@ -132,6 +138,7 @@ void broadcast(Exchange& exchange, std::byte* data, std::int64_t n) {
 }
 
 void gather(Exchange& exchange, const std::byte* input, std::byte* output, std::int64_t n) {
+  if (exchange.meeting() != nullptr) return shared::gather(exchange, input, output, n);
   exchange.announce();
   const int root = exchange.descriptor().root;
   const std::size_t bytes = bytes_of(exchange, n);
@@ -149,6 +156,7 @@ void gather(Exchange& exchange, const std::byte* input, std::byte* output, std::
 }
 
 void scatter(Exchange& exchange, const std::byte* input, std::byte* output, std::int64_t n) {
+  if (exchange.meeting() != nullptr) return shared::scatter(exchange, input, output, n);
   exchange.announce();
   const int root = exchange.descriptor().root;
   const std::size_t bytes = bytes_of(exchange, n);
@@ -165,6 +173,7 @@ void scatter(Exchange& exchange, const std::byte* input, std::byte* output, std:
 }
 
 void all_to_all(Exchange& exchange, const std::byte* input, std::byte* output, std::int64_t n) {
+  if (exchange.meeting() != nullptr) return shared::all_to_all(exchange, input, output, n);
   const std::size_t bytes = bytes_of(exchange, n);
   const auto offset = [&](int i) { return bytes * static_cast<std::size_t>(i); };
   Transfers transfers;
@@ -179,6 +188,7 @@ void all_to_all(Exchange& exchange, const std::byte* input, std::byte* output, s
 }
 
 void barrier(Exchange& exchange) {
+  if (exchange.meeting() != nullptr) return shared::barrier(exchange);
   const int size = exchange.size();
   for (int distance = 1; distance < size; distance *= 2) {
     Transfers transfers;

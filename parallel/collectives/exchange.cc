@@ -9,8 +9,8 @@
 
 namespace trident {
 
-Exchange::Exchange(Membership& group, const Descriptor& descriptor, int channel)
-    : group_(group), descriptor_(descriptor), channel_(channel) {
+Exchange::Exchange(Membership& group, const Descriptor& descriptor, int channel, bool looks)
+    : group_(group), descriptor_(descriptor), channel_(channel), looks_(looks) {
   group_.endpoint->check();
 }
 
@@ -52,10 +52,27 @@ void Exchange::announce() {
   announced_.push_back(send(next, nullptr, 0));
 }
 
+void Exchange::meet(const void* input, void* output) {
+  const Meeting::Result result =
+      meeting()->arrive(descriptor_, input, output, looks_,
+                        std::chrono::steady_clock::now() + group_.endpoint->options().timeout);
+  if (result.outcome == Outcome::complete) return;
+  if (result.outcome == Outcome::mismatch) {
+    report_mismatch(world_rank(result.members.front()),
+                    meeting()->descriptor(result.members.front()));
+  }
+  const std::string text = fmt::format("{}: operation #{}", place(), descriptor_.sequence);
+  std::vector<int> ranks;
+  for (const int member : result.members) ranks.push_back(world_rank(member));
+  if (result.outcome == Outcome::peer_ended) report_ended(text, ranks.front());
+  report_late(text, std::move(ranks));
+}
+
 // Ends all ranks before this one unwinds: its buffers may be in use by a rank that waits elsewhere.
 void Exchange::fail(const std::string& text) {
   const auto error = std::make_exception_ptr(CommunicationError(text));
   group_.endpoint->fail(error);
+  if (meeting() != nullptr) meeting()->abandon();
   std::rethrow_exception(error);
 }
 
@@ -63,43 +80,55 @@ std::string Exchange::place() const {
   return fmt::format("group '{}' (ranks {})", group_.name, rank_list(group_.members));
 }
 
+void Exchange::report_mismatch(int peer, const Descriptor& theirs) {
+  std::string called = to_string(theirs, group_.members);
+  if (theirs.sequence != descriptor_.sequence) called += fmt::format(" as #{}", theirs.sequence);
+  std::pair<int, std::string> calls[] = {
+      {world_rank(rank()), to_string(descriptor_, group_.members)}, {peer, called}};
+  std::sort(std::begin(calls), std::end(calls));
+  fail(fmt::format("{}: operation #{}: rank {} called {}, rank {} called {}", place(),
+                   descriptor_.sequence, calls[0].first, calls[0].second, calls[1].first,
+                   calls[1].second));
+}
+
+void Exchange::report_ended(const std::string& text, int peer) {
+  fail(fmt::format("{}: {}: rank {} waits for rank {}, which has ended", text,
+                   to_string(descriptor_, group_.members), world_rank(rank()), peer));
+}
+
+void Exchange::report_late(const std::string& text, std::vector<int> late) {
+  std::sort(late.begin(), late.end());
+  late.erase(std::unique(late.begin(), late.end()), late.end());
+  fail(fmt::format("{}: {}: rank {} waited {} ms for rank{} {}", text,
+                   to_string(descriptor_, group_.members), world_rank(rank()),
+                   group_.endpoint->options().timeout.count(), late.size() > 1 ? "s" : "",
+                   rank_list(late)));
+}
+
 void Exchange::report(Outcome outcome, std::span<Transfer> transfers, std::size_t failed) {
   const Transfer& transfer = transfers[failed];
   const int self = world_rank(rank()), peer = world_rank(transfer.peer);
-  const std::string mine = to_string(descriptor_, group_.members);
   const bool message = descriptor_.operation == Operation::message;
-  std::string text;
+  std::string text = fmt::format("{}: operation #{}", place(), descriptor_.sequence);
   if (message) {
     const int from = transfer.receives ? peer : self, to = transfer.receives ? self : peer;
     text = fmt::format("{}: message #{} from rank {} to rank {} on channel {}", place(),
                        descriptor_.sequence, from, to, channel_ - first_message_channel);
-  } else {
-    text = fmt::format("{}: operation #{}", place(), descriptor_.sequence);
   }
   if (outcome == Outcome::mismatch) {
     const Descriptor& theirs = transfer.request->peer_descriptor();
+    if (!message) report_mismatch(peer, theirs);
     std::string sent = to_string(theirs, group_.members);
     if (theirs.sequence != descriptor_.sequence) sent += fmt::format(" as #{}", theirs.sequence);
-    if (message) {
-      fail(fmt::format("{}: rank {} sent {}, rank {} expects {}", text, peer, sent, self, mine));
-    }
-    std::pair<int, std::string> calls[] = {{self, mine}, {peer, sent}};
-    std::sort(std::begin(calls), std::end(calls));
-    fail(fmt::format("{}: rank {} called {}, rank {} called {}", text, calls[0].first,
-                     calls[0].second, calls[1].first, calls[1].second));
+    fail(fmt::format("{}: rank {} sent {}, rank {} expects {}", text, peer, sent, self,
+                     to_string(descriptor_, group_.members)));
   }
-  if (outcome == Outcome::peer_ended) {
-    fail(fmt::format("{}: {}: rank {} waits for rank {}, which has ended", text, mine, self, peer));
-  }
+  if (outcome == Outcome::peer_ended) report_ended(text, peer);
   std::vector<int> late;  // all that have not come, not only the first
   for (std::size_t i = failed; i < transfers.size(); ++i) {
     if (i == failed || !transfers[i].request->test()) late.push_back(world_rank(transfers[i].peer));
   }
-  std::sort(late.begin(), late.end());
-  late.erase(std::unique(late.begin(), late.end()), late.end());
-  fail(fmt::format("{}: {}: rank {} waited {} ms for rank{} {}", text, mine, self,
-                   group_.endpoint->options().timeout.count(), late.size() > 1 ? "s" : "",
-                   rank_list(late)));
+  report_late(text, std::move(late));
 }
 
 Segment segment_of(std::int64_t count, int parts, int i) {

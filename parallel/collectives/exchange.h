@@ -22,12 +22,15 @@ struct Membership {
   std::vector<int> members;  // world ranks by group rank
   int rank = 0;              // of this member in the group
   std::atomic<std::int64_t> bytes_sent{0};
+  std::unique_ptr<Meeting> meeting;  // null where members send messages
 };
 
 class Exchange {
  public:
   // Throws AbortedError if the world is aborted.
-  Exchange(Membership& group, const Descriptor& descriptor, int channel = collective_channel);
+  // `looks`: waiting may cost a few hundred microseconds of a core.
+  Exchange(Membership& group, const Descriptor& descriptor, int channel = collective_channel,
+           bool looks = false);
 
   // A message on its way to or from a member.
   struct Transfer {
@@ -48,6 +51,23 @@ class Exchange {
   void wait(std::span<Transfer> transfers);
   void wait(Transfer& transfer) { wait(std::span(&transfer, 1)); }
 
+  // Where the members share memory: this one's seat, else null. For collectives only.
+  Meeting* meeting() const {
+    return channel_ == collective_channel ? group_.meeting.get() : nullptr;
+  }
+  // Shows this member's buffers to the others; throws like wait(). Then finish or leave.
+  void meet(const void* input, void* output);
+  void leave() { meeting()->leave(looks_); }
+  // Members that share memory meet in every collective, in those that send messages too.
+  void agree() {
+    meet(nullptr, nullptr);
+    meeting()->finish();
+  }
+  // Counts what a message would have carried.
+  void count_sent(std::size_t bytes) {
+    group_.bytes_sent.fetch_add(static_cast<std::int64_t>(bytes), std::memory_order_relaxed);
+  }
+
   // Sends the descriptor to the next member; the first wait() compares the previous member's. For
   // operations in which not every member receives something from the member before it.
   void announce();
@@ -55,12 +75,16 @@ class Exchange {
  private:
   [[noreturn]] void report(Outcome outcome, std::span<Transfer> transfers, std::size_t failed);
   [[noreturn]] void fail(const std::string& text);
+  [[noreturn]] void report_mismatch(int peer, const Descriptor& theirs);
+  [[noreturn]] void report_ended(const std::string& text, int peer);
+  [[noreturn]] void report_late(const std::string& text, std::vector<int> late);
   std::string place() const;
   int world_rank(int peer) const { return group_.members[static_cast<std::size_t>(peer)]; }
 
   Membership& group_;
   Descriptor descriptor_;
   int channel_;
+  bool looks_;
   std::vector<Transfer> announced_;
 };
 

@@ -5,6 +5,7 @@
 namespace trident::ring {
 
 void all_reduce(Exchange& exchange, std::byte* data, std::int64_t n, std::byte* staging) {
+  if (exchange.meeting() != nullptr) exchange.agree();
   const Descriptor& d = exchange.descriptor();
   const int size = exchange.size(), self = exchange.rank();
   const int next = (self + 1) % size, previous = (self + size - 1) % size;

@@ -7,6 +7,7 @@
 namespace trident::tree {
 
 void all_reduce(Exchange& exchange, std::byte* data, std::int64_t n, std::byte* staging) {
+  if (exchange.meeting() != nullptr) exchange.agree();
   const Descriptor& d = exchange.descriptor();
   const std::size_t bytes = static_cast<std::size_t>(n) * size_of(d.dtype);
   const int size = exchange.size(), self = exchange.rank();

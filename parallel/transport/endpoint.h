@@ -7,20 +7,13 @@
 #include <exception>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "parallel/collectives/descriptor.h"
+#include "parallel/transport/meeting.h"
 #include "parallel/transport/transport.h"
 
 namespace trident {
-
-using Deadline = std::chrono::steady_clock::time_point;
-
-enum class Outcome {
-  complete,
-  late,        // the deadline passed
-  peer_ended,  // the other rank's body has returned
-  mismatch     // receive: the message's descriptor differs; no data was touched
-};
 
 // One posted message. Any one thread at a time. The destructor returns when the buffer is no longer
 // in use; a send that nobody has received yet still arrives.
@@ -48,6 +41,11 @@ class Endpoint {
 
   // Tells of a group before its first message; throws Error where it can't be told from another.
   virtual void open_group(std::uint64_t, const std::string&) {}
+  // This rank's seat among the members (world ranks by group rank), null where they share no
+  // memory.
+  virtual std::unique_ptr<Meeting> open_meeting(std::uint64_t, const std::vector<int>&) {
+    return nullptr;
+  }
 
   // `bytes` at `data` stay unchanged until the request is complete or gone.
   virtual std::unique_ptr<Request> post_send(int peer, int channel, const Descriptor& descriptor,

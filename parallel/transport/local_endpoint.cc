@@ -223,6 +223,10 @@ class LocalEndpoint final : public Endpoint {
   }
   const TransportOptions& options() const override { return world_->options(); }
   bool needs_staging() const override { return false; }
+  std::unique_ptr<Meeting> open_meeting(std::uint64_t group,
+                                        const std::vector<int>& members) override {
+    return make_meeting(world_, group, members, rank_);
+  }
 
   std::unique_ptr<Request> post_send(int peer, int channel, const Descriptor& descriptor,
                                      const void* data, std::size_t bytes) override {

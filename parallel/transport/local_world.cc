@@ -21,7 +21,7 @@ bool is_aborted_error(const std::exception_ptr& error) {
 
 World::World(int ranks, const TransportOptions& options)
     : options_(options),
-      spins_(std::thread::hardware_concurrency() > static_cast<unsigned>(ranks)),
+      spins_(std::thread::hardware_concurrency() >= static_cast<unsigned>(ranks)),
       ended_(static_cast<std::size_t>(ranks)),
       thrown_(static_cast<std::size_t>(ranks)) {
   for (int r = 0; r < ranks; ++r) mailboxes_.push_back(std::make_unique<Mailbox>());
@@ -39,7 +39,7 @@ void World::abort(int rank, const std::string& reason) noexcept {
     if (aborted()) return;
     culprit_ = rank;
     reason_ = reason;
-    aborted_.store(true, std::memory_order_release);
+    aborted_.store(true);
   }
   wake_all();
 }
@@ -53,7 +53,7 @@ void World::fail(int rank, const std::exception_ptr& error) noexcept {
     if (aborted()) return;
     culprit_ = rank;
     reason_ = message_of(error);
-    aborted_.store(true, std::memory_order_release);
+    aborted_.store(true);
   }
   wake_all();
 }
@@ -85,6 +85,10 @@ void World::wake_all() noexcept {
   for (const auto& mailbox : mailboxes_) {
     const std::lock_guard lock(mailbox->mutex);
     for (auto* sleeper : mailbox->sleepers) sleeper->notify_all();
+  }
+  const std::lock_guard lock(boards_mutex_);
+  for (const auto& [group, weak] : boards_) {
+    if (const auto board = weak.lock()) wake(*board);
   }
 }
 

@@ -70,6 +70,8 @@ struct Mailbox {
   std::vector<std::condition_variable*> sleepers;  // threads that wait for something in here
 };
 
+class Board;  // where the members of a group meet; local_meeting.cc
+
 class World {
  public:
   World(int ranks, const TransportOptions& options);
@@ -78,8 +80,10 @@ class World {
   const TransportOptions& options() const { return options_; }
   Mailbox& mailbox(int rank) { return *mailboxes_[static_cast<std::size_t>(rank)]; }
   bool spins() const { return spins_; }
+  // The board of a group of so many members, made at the first call.
+  std::shared_ptr<Board> board(std::uint64_t group, std::size_t members);
 
-  bool aborted() const { return aborted_.load(std::memory_order_acquire); }
+  bool aborted() const { return aborted_.load(); }
   bool ended(int rank) const { return ended_[static_cast<std::size_t>(rank)].load(); }
   [[noreturn]] void throw_aborted(int rank) const;
 
@@ -99,12 +103,18 @@ class World {
   std::vector<std::unique_ptr<Mailbox>> mailboxes_;
   std::atomic<bool> aborted_{false};
   std::vector<std::atomic<bool>> ended_;
+  std::mutex boards_mutex_;
+  std::unordered_map<std::uint64_t, std::weak_ptr<Board>> boards_;
   mutable std::mutex mutex_;  // guards what follows
   int culprit_ = -1;
   std::string reason_;
   std::exception_ptr first_;
   std::vector<std::exception_ptr> thrown_;  // by the bodies
 };
+
+void wake(Board& board) noexcept;
+std::unique_ptr<Meeting> make_meeting(std::shared_ptr<World> world, std::uint64_t group,
+                                      const std::vector<int>& members, int rank);
 
 // Rank `rank`'s endpoint.
 std::shared_ptr<Endpoint> make_endpoint(std::shared_ptr<World> world, int rank);

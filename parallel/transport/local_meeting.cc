@@ -1,0 +1,205 @@
+// Meetings of rank threads. Members number their meetings; a seat shows what its member brought to
+// the last two, which is enough because nobody can be further ahead than that.
+#include <immintrin.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "core/error.h"
+#include "parallel/transport/local_world.h"
+
+namespace trident::local {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// How long a member looks before it sleeps, where every rank has a core.
+constexpr std::chrono::microseconds look_time{300};
+
+struct Shown {
+  Descriptor descriptor;
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+};
+
+struct alignas(64) Seat {
+  std::atomic<std::uint64_t> arrived{0};   // number of the member's last meeting
+  std::atomic<std::uint64_t> touching{0};  // the meeting whose buffers it may touch, 0: none
+  std::atomic<std::uint64_t> finished{0};  // the last meeting it has finished
+  Shown shown[2];
+  std::unique_ptr<std::byte[]> desks = std::make_unique<std::byte[]>(2 * Meeting::desk_bytes);
+};
+
+}  // namespace
+
+class Board {
+ public:
+  explicit Board(std::size_t members) : seats(members) {}
+  std::vector<Seat> seats;
+
+  // Returns when ready(), which another thread makes true before it calls tell(), or at the
+  // deadline.
+  template <class Ready>
+  void wait_until(bool looks, Deadline deadline, Ready ready) {
+    if (ready()) return;
+    if (looks) {
+      const auto end = Clock::now() + look_time;
+      do {
+        for (int i = 0; i < 64; ++i) {
+          if (ready()) return;
+          _mm_pause();
+        }
+      } while (Clock::now() < end);
+    }
+    std::unique_lock lock(mutex_);
+    sleepers_.fetch_add(1);
+    while (!ready() && Clock::now() < deadline) changed_.wait_until(lock, deadline);
+    sleepers_.fetch_sub(1);
+  }
+  void tell() {
+    if (sleepers_.load() == 0) return;
+    const std::lock_guard lock(mutex_);
+    changed_.notify_all();
+  }
+  void tell_anyway() {
+    const std::lock_guard lock(mutex_);
+    changed_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::atomic<int> sleepers_{0};
+};
+
+void wake(Board& board) noexcept {
+  board.tell_anyway();
+}
+
+std::shared_ptr<Board> World::board(std::uint64_t group, std::size_t members) {
+  const std::lock_guard lock(boards_mutex_);
+  auto& known = boards_[group];
+  std::shared_ptr<Board> board = known.lock();
+  if (board == nullptr) known = board = std::make_shared<Board>(members);
+  return board;
+}
+
+namespace {
+
+class LocalMeeting final : public Meeting {
+ public:
+  LocalMeeting(std::shared_ptr<World> world, std::uint64_t group, std::vector<int> members,
+               int rank)
+      : world_(std::move(world)),
+        board_(world_->board(group, members.size())),
+        members_(std::move(members)),
+        rank_(rank),
+        self_(static_cast<std::size_t>(std::find(members_.begin(), members_.end(), rank) -
+                                       members_.begin())) {}
+
+  std::byte* desk() override { return own().desks.get() + (number_ + 1) % 2 * desk_bytes; }
+
+  Result arrive(const Descriptor& descriptor, const void* input, void* output, bool looks,
+                Deadline deadline) override {
+    ++number_;
+    own().shown[number_ % 2] = {descriptor, static_cast<const std::byte*>(input),
+                                static_cast<std::byte*>(output)};
+    own().arrived.store(number_);
+    board_->tell();
+    const auto here = [&](std::size_t i) { return board_->seats[i].arrived.load() >= number_; };
+    const auto ended = [&](std::size_t i) { return world_->ended(members_[i]) && !here(i); };
+    const auto over = [&] {  // all here, or one who never will be
+      bool all = true;
+      for (std::size_t i = 0; i < members_.size(); ++i) {
+        if (here(i)) continue;
+        all = false;
+        if (ended(i)) return true;
+      }
+      return all || world_->aborted();
+    };
+    board_->wait_until(looks && world_->spins(), deadline, over);
+    Result result;
+    for (std::size_t i = 0; i < members_.size(); ++i) {
+      if (ended(i)) result.members.push_back(static_cast<int>(i));
+    }
+    if (!result.members.empty()) {
+      result.outcome = Outcome::peer_ended;
+    } else {
+      for (std::size_t i = 0; i < members_.size(); ++i) {
+        if (!here(i)) result.members.push_back(static_cast<int>(i));
+      }
+      if (!result.members.empty()) result.outcome = Outcome::late;
+    }
+    // From here on the others' buffers stay: who leaves because of an abort has either told of it
+    // before this member looks, or sees this mark and waits.
+    own().touching.store(number_);
+    if (world_->aborted()) {
+      finish();
+      abandon();
+      world_->throw_aborted(rank_);
+    }
+    for (int i = 0; result.members.empty() && i < static_cast<int>(members_.size()); ++i) {
+      if (this->descriptor(i) == descriptor) continue;
+      result.outcome = Outcome::mismatch;
+      result.members.push_back(i);
+    }
+    if (result.outcome != Outcome::complete) finish();
+    return result;
+  }
+
+  const Descriptor& descriptor(int member) const override { return shown(member).descriptor; }
+  const std::byte* input(int member) const override { return shown(member).input; }
+  std::byte* output(int member) const override { return shown(member).output; }
+
+  void finish() noexcept override {
+    own().touching.store(0);
+    own().finished.store(number_);
+    board_->tell();
+  }
+
+  void leave(bool looks) override {
+    finish();
+    const auto all_finished = [&] {
+      return std::all_of(board_->seats.begin(), board_->seats.end(),
+                         [&](const Seat& seat) { return seat.finished.load() >= number_; });
+    };
+    board_->wait_until(looks && world_->spins(), forever(),
+                       [&] { return all_finished() || world_->aborted(); });
+    if (all_finished()) return;
+    abandon();
+    world_->throw_aborted(rank_);
+  }
+
+  void abandon() noexcept override {
+    board_->wait_until(false, forever(), [&] {
+      return std::all_of(board_->seats.begin(), board_->seats.end(),
+                         [&](const Seat& seat) { return seat.touching.load() != number_; });
+    });
+  }
+
+ private:
+  static Deadline forever() { return Clock::now() + std::chrono::hours(24 * 365); }
+  Seat& own() { return board_->seats[self_]; }
+  const Shown& shown(int member) const {
+    return board_->seats[static_cast<std::size_t>(member)].shown[number_ % 2];
+  }
+
+  std::shared_ptr<World> world_;
+  std::shared_ptr<Board> board_;
+  std::vector<int> members_;
+  int rank_;
+  std::size_t self_;
+  std::uint64_t number_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Meeting> make_meeting(std::shared_ptr<World> world, std::uint64_t group,
+                                      const std::vector<int>& members, int rank) {
+  return std::make_unique<LocalMeeting>(std::move(world), group, members, rank);
+}
+
+}  // namespace trident::local

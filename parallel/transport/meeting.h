@@ -1,0 +1,55 @@
+// Where the members of a group share an address space they need no messages: each shows the others
+// its descriptor and its buffers, and reads and writes theirs.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "parallel/collectives/descriptor.h"
+
+namespace trident {
+
+using Deadline = std::chrono::steady_clock::time_point;
+
+enum class Outcome {
+  complete,
+  late,        // the deadline passed
+  peer_ended,  // the other rank's body has returned
+  mismatch     // the peer's descriptor differs; no data was touched
+};
+
+// One member's seat at the meetings of its group. One operation at a time: arrive, then, where
+// others use this member's buffers, leave.
+class Meeting {
+ public:
+  virtual ~Meeting() = default;
+
+  // Bytes that a member may put on its desk before it arrives, for all to read until they meet the
+  // next time.
+  static constexpr std::size_t desk_bytes = 16384;
+  virtual std::byte* desk() = 0;
+
+  struct Result {
+    Outcome outcome = Outcome::complete;
+    std::vector<int> members;  // group ranks that are late, have ended, or differ
+  };
+  // Shows the descriptor and the buffers and waits for all members to do so. Only where the outcome
+  // is complete may this member touch the others' buffers. Throws AbortedError.
+  // `looks`: may keep its core for some microseconds in the hope that the others come soon.
+  virtual Result arrive(const Descriptor& descriptor, const void* input, void* output, bool looks,
+                        Deadline deadline) = 0;
+  // What a member has shown, after arrive.
+  virtual const Descriptor& descriptor(int member) const = 0;
+  virtual const std::byte* input(int member) const = 0;
+  virtual std::byte* output(int member) const = 0;
+  // This member touches no other's buffers any more. After every arrive.
+  virtual void finish() noexcept = 0;
+  // Waits until all members have finished. Throws AbortedError.
+  virtual void leave(bool looks) = 0;
+  // After an abort: waits until nobody can be touching this member's buffers.
+  virtual void abandon() noexcept = 0;
+};
+
+}  // namespace trident
