@@ -101,7 +101,7 @@ Json bench_collectives(int ranks) {
         const AbortOnUnwind abort(transport);
         const ProcessGroup world = transport.world();
         const Tensor tensor = context.empty({bytes / 4}, DType::f32, Category::communication);
-        fill(context, tensor, 1);
+        fill(context, tensor, 0);
         std::vector<double> times;
         const int repeats = bytes < (1 << 20) ? 50 : 7;
         const int inner = bytes < (1 << 20) ? 20 : 1;  // calls a reading
@@ -110,7 +110,7 @@ Json bench_collectives(int ranks) {
           ClockReading begin, end;
           context.mark(begin);
           for (int j = 0; j < inner; ++j) {
-            world.all_reduce(context, tensor, ReduceOp::maximum, Async::no, algorithm);
+            world.all_reduce(context, tensor, ReduceOp::sum, Async::no, algorithm);
           }
           context.mark(end);
           context.synchronize();
