@@ -25,10 +25,12 @@ void add_bench(CLI::App& app, const Launch& launch, Action& action) {
     auto* command = bench->add_subcommand(name, about);
     auto options = std::make_shared<Options>();
     add_format_option(*command, options->format);
-    command->callback([=, &action] {
+    command->callback([=, &launch, &action] {
       action = [=] {
         const nlohmann::ordered_json result = measure(*options);
-        fmt::print("{}\n", options->format == "json" ? result.dump(2) : text(result));
+        if (launch.leads) {
+          fmt::print("{}\n", options->format == "json" ? result.dump(2) : text(result));
+        }
         return 0;
       };
     });
@@ -44,9 +46,15 @@ void add_bench(CLI::App& app, const Launch& launch, Action& action) {
   }
   {
     auto [command, options] = add(
-        "collectives", "All-reduce by algorithm and size, in-process ranks",
-        [](const Options& o) { return bench_collectives(o.ranks); }, bench_collectives_text);
-    command->add_option("--ranks", options->ranks)->check(CLI::Range(2, 64))->capture_default_str();
+        "collectives",
+        "All-reduce by algorithm and size, between in-process ranks or those of mpirun",
+        [&launch](const Options& o) {
+          return launch.mpi ? bench_collectives_mpi() : bench_collectives(o.ranks);
+        },
+        bench_collectives_text);
+    command->add_option("--ranks", options->ranks, "In-process ranks")
+        ->check(CLI::Range(2, 64))
+        ->capture_default_str();
   }
   {
     auto [command, options] = add(

@@ -87,46 +87,78 @@ std::string bench_gemm_text(const Json& result) {
   return text;
 }
 
-Json bench_collectives(int ranks) {
+namespace {
+
+// Median seconds of one call of `run` on this rank, all ranks starting together.
+template <class Run>
+double timed(Context& context, const ProcessGroup& world, bool small, Run run) {
+  const int repeats = small ? 50 : 7, calls = small ? 20 : 1;
+  std::vector<double> times;
+  for (int i = 0; i < repeats; ++i) {
+    world.barrier(context);
+    ClockReading begin, end;
+    context.mark(begin);
+    for (int j = 0; j < calls; ++j) run();
+    context.mark(end);
+    context.synchronize();
+    times.push_back(seconds_between(begin, end) / calls);
+  }
+  return median(times);
+}
+
+Json collectives_of(Transport& transport, const char* name) {
+  const auto device = make_cpu_device();
+  Context context(*device, 1);
+  const AbortOnUnwind abort(transport);
+  const ProcessGroup world = transport.world();
+  const int ranks = world.size();
+  constexpr std::int64_t largest = std::int64_t{64} << 20;
+  const auto zeros = [&](std::int64_t bytes) {
+    const Tensor tensor = context.empty({bytes / 4}, DType::f32, Category::communication);
+    fill(context, tensor, 0);
+    return tensor;
+  };
   Json rows = Json::array();
-  for (const auto& [name, algorithm] :
+  for (const auto& [label, algorithm] :
        {std::pair("direct", Algorithm::direct), std::pair("ring", Algorithm::ring),
-        std::pair("tree", Algorithm::tree)}) {
-    for (const std::int64_t bytes : {std::int64_t{4} << 10, std::int64_t{256} << 10,
-                                     std::int64_t{4} << 20, std::int64_t{64} << 20}) {
-      double seconds = 0;
-      run_local(ranks, {.deterministic = false}, [&](Transport& transport) {
-        const auto device = make_cpu_device();
-        Context context(*device, 1);
-        const AbortOnUnwind abort(transport);
-        const ProcessGroup world = transport.world();
-        const Tensor tensor = context.empty({bytes / 4}, DType::f32, Category::communication);
-        fill(context, tensor, 0);
-        std::vector<double> times;
-        const int repeats = bytes < (1 << 20) ? 50 : 7;
-        const int inner = bytes < (1 << 20) ? 20 : 1;  // calls a reading
-        for (int i = 0; i < repeats; ++i) {
-          world.barrier(context);
-          ClockReading begin, end;
-          context.mark(begin);
-          for (int j = 0; j < inner; ++j) {
-            world.all_reduce(context, tensor, ReduceOp::sum, Async::no, algorithm);
-          }
-          context.mark(end);
-          context.synchronize();
-          times.push_back(seconds_between(begin, end) / inner);
-        }
-        if (world.rank() == 0) seconds = median(times);
+        std::pair("tree", Algorithm::tree), std::pair("auto", Algorithm::automatic)}) {
+    for (const std::int64_t bytes : {std::int64_t{4} << 10, std::int64_t{64} << 10,
+                                     std::int64_t{1} << 20, std::int64_t{8} << 20, largest}) {
+      const Tensor tensor = zeros(bytes);
+      const double seconds = timed(context, world, bytes < (1 << 20), [&, kind = algorithm] {
+        world.all_reduce(context, tensor, ReduceOp::sum, Async::no, kind);
       });
-      rows.push_back({{"transport", "local"},
-                      {"algorithm", name},
+      rows.push_back({{"transport", name},
+                      {"algorithm", label},
                       {"ranks", ranks},
                       {"bytes", bytes},
                       {"microseconds", seconds * 1e6},
                       {"gb_per_second", static_cast<double>(bytes) / seconds * 1e-9}});
     }
   }
-  return {{"all_reduce", rows}};
+  // Every member's message is read and written once, whoever does it: no all-reduce that leaves the
+  // caches is faster than as many copies of the message as there are members.
+  const Tensor from = zeros(largest), to = zeros(largest);
+  const double seconds = timed(context, world, false, [&] { copy(context, from, to); });
+  const double rate = static_cast<double>(largest) / seconds * 1e-9;
+  return {
+      {"all_reduce", rows}, {"copy_gb_per_second", rate * ranks}, {"bound_gb_per_second", rate}};
+}
+
+}  // namespace
+
+Json bench_collectives(int ranks) {
+  Json result;
+  run_local(ranks, {.deterministic = false}, [&](Transport& transport) {
+    Json own = collectives_of(transport, "local");
+    if (transport.world().rank() == 0) result = std::move(own);
+  });
+  return result;
+}
+
+Json bench_collectives_mpi() {
+  const auto transport = make_mpi_transport({.deterministic = false});
+  return collectives_of(*transport, "mpi");
 }
 
 std::string bench_collectives_text(const Json& result) {
@@ -138,6 +170,10 @@ std::string bench_collectives_text(const Json& result) {
                         r["ranks"].get<int>(), r["bytes"].get<std::int64_t>(),
                         r["microseconds"].get<double>(), r["gb_per_second"].get<double>());
   }
+  text += fmt::format(
+      "copies by all ranks: {:.2f} GB/s; so no all-reduce beyond the caches is faster than {:.2f} "
+      "GB/s\n",
+      result["copy_gb_per_second"].get<double>(), result["bound_gb_per_second"].get<double>());
   return text;
 }
 

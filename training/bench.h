@@ -13,9 +13,11 @@ namespace trident {
 nlohmann::ordered_json bench_gemm(int threads);
 std::string bench_gemm_text(const nlohmann::ordered_json&);
 
-// All-reduce between `ranks` in-process ranks by algorithm and message size. GB/s is message bytes
-// over time.
+// All-reduce by algorithm and message size, GB/s as message bytes over time, and the bound that
+// memory sets: between `ranks` in-process ranks, or between the processes of mpirun or srun (every
+// process calls it, and gets its own medians).
 nlohmann::ordered_json bench_collectives(int ranks);
+nlohmann::ordered_json bench_collectives_mpi();
 std::string bench_collectives_text(const nlohmann::ordered_json&);
 
 // The median of `iterations` training steps of `config` on random tokens, in-process ranks, after
