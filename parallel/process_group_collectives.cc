@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "parallel/collectives/choose.h"
 #include "parallel/collectives/direct.h"
 #include "parallel/collectives/ring.h"
 #include "parallel/collectives/tree.h"
@@ -18,10 +19,16 @@ std::byte* address(const Access& access, const Tensor& tensor) {
   return static_cast<std::byte*>(TensorAddress::of(access, tensor));
 }
 
-Algorithm resolve(const Group& group, Algorithm algorithm) {
-  const TransportOptions& options = group->membership.endpoint->options();
+Algorithm resolve(const Group& group, Algorithm algorithm, const Tensor& tensor) {
+  const Membership& own = group->membership;
+  const TransportOptions& options = own.endpoint->options();
   if (algorithm == Algorithm::automatic) algorithm = options.algorithm;
-  if (algorithm == Algorithm::automatic) algorithm = Algorithm::direct;
+  if (algorithm == Algorithm::automatic) {
+    algorithm = choose_all_reduce({.shared_memory = own.meeting != nullptr,
+                                   .members = static_cast<int>(own.members.size()),
+                                   .count = tensor.numel(),
+                                   .bytes = tensor.bytes()});
+  }
   if (algorithm != Algorithm::direct && options.deterministic &&
       group->membership.members.size() > 2) {
     throw RequestError(fmt::format(
@@ -102,7 +109,7 @@ Work ProcessGroup::all_reduce(Context& context, const Tensor& tensor, ReduceOp o
   if (size() == 1) return Work();
   Descriptor d = describe(impl_, Operation::all_reduce, tensor);
   d.reduce_op = op;
-  d.algorithm = resolve(impl_, algorithm);
+  d.algorithm = resolve(impl_, algorithm, tensor);
   return issue(impl_, context, async, d, d.count,
                [tensor](Exchange& exchange, const Access& access, std::byte* staging) {
                  const auto run =
