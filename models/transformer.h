@@ -27,7 +27,7 @@ struct TransformerShape {
   float init_deviation = 0.02f;
   float hidden_dropout = 0, attention_dropout = 0, label_smoothing = 0;
   std::uint64_t seed = 0;
-  DType dtype = DType::f32;  // of weights and activations
+  DType dtype = DType::f32;             // of weights and activations
   std::int64_t logit_bytes = 64 << 20;  // of logits held at a time, at most
 
   std::int64_t head_dim() const { return hidden / heads; }
