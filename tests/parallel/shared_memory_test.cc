@@ -1,0 +1,81 @@
+// Collectives of in-process ranks with messages that leave the caches, which are written around
+// them; the conformance suite has the small ones.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/context.h"
+#include "parallel/transport/transport.h"
+
+namespace trident {
+namespace {
+
+// Small whole numbers, so that every sum is exact in every type and order.
+template <class T>
+std::vector<T> values(int rank, std::int64_t n) {
+  std::vector<T> list;
+  list.reserve(static_cast<std::size_t>(n));
+  for (std::int64_t i = 0; i < n; ++i) {
+    list.push_back(T(static_cast<float>((rank + 1) * (i % 7) + i % 3)));
+  }
+  return list;
+}
+
+template <class T>
+void expect_values(Context& context, const Tensor& got, std::span<const int> ranks,
+                   std::int64_t n) {
+  const std::vector<T> list = context.to_host<T>(got);
+  std::int64_t wrong = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    float want = 0;
+    for (const int rank : ranks) want += static_cast<float>((rank + 1) * (i % 7) + i % 3);
+    if (static_cast<float>(list[static_cast<std::size_t>(i)]) != want) ++wrong;
+  }
+  EXPECT_EQ(wrong, 0) << "of " << n;
+}
+
+// An odd number of elements: no segment but the first begins at a multiple of 16 bytes.
+template <class T>
+void check(std::int64_t n) {
+  run_local(3, {}, [&](Transport& transport) {
+    const auto device = make_cpu_device();
+    Context context(*device, 1);
+    const AbortOnUnwind abort(transport);
+    const ProcessGroup world = transport.world();
+    const std::vector<T> own = values<T>(world.rank(), n);
+    const auto tensor = [&] {
+      return context.from_host<T>({n}, std::span<const T>(own), Category::workspace);
+    };
+    const std::vector<int> all = {0, 1, 2};
+
+    const Tensor sum = tensor();
+    world.all_reduce(context, sum);
+    expect_values<T>(context, sum, all, n);
+
+    const Tensor parts = context.empty({3 * n}, DTypeOf<T>::value, Category::workspace);
+    world.all_gather(context, tensor(), parts);
+    for (const int r : all) {
+      expect_values<T>(context, parts.flat(r * n, n), std::vector<int>{r}, n);
+    }
+    const Tensor scattered = tensor();
+    world.reduce_scatter(context, parts, scattered);  // every rank holds the same parts
+    const std::vector<int> same(3, world.rank());
+    expect_values<T>(context, scattered, same, n);
+
+    const Tensor copied = tensor();
+    world.broadcast(context, copied, 1);
+    expect_values<T>(context, copied, std::vector<int>{1}, n);
+  });
+}
+
+TEST(SharedMemoryCollectives, MessagesBeyondTheCachesOfWords) {
+  check<float>((9 << 20) / 4 + 1);
+}
+TEST(SharedMemoryCollectives, MessagesBeyondTheCachesOfHalfWords) {
+  check<BFloat16>((9 << 20) / 2 + 1);
+}
+
+}  // namespace
+}  // namespace trident
