@@ -2,11 +2,13 @@
 // them; the conformance suite has the small ones.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "core/context.h"
+#include "kernels/elementwise.h"
 #include "parallel/transport/transport.h"
 
 namespace trident {
@@ -75,6 +77,27 @@ TEST(SharedMemoryCollectives, MessagesBeyondTheCachesOfWords) {
 }
 TEST(SharedMemoryCollectives, MessagesBeyondTheCachesOfHalfWords) {
   check<BFloat16>((9 << 20) / 2 + 1);
+}
+
+// The members write each other's buffers: none may still do so when an operation has returned.
+TEST(SharedMemoryCollectives, NobodyTouchesABufferAfterTheOperation) {
+  run_local(4, {}, [](Transport& transport) {
+    const auto device = make_cpu_device();
+    Context context(*device, 1);
+    const AbortOnUnwind abort(transport);
+    const ProcessGroup world = transport.world();
+    const std::int64_t n = 1 << 20;
+    const Tensor x = context.empty({n}, DType::f32, Category::workspace);
+    for (int round = 0; round < 20; ++round) {
+      fill(context, x, 1);
+      world.all_reduce(context, x);
+      fill(context, x, -1);
+      world.barrier(context);
+      const std::vector<float> got = context.to_host<float>(x);
+      EXPECT_EQ(std::count(got.begin(), got.end(), -1.0f), n) << "round " << round;
+      world.barrier(context);
+    }
+  });
 }
 
 }  // namespace
