@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "core/context.h"
 #include "kernels/activation.h"
@@ -21,6 +22,7 @@ struct Backend {
   using A = const Access&;
   using C = Context&;
   using T = const Tensor&;
+  std::string (*instructions)();  // what its kernels use on this machine, for reports
   void (*gemm)(A, C, const GemmArgs&);
   void (*fill)(A, C, T x, double value);
   void (*copy)(A, C, T from, T to);

@@ -10,7 +10,8 @@
 
 #include "core/error.h"
 #include "core/rng.h"
-#include "kernels/elementwise.h"
+#include "kernels/backend.h"
+#include "training/monitor.h"
 #include "training/plan.h"
 #include "training/product_rate.h"
 #include "training/rank_model.h"
@@ -73,12 +74,15 @@ Json bench_gemm(int threads) {
                           {"gflops", product_rate(context, dtype, shape) * 1e-9}});
     }
   }
-  return {{"threads", threads}, {"products", products}};
+  return {{"threads", threads},
+          {"instructions", backend_of(context).instructions()},
+          {"products", products}};
 }
 
 std::string bench_gemm_text(const Json& result) {
-  std::string text = fmt::format("{} threads\n{:>6} {:>6} {:>6} {:>6} {:>10}\n",
-                                 result["threads"].get<int>(), "dtype", "m", "k", "n", "GFLOP/s");
+  std::string text =
+      fmt::format("{} threads, {}\n{:>6} {:>6} {:>6} {:>6} {:>10}\n", result["threads"].get<int>(),
+                  result["instructions"].get<std::string>(), "dtype", "m", "k", "n", "GFLOP/s");
   for (const Json& p : result["products"]) {
     text += fmt::format("{:>6} {:>6} {:>6} {:>6} {:>10.1f}\n", p["dtype"].get<std::string>(),
                         p["m"].get<int>(), p["k"].get<int>(), p["n"].get<int>(),
@@ -188,7 +192,8 @@ Json bench_step(const Config& config, const ArchitectureSet& architectures, int 
   const DType dtype = config.precision.dtype == "bf16" ? DType::bf16 : DType::f32;
   const double flops = flops_per_step(config, architecture);
   // Other users of the machine come and go: the product's rate is taken before and after each step.
-  std::vector<double> times, rates, shares;
+  std::vector<double> times, rates, shares, bubbles;
+  std::string instructions;
   StepResult last;
   run_local(
       static_cast<int>(config.world_size()), transport_options(config), [&](Transport& transport) {
@@ -197,23 +202,30 @@ Json bench_step(const Config& config, const ArchitectureSet& architectures, int 
         const Topology topology = topology_of(config, transport);
         RankModel model(context, config, architecture, topology);
         model.initialise();
+        Monitor monitor(model, topology.world.split(0, topology.world.rank(), "monitor"));
         const auto batches = random_batches(config, static_cast<std::uint64_t>(topology.at.data));
         std::optional<Context> all_threads;
-        if (topology.world.rank() == 0) all_threads.emplace(*device, static_cast<int>(threads));
+        if (topology.world.rank() == 0) {
+          all_threads.emplace(*device, static_cast<int>(threads));
+          instructions = backend_of(context).instructions();
+        }
         double before = 0;
         for (int i = -2; i < iterations; ++i) {
+          monitor.begin();
           topology.world.barrier(context);
           const ClockReading begin = read_clock();
           const StepResult step = model.train(batches, config.optimizer.params.lr);
           topology.world.barrier(context);
-          if (topology.world.rank() != 0) continue;
           const double seconds = seconds_between(begin, read_clock());
+          const double bubble = monitor.collect(false).bubble_ratio;
+          if (topology.world.rank() != 0) continue;
           last = step;
           const double after = product_rate(*all_threads, dtype, {}, std::max(0.1, seconds / 20));
           if (i >= 0) {
             times.push_back(seconds);
             rates.push_back((before + after) / 2);
             shares.push_back(flops / seconds / rates.back());
+            bubbles.push_back(bubble);
           }
           before = after;
         }
@@ -227,8 +239,10 @@ Json bench_step(const Config& config, const ArchitectureSet& architectures, int 
           {"mfu", median(shares)},
           {"product_gflops", rate * 1e-9},
           {"model_gflops", flops / seconds * 1e-9},
+          {"bubble_ratio", median(bubbles)},
           {"peak_rss_bytes", peak_rss_bytes()},
           {"dtype", config.precision.dtype},
+          {"instructions", instructions},
           {"ranks", config.world_size()},
           {"threads_per_rank", config.runtime.threads_per_rank},
           {"iterations", iterations},

@@ -6,6 +6,7 @@ namespace trident {
 
 const Backend& cpu_backend() {
   static constexpr Backend backend = {
+      .instructions = cpu::instructions,
       .gemm = cpu::gemm,
       .fill = cpu::fill,
       .copy = cpu::copy,

@@ -22,6 +22,10 @@ struct ProductHash {
   }
 };
 
+bool includes(dnnl_cpu_isa_t isa, dnnl_cpu_isa_t part) {
+  return (isa & part) == part;  // a bit for each extension
+}
+
 dnnl::memory::data_type type_of(DType dtype) {
   return dtype == DType::f32 ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
 }
@@ -51,6 +55,14 @@ struct Prepared {
 };
 
 }  // namespace
+
+ProductInstructions product_instructions() {
+  const dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
+  return {.isa = includes(isa, dnnl_cpu_isa_avx512_core) ? simd::Isa::avx512
+                 : includes(isa, dnnl_cpu_isa_avx2)      ? simd::Isa::avx2
+                                                         : simd::Isa::sse2,
+          .bf16 = includes(isa, dnnl_cpu_isa_avx512_core_bf16)};
+}
 
 struct ProductCache::Impl {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};

@@ -6,6 +6,7 @@
 
 namespace trident::cpu {
 
+std::string instructions();
 void gemm(const Access&, Context&, const GemmArgs&);
 void fill(const Access&, Context&, const Tensor& x, double value);
 void copy(const Access&, Context&, const Tensor& from, const Tensor& to);

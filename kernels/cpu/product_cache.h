@@ -5,8 +5,17 @@
 #include <memory>
 
 #include "core/context.h"
+#include "kernels/cpu/simd/table.h"
 
 namespace trident::cpu {
+
+// The widest instructions that products may use: the processor's, or what the environment variable
+// ONEDNN_MAX_CPU_ISA (oneDNN's own: SSE41, AVX2, AVX512_CORE, …) leaves of them.
+struct ProductInstructions {
+  simd::Isa isa = simd::Isa::sse2;
+  bool bf16 = false;  // products of bf16 are native
+};
+ProductInstructions product_instructions();
 
 // One product c := op(a) op(b) (+ bias) (+ c) over dense row-major operands; letters as in
 // kernels/gemm.h. A leading dimension is the distance between rows as stored.

@@ -1,19 +1,19 @@
 #include "kernels/cpu/state.h"
 
+#include <algorithm>
 #include <cmath>
 
+#include "kernels/cpu/kernels.h"
 #include "kernels/cpu/product_cache.h"
 
 namespace trident::cpu {
-namespace {
 
-bool has_bf16_products() {
-  return simd::best_isa() == simd::Isa::avx512 && __builtin_cpu_supports("avx512bf16");
+simd::Isa default_isa() {
+  return std::min(simd::best_isa(), product_instructions().isa);
 }
 
-}  // namespace
-
-State::State() : table(&simd::table(simd::best_isa())), native_bf16_products(has_bf16_products()) {}
+State::State()
+    : table(&simd::table(default_isa())), native_bf16_products(product_instructions().bf16) {}
 
 State::~State() = default;
 
@@ -49,12 +49,18 @@ const float* State::rotary_table(const Access& access, Context& context, std::in
   return data<float>(access, rotary_);
 }
 
+std::string instructions() {
+  static constexpr const char* names[] = {"sse2", "avx2", "avx512"};
+  return std::string(names[static_cast<int>(default_isa())]) +
+         (product_instructions().bf16 ? " bf16" : "");
+}
+
 void use_isa(Context& context, simd::Isa isa) {
   const simd::Table* const table = &simd::table(isa);
   context.stream().enqueue([&context, table](const Access&) {
     State& state = state_of(context);
     state.table = table;
-    state.native_bf16_products = table->isa == simd::Isa::avx512 && has_bf16_products();
+    state.native_bf16_products = table->isa == simd::Isa::avx512 && product_instructions().bf16;
   });
 }
 

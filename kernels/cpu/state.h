@@ -38,6 +38,9 @@ inline State& state_of(Context& context) {
   return context.kernel_state<State>();
 }
 
+// What a context begins with: one limit, ONEDNN_MAX_CPU_ISA, holds for oneDNN and our own loops.
+simd::Isa default_isa();
+
 // From now on this context's kernels use the instruction set `isa` and, below AVX-512, no bf16
 // product. For tests. Throws Error where the processor lacks it.
 void use_isa(Context& context, simd::Isa isa);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -314,6 +315,27 @@ TEST_F(CliTest, JsonReportsAreTheOnlyThingOnStdout) {
   const Outcome trained = run(arguments);
   EXPECT_EQ(trained.code, 0) << trained.err;
   EXPECT_EQ(json::parse(trained.out).at("iterations"), 3);
+}
+
+TEST_F(CliTest, BenchStepReportsFiguresThatAgree) {
+  // oneDNN's limit, which the program inherits, holds for all of it.
+  ASSERT_EQ(setenv("ONEDNN_MAX_CPU_ISA", "SSE41", 1), 0);
+  const Outcome outcome =
+      run({"bench", "step", "c.json", "--iterations", "2", "--format", "json", "--set",
+           "parallel.pipeline_model_parallel_size=2", "--set", "runtime.threads_per_rank=1"});
+  ASSERT_EQ(unsetenv("ONEDNN_MAX_CPU_ISA"), 0);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json r = json::parse(outcome.out);
+  EXPECT_EQ(r.at("instructions"), "sse2");
+  EXPECT_EQ(r.at("ranks"), 2);
+  EXPECT_NEAR(r.at("tokens_per_second").get<double>() * r.at("milliseconds").get<double>(), 64e3,
+              1);
+  EXPECT_GT(r.at("mfu"), 0.0);
+  EXPECT_GT(r.at("product_gflops"), r.at("model_gflops"));
+  EXPECT_GT(r.at("peak_rss_bytes"), 0);
+  // Two micro-batches over two stages leave someone waiting, however long the stages take.
+  EXPECT_GT(r.at("bubble_ratio"), 0.0);
+  EXPECT_LT(r.at("bubble_ratio"), 1.0);
 }
 
 TEST_F(CliTest, GeneratesFromTextAndFromIdsAndRefusesWhatItCanNot) {
