@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""All-reduce between in-process ranks beside torch.distributed's gloo and Open MPI's own.
+
+    $(scripts/peers_python) bench/compare_collectives.py [--ranks 2,4] [--rounds N]
+
+Sums of fp32. Each program is a run of its own, they take turns, and each figure is the median over
+the rounds of a run's median. GB/s is message bytes over time. Beside them stands the bound that
+memory sets once a message leaves the caches (`trident bench collectives`). Needs scripts/requirements-peers.txt and the release build.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+from compare_pytorch import ROOT, free_port, machine
+
+SIZES = [4 << 10, 1 << 20, 64 << 20]
+MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+       "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
+
+
+def gloo_child():
+    """One rank: {bytes: microseconds}."""
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    found = {}
+    for size in SIZES:
+        values = torch.zeros(size // 4)
+        repeats, calls = (50, 20) if size < 1 << 20 else (7, 1)
+        times = []
+        for _ in range(repeats):
+            dist.barrier()
+            begin = time.perf_counter()
+            for _ in range(calls):
+                dist.all_reduce(values)
+            times.append(1e6 * (time.perf_counter() - begin) / calls)
+        found[size] = statistics.median(times)
+    print(json.dumps(found), flush=True)
+    dist.destroy_process_group()
+
+
+def output(command, **more):
+    environment = {**os.environ, **{k: str(v) for k, v in more.items()}}
+    run = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False,
+                         env=environment)
+    if run.returncode:
+        sys.exit(f"exit {run.returncode}: {' '.join(map(str, command))}\n{run.stderr[-2000:]}")
+    return json.loads(run.stdout[run.stdout.index("{"):])
+
+
+def trident(build, ranks):
+    found = output([build / "trident", "bench", "collectives", "--ranks", ranks, "--format", "json"])
+    rows = {r["bytes"]: r["microseconds"] for r in found["all_reduce"] if r["algorithm"] == "auto"}
+    return {size: rows[size] for size in SIZES}, found["bound_gb_per_second"]
+
+
+def gloo(ranks):
+    common = {**os.environ, "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
+              "MASTER_PORT": str(free_port())}
+    children = [subprocess.Popen([sys.executable, __file__, "--child"], env={**common, "RANK": str(r)},
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                for r in range(ranks)]
+    results = [child.communicate() for child in children]
+    for child, (_, errors) in zip(children, results):
+        if child.returncode:
+            sys.exit(f"gloo: exit {child.returncode}\n{errors[-2000:]}")
+    text = results[0][0]
+    return {int(k): v for k, v in json.loads(text[text.index("{"):]).items()}
+
+
+def open_mpi(build, ranks):
+    return {size: output(["mpirun", "--bind-to", "none", "-n", ranks, build / "bench/mpi_all_reduce",
+                          size], **MPI)["microseconds"] for size in SIZES}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
+    parser.add_argument("--ranks", default="2,4")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.child:
+        gloo_child()
+        return
+    print(machine())
+    print(f"{'ranks':>5} {'bytes':>10} {'':4} {'trident':>9} {'gloo':>9} {'Open MPI':>9} {'ratio':>7}"
+          f" {'bound':>7}")
+    for ranks in map(int, arguments.ranks.split(",")):
+        runs = {"trident": [], "gloo": [], "mpi": []}
+        bounds = []
+        for _ in range(arguments.rounds):
+            found, bound = trident(arguments.build, ranks)
+            runs["trident"].append(found)
+            bounds.append(bound)
+            runs["gloo"].append(gloo(ranks))
+            runs["mpi"].append(open_mpi(arguments.build, ranks))
+        for size in SIZES:
+            ours, theirs, mpi = (statistics.median(run[size] for run in runs[name])
+                                 for name in ("trident", "gloo", "mpi"))
+            small = size < 1 << 20
+            figures = [t if small else 1e-3 * size / t for t in (ours, theirs, mpi)]
+            print(f"{ranks:5} {size:10} {'µs' if small else 'GB/s'}", *(f"{f:9.2f}" for f in figures),
+                  f"{min(theirs, mpi) / ours:7.2f}",
+                  f"{statistics.median(bounds):7.2f}" if size == SIZES[-1] else "", flush=True)
+
+
+if __name__ == "__main__":
+    main()
