@@ -26,8 +26,8 @@ int main(int count, char** arguments) {
     MPI_Barrier(MPI_COMM_WORLD);
     const double begin = MPI_Wtime();
     for (int j = 0; j < calls; ++j) {
-      MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_FLOAT, MPI_SUM,
-                    MPI_COMM_WORLD);
+      MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_FLOAT,
+                    MPI_SUM, MPI_COMM_WORLD);
     }
     times.push_back((MPI_Wtime() - begin) / calls);
   }
