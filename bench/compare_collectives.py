@@ -5,19 +5,17 @@
 
 Sums of fp32. Each program is a run of its own, they take turns, and each figure is the median over
 the rounds of a run's median. GB/s is message bytes over time. Beside them stands the bound that
-memory sets once a message leaves the caches (`trident bench collectives`). Needs scripts/requirements-peers.txt and the release build.
+memory sets once a message leaves the caches (`trident bench collectives`). Needs the release build.
 """
 
 import argparse
 import json
-import os
 import pathlib
 import statistics
-import subprocess
 import sys
 import time
 
-from compare_pytorch import ROOT, free_port, machine
+from side_by_side import PROGRAM, machine, run, run_ranks
 
 SIZES = [4 << 10, 1 << 20, 64 << 20]
 MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -47,43 +45,27 @@ def gloo_child():
     dist.destroy_process_group()
 
 
-def output(command, **more):
-    environment = {**os.environ, **{k: str(v) for k, v in more.items()}}
-    run = subprocess.run([str(c) for c in command], capture_output=True, text=True, check=False,
-                         env=environment)
-    if run.returncode:
-        sys.exit(f"exit {run.returncode}: {' '.join(map(str, command))}\n{run.stderr[-2000:]}")
-    return json.loads(run.stdout[run.stdout.index("{"):])
-
-
 def trident(build, ranks):
-    found = output([build / "trident", "bench", "collectives", "--ranks", ranks, "--format", "json"])
+    found = run([build / "trident", "bench", "collectives", "--ranks", ranks, "--format", "json"])
     rows = {r["bytes"]: r["microseconds"] for r in found["all_reduce"] if r["algorithm"] == "auto"}
     return {size: rows[size] for size in SIZES}, found["bound_gb_per_second"]
 
 
 def gloo(ranks):
-    common = {**os.environ, "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
-              "MASTER_PORT": str(free_port())}
-    children = [subprocess.Popen([sys.executable, __file__, "--child"], env={**common, "RANK": str(r)},
-                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-                for r in range(ranks)]
-    results = [child.communicate() for child in children]
-    for child, (_, errors) in zip(children, results):
-        if child.returncode:
-            sys.exit(f"gloo: exit {child.returncode}\n{errors[-2000:]}")
-    text = results[0][0]
-    return {int(k): v for k, v in json.loads(text[text.index("{"):]).items()}
+    found = run_ranks([sys.executable, __file__, "--child"], ranks)
+    if isinstance(found, str):
+        sys.exit(f"gloo: {found}")
+    return {int(size): time for size, time in found[0].items()}
 
 
 def open_mpi(build, ranks):
-    return {size: output(["mpirun", "--bind-to", "none", "-n", ranks, build / "bench/mpi_all_reduce",
-                          size], **MPI)["microseconds"] for size in SIZES}
+    return {size: run(["mpirun", "--bind-to", "none", "-n", ranks, build / "bench/mpi_all_reduce",
+                       size], **MPI)["microseconds"] for size in SIZES}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
+    parser.add_argument("--build", type=pathlib.Path, default=PROGRAM.parent)
     parser.add_argument("--ranks", default="2,4")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
@@ -91,6 +73,7 @@ def main():
     if arguments.child:
         gloo_child()
         return
+    arguments.build = arguments.build.resolve()
     print(machine())
     print(f"{'ranks':>5} {'bytes':>10} {'':4} {'trident':>9} {'gloo':>9} {'Open MPI':>9} {'ratio':>7}"
           f" {'bound':>7}")

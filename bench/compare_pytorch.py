@@ -2,33 +2,31 @@
 """The same GPT-2 training step in Trident and in PyTorch, side by side on this machine.
 
     $(scripts/peers_python) bench/compare_pytorch.py [--layouts one,data,tensor,pipeline]
-        [--dtypes fp32,bf16] [--compile] [--rounds N] [--steps N]
+        [--dtypes fp32,bf16] [--compile] [--rounds N] [--steps N] [--threads N]
 
-One step is forward, backward and AdamW on random tokens: micro-batch 4 x sequence 256 a replica, in a
-pipeline 8 micro-batches of 2 x 256 by 1F1B over 7 + 5 layers. "one" is one rank with all threads, the
-others two ranks with half of them each; PyTorch's side is bench/pytorch_step.py. Trident also runs
-the same global batch with one rank: "ranks / threads" is the parallel layout's speed over that, and
-in a pipeline over what the bubble leaves of it (the bubble of the schedule's list, replayed with the
-CPU time of its actions). bf16 keeps fp32 masters; PyTorch does it with fp32 copies and by autocast.
+One step is forward, backward and AdamW on random tokens: micro-batch 4 x sequence 256 a replica,
+in a pipeline 8 micro-batches of 2 x 256 by 1F1B over 7 + 5 layers (--layers). "one" is one rank with
+all threads, the others two ranks with half of them each; PyTorch's side is bench/pytorch_step.py.
+Trident also runs the same global batch with one rank: "ranks / threads" is the parallel layout's
+speed over that, and in a pipeline over what the bubble leaves of it (the bubble of the schedule's
+list, replayed with the CPU time of its actions). bf16 keeps fp32 masters; PyTorch does it with fp32
+copies and by autocast.
 
-Every measurement is a process (or one per rank) of its own, the programs take turns, and each figure
-is the median over the rounds; peak memory is the resident size, summed over processes. The ratio is
-Trident's tokens/s over the best of PyTorch's ways. MFU is the share of the product rate that
-`trident bench step` measures around each step.
+Every measurement is a process (or one per rank) of its own, the programs take turns, and each
+figure is the median over the rounds; peak memory is the resident size, summed over processes. The
+ratio is Trident's tokens/s over the best of PyTorch's ways. MFU is the share of the product rate
+that `trident bench step` measures around each step.
 """
 
 import argparse
 import importlib.metadata
-import json
-import os
 import pathlib
 import platform
-import socket
 import statistics
-import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from side_by_side import CONFIG, PROGRAM, ROOT, THREADS, machine, run_ranks, step_command
+
 RANKS = 2
 # Micro-batch, micro-batches of a rank, settings of Trident.
 LAYOUTS = {
@@ -40,42 +38,12 @@ LAYOUTS = {
 }
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 def measure(command, threads, ranks, limit):
-    """Runs `command` once for each rank; rank 0's JSON with the ranks' resident bytes, or the error."""
-    base = {**os.environ, "OMP_NUM_THREADS": str(threads), "WORLD_SIZE": str(ranks),
-            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    base.pop("OPENBLAS_CORETYPE", None)
-    children = [subprocess.Popen([str(c) for c in command], cwd=ROOT, text=True,
-                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                 env={**base, "RANK": str(rank)}) for rank in range(ranks)]
-    documents = []
-    for child in children:
-        try:
-            output, errors = child.communicate(timeout=limit)
-        except subprocess.TimeoutExpired:
-            errors = f"longer than {limit} s"
-        if child.poll() != 0:
-            for other in children:
-                other.kill()
-                other.wait()
-            lines = errors.strip().splitlines()
-            return {"error": lines[-1] if lines else f"exit {child.returncode}"}
-        documents.append(json.loads(output[output.index("{"):]))
-    return {**documents[0], "peak_rss_bytes": sum(d["peak_rss_bytes"] for d in documents)}
-
-
-def machine():
-    names = [line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo")
-             if line.startswith("model name")]
-    flags = next((line for line in open("/proc/cpuinfo") if line.startswith("flags")), "").split()
-    wide = [f for f in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if f in flags]
-    return f"{names[0] if names else platform.processor()}, {os.cpu_count()} cores, {' '.join(wide)}"
+    """Rank 0's document with the resident bytes of all ranks, or {"error"}."""
+    found = run_ranks(command, ranks, limit, OMP_NUM_THREADS=threads)
+    if isinstance(found, str):
+        return {"error": found}
+    return {**found[0], "peak_rss_bytes": sum(d["peak_rss_bytes"] for d in found)}
 
 
 def ways_of(arguments, layout, dtype):
@@ -91,10 +59,8 @@ def ways_of(arguments, layout, dtype):
         parallel = {**parallel, "pipeline.layer_split": f"[{arguments.layers.replace('+', ',')}]"}
 
     def trident(more, threads):
-        pairs = {**settings, **more, "runtime.threads_per_rank": threads}
-        return [arguments.program.resolve(), "bench", "step", arguments.config, "--format", "json",
-                "--iterations", arguments.steps,
-                *[w for k, v in pairs.items() for w in ("--set", f"{k}={v}")]]
+        return step_command(arguments.program, arguments.config, arguments.steps,
+                            {**settings, **more, "runtime.threads_per_rank": threads})
 
     ways = {"trident": (trident(parallel, threads), threads, 1)}
     if ranks > 1:
@@ -149,9 +115,9 @@ def compare(arguments, layout, dtype):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--config", type=pathlib.Path, default=ROOT / "configs/gpt2_124m.json")
-    parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build/release/trident")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)),
+    parser.add_argument("--config", type=pathlib.Path, default=CONFIG)
+    parser.add_argument("--program", type=pathlib.Path, default=PROGRAM)
+    parser.add_argument("--threads", type=int, default=THREADS,
                         help="of all ranks together")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=5, help="timed steps of a process")
@@ -162,7 +128,7 @@ def main():
     parser.add_argument("--compile", action="store_true", help="PyTorch also by torch.compile")
     parser.add_argument("--limit", type=float, default=1800, help="seconds for one measurement")
     arguments = parser.parse_args()
-    arguments.config = arguments.config.resolve()
+    arguments.config, arguments.program = arguments.config.resolve(), arguments.program.resolve()
     for layout in arguments.layouts.split(","):
         if layout not in LAYOUTS:
             parser.error(f"--layouts: \"{layout}\" is none of {', '.join(LAYOUTS)}")

@@ -3,11 +3,12 @@
 
     python bench/count_instructions.py [--update]
 
-Valgrind hides AVX-512, so every machine takes the same path and repeats the figure whatever its load;
-only another compiler, library or change of ours moves it. The figure is the difference between a run
-of three steps and one of one step, halved: no start, no first step (plans of products, pages). `--update` keeps the figures in
-bench/instructions.json, else they are printed beside those kept there. The step is small (2 layers of
-width 128, 256 tokens) because valgrind emulates every fused multiply-add in software. Takes minutes.
+Valgrind hides AVX-512, so every machine takes the same path and repeats the figure whatever its
+load; only another compiler, library or change of ours moves it. The figure is the difference
+between a run of three steps and one of one step, halved: no start, no first step (plans of products,
+pages). `--update` keeps the figures in bench/instructions.json, else they are printed beside those
+kept there. The step is small (2 layers of width 128, 256 tokens) because valgrind emulates every
+fused multiply-add in software. Takes minutes.
 """
 
 import argparse

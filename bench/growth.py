@@ -3,22 +3,18 @@
 
     python bench/growth.py [--axes sequence,layers,vocabulary] [--tokens N] [--rounds N]
 
-Runs `trident bench step` on GPT-2 of width 768 at a constant number of tokens and prints the share of
-the product rate that the model's FLOPs reach, with attention counted causally (each position sees
-half of the sequence; bench's own `mfu` counts all of it). Rounds
-take turns over the sizes; each figure is the median. The variation of an axis
-is its largest share over the smallest, less one.
+Runs `trident bench step` on GPT-2 of width 768 at a constant number of tokens and prints the share
+of the product rate that the model's FLOPs reach, with attention counted causally (a position sees
+those before it; bench's own `mfu` counts all of them). Rounds take turns over the sizes; each figure
+is the median. The variation of an axis is its largest share over the smallest, less one.
 """
 
 import argparse
-import json
-import os
 import pathlib
 import statistics
-import subprocess
-import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from side_by_side import CONFIG, PROGRAM, THREADS, machine, run, step_command
+
 HIDDEN, HEADS = 768, 12
 AXES = {  # (sequence, layers, vocabulary)
     "sequence": [(s, 3, 50257) for s in (128, 256, 512, 1024, 2048, 4096)],
@@ -42,31 +38,27 @@ def measure(arguments, sequence, layers, vocabulary):
                 "batch.micro_batch_size": micro_batch, "batch.global_batch_size": micro_batch,
                 "data.sequence_length": sequence, "precision.dtype": arguments.dtype,
                 "runtime.threads_per_rank": arguments.threads}
-    command = [str(arguments.program), "bench", "step", str(ROOT / "configs/gpt2_124m.json"),
-               "--format", "json", "--iterations", str(arguments.steps),
-               *[w for k, v in settings.items() for w in ("--set", f"{k}={v}")]]
-    run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    if run.returncode:
-        sys.exit(f"exit {run.returncode}: {' '.join(command)}\n{run.stderr[-2000:]}")
-    found = json.loads(run.stdout)
+    found = run(step_command(arguments.program, CONFIG, arguments.steps, settings))
     share = found["mfu"] * causal_over_whole(found, micro_batch * sequence, sequence, layers)
     return {**found, "share": share}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build/release/trident")
+    parser.add_argument("--program", type=pathlib.Path, default=PROGRAM)
     parser.add_argument("--axes", default=",".join(AXES))
     parser.add_argument("--tokens", type=int, default=4096, help="of a step")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--dtype", default="fp32")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--threads", type=int, default=THREADS)
     arguments = parser.parse_args()
     for axis in arguments.axes.split(","):
         if axis not in AXES:
             parser.error(f"--axes: \"{axis}\" is none of {', '.join(AXES)}")
     arguments.program = arguments.program.resolve()
+    print(f"{machine()}; {arguments.threads} threads, {arguments.dtype}, "
+          f"{arguments.tokens} tokens a step")
     for axis in arguments.axes.split(","):
         runs = {size: [] for size in AXES[axis]}
         for _ in range(arguments.rounds):

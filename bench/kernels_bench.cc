@@ -1,148 +1,454 @@
-// Rates of the kernels that training time goes to. Threads are the last argument.
+// Every kernel of the contract at the sizes of GPT-2 124M, beside what this machine can do.
+//
+//   kernels_bench [--benchmark_filter=REGEX] [Google Benchmark's other options]
+//
+// FLOP/s and B/s count what the operation needs: each operand read or written once, attention's
+// causal half alone. of_limit is the time that the measured limits leave no way around (its FLOPs
+// at the rate of a matrix product of its dtype, or its bytes at the rate of a copy of 256 MiB,
+// whichever is longer) over the time it took; above 1 where operands stay in the caches.
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
 #include "core/context.h"
-#include "kernels/activation.h"
-#include "kernels/attention.h"
-#include "kernels/elementwise.h"
-#include "kernels/gemm.h"
-#include "kernels/norm.h"
+#include "kernels/backend.h"
+#include "training/product_rate.h"
 
 namespace trident {
 namespace {
 
+constexpr std::int64_t tokens = 1024, hidden = 768, mlp = 3072, vocabulary = 50304, heads = 12,
+                       sequence = 256, head_dim = 64;
+
 struct Bench {
-  explicit Bench(std::int64_t threads) : context(*device, static_cast<int>(threads)) {}
+  explicit Bench(int threads) : context(*device, threads) {}
+
+  Tensor empty(Shape shape, DType dtype) {
+    return context.empty(shape, dtype, Category::activation);
+  }
   Tensor normal(Shape shape, DType dtype) {
-    const Tensor x = context.empty(shape, dtype, Category::activation);
-    fill_normal(
-        context,
-        {.x = x, .key = 1, .deviation = 1, .global_rows = shape[0], .global_columns = shape[1]});
+    const Tensor x = empty(shape, dtype);
+    fill_normal(context, {.x = x,
+                          .key = 1,
+                          .deviation = 1,
+                          .global_rows = shape.rank() == 1 ? 1 : shape[0],
+                          .global_columns = shape[shape.rank() - 1]});
     return x;
   }
+  Tensor normal_f32(Shape shape) { return normal(shape, DType::f32); }
+  Tensor ids() {
+    std::vector<std::int32_t> values(tokens);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      values[i] = static_cast<std::int32_t>(i * 7919 % vocabulary);
+    }
+    return context.from_host<std::int32_t>({tokens}, values, Category::activation);
+  }
+  DropoutArgs dropout(float probability) {
+    const std::vector<std::int64_t> samples(tokens / sequence, 1);
+    return {.probability = probability,
+            .key = 1,
+            .samples = context.from_host<std::int64_t>({tokens / sequence}, samples,
+                                                       Category::activation)};
+  }
+
   std::unique_ptr<Device> device = make_cpu_device();
   Context context;
 };
 
-DType dtype_of(std::int64_t bf16) {
-  return bf16 ? DType::bf16 : DType::f32;
+// One kernel, ready to run, with the FLOPs of its products and the bytes of its operands.
+struct Work {
+  double flops = 0, bytes = 0;
+  std::function<void()> run;
+};
+
+double bytes_of(std::initializer_list<Tensor> operands) {
+  double bytes = 0;
+  for (const Tensor& x : operands) bytes += static_cast<double>(x.bytes());
+  return bytes;
 }
 
-void report(benchmark::State& state, double flops) {
-  state.counters["FLOP/s"] = benchmark::Counter(
-      flops, benchmark::Counter::kIsIterationInvariantRate, benchmark::Counter::kIs1000);
+struct Limits {
+  double flops, bytes;  // a second
+};
+
+const Limits& limits_of(DType dtype, int threads) {
+  static std::map<std::pair<DType, int>, Limits> known;
+  const auto [found, missing] = known.try_emplace({dtype, threads});
+  if (missing) {
+    Bench bench(threads);
+    const Tensor from = bench.normal_f32({64 << 20}), to = bench.normal_f32({64 << 20});
+    double best = 0;
+    for (int i = 0; i < 5; ++i) {
+      ClockReading begin, end;
+      bench.context.mark(begin);
+      copy(bench.context, from, to);
+      bench.context.mark(end);
+      bench.context.synchronize();
+      best = std::max(
+          best, bytes_of({from, to}) / (1e-9 * static_cast<double>(end.wall_ns - begin.wall_ns)));
+    }
+    found->second = {product_rate(bench.context, dtype), best};
+  }
+  return found->second;
 }
 
-// A linear layer of T rows from K to N columns: 0 its output, 1 its input's gradient, 2 its
-// weight's gradient.
-void linear(benchmark::State& state) {
-  const std::int64_t t = state.range(0), k = state.range(1), n = state.range(2);
-  const std::int64_t pass = state.range(3);
-  const DType dtype = dtype_of(state.range(4));
-  Bench bench(state.range(5));
-  const Tensor x = bench.normal({t, k}, dtype), y = bench.normal({t, n}, dtype),
-               weight = bench.normal({n, k}, dtype), grad = bench.normal({n, k}, DType::f32);
+using Make = std::function<Work(Bench&, DType)>;
+
+void measure(benchmark::State& state, const Make& make, DType dtype, int threads) {
+  const Limits& limits = limits_of(dtype, threads);
+  Bench bench(threads);
+  const Work work = make(bench, dtype);
+  work.run();
+  bench.context.synchronize();
   for (auto _ : state) {
-    if (pass == 0) gemm(bench.context, {.a = x, .b = weight, .c = y, .transpose_b = true});
-    if (pass == 1) gemm(bench.context, {.a = y, .b = weight, .c = x});
-    if (pass == 2) {
-      gemm(bench.context, {.a = y, .b = x, .c = grad, .transpose_a = true, .accumulate = true});
+    work.run();
+    bench.context.synchronize();
+  }
+  const auto rate = [&](const char* name, double amount) {
+    if (amount > 0) {
+      state.counters[name] = benchmark::Counter(
+          amount, benchmark::Counter::kIsIterationInvariantRate, benchmark::Counter::kIs1000);
+    }
+  };
+  rate("FLOP/s", work.flops);
+  rate("B/s", work.bytes);
+  rate("of_limit", std::max(work.flops / limits.flops, work.bytes / limits.bytes));
+}
+
+enum class Types { both, f32 };
+
+void add_case(const std::string& name, Types types, const Make& make) {
+  const auto all = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    if (dtype == DType::bf16 && types == Types::f32) continue;
+    for (int threads = 1; threads <= all; threads = threads == all ? all + 1 : all) {
+      benchmark::RegisterBenchmark(
+          (name + "/" + std::string(name_of(dtype)) + "/threads:" + std::to_string(threads))
+              .c_str(),
+          measure, make, dtype, threads)
+          ->UseRealTime()
+          ->Unit(benchmark::kMicrosecond);
     }
   }
-  report(state, 2.0 * static_cast<double>(t * k * n));
 }
-BENCHMARK(linear)
-    ->ArgNames({"T", "K", "N", "pass", "bf16", "threads"})
-    ->ArgsProduct({{1024}, {768}, {3072}, {0, 1, 2}, {0, 1}, {1, 2}})
-    ->ArgsProduct({{512}, {128}, {256}, {0, 1, 2}, {0}, {1}})
-    ->UseRealTime();
 
-// FLOPs of the causal half alone.
-void attention(benchmark::State& state) {
-  const AttentionShape shape{state.range(0), state.range(1), state.range(2), state.range(2),
-                             state.range(3)};
-  const bool backward = state.range(4) != 0;
-  const DType dtype = dtype_of(state.range(5));
-  Bench bench(state.range(6));
-  const std::int64_t rows = shape.batch * shape.sequence, width = shape.heads * shape.head_dim;
-  const Tensor qkv = bench.normal({rows, shape.row()}, dtype),
-               grad = bench.normal({rows, width}, dtype),
-               out = bench.context.empty({rows, width}, dtype, Category::activation),
-               grad_qkv = bench.context.empty({rows, shape.row()}, dtype, Category::activation),
-               log_sum_exp = bench.context.empty({shape.batch, shape.heads, shape.sequence},
-                                                 DType::f32, Category::activation);
-  attention_forward(bench.context,
-                    {.shape = shape, .qkv = qkv, .out = out, .log_sum_exp = log_sum_exp});
-  for (auto _ : state) {
-    if (backward) {
-      attention_backward(bench.context, {.shape = shape,
-                                         .qkv = qkv,
-                                         .out = out,
-                                         .log_sum_exp = log_sum_exp,
-                                         .grad_out = grad,
-                                         .grad_qkv = grad_qkv});
-    } else {
-      attention_forward(bench.context,
-                        {.shape = shape, .qkv = qkv, .out = out, .log_sum_exp = log_sum_exp});
-    }
-  }
-  report(state,
-         (backward ? 5.0 : 2.0) * static_cast<double>(shape.batch * shape.heads * shape.sequence *
-                                                      shape.sequence * shape.head_dim));
+// A linear layer from k to n columns: its output, its input's gradient, its weight's gradient.
+void add_linear(std::int64_t rows, std::int64_t k, std::int64_t n) {
+  const std::string size = std::to_string(rows) + "x" + std::to_string(k) + "x" + std::to_string(n);
+  const double flops = 2.0 * static_cast<double>(rows) * static_cast<double>(k * n);
+  const auto add = [&](const char* pass, bool weight_gradient, auto arguments) {
+    add_case("gemm/" + std::string(pass) + "/" + size, Types::both,
+             [=](Bench& bench, DType dtype) -> Work {
+               const Tensor x = bench.normal({rows, k}, dtype), y = bench.normal({rows, n}, dtype),
+                            w = bench.normal({n, k}, weight_gradient ? DType::f32 : dtype);
+               const GemmArgs args = arguments(x, y, w);
+               return {flops, bytes_of({x, y, w}) + (args.accumulate ? bytes_of({w}) : 0),
+                       [&bench, args] { gemm(bench.context, args); }};
+             });
+  };
+  add("forward", false, [](auto& x, auto& y, auto& w) {
+    return GemmArgs{.a = x, .b = w, .c = y, .transpose_b = true};
+  });
+  add("input_gradient", false,
+      [](auto& x, auto& y, auto& w) { return GemmArgs{.a = y, .b = w, .c = x}; });
+  add("weight_gradient", true, [](auto& x, auto& y, auto& w) {
+    return GemmArgs{.a = y, .b = x, .c = w, .transpose_a = true, .accumulate = true};
+  });
 }
-BENCHMARK(attention)
-    ->ArgNames({"B", "S", "A", "D", "backward", "bf16", "threads"})
-    ->ArgsProduct({{4}, {256}, {12}, {64}, {0, 1}, {0, 1}, {1, 2}})
-    ->ArgsProduct({{4}, {128}, {2}, {32}, {0, 1}, {0}, {1}})
-    ->ArgsProduct({{1}, {1024}, {12}, {64}, {0, 1}, {0}, {1}})
-    ->UseRealTime();
 
-void gelu(benchmark::State& state) {
-  Bench bench(1);
-  const Tensor x = bench.normal({1024, 3072}, dtype_of(state.range(0)));
-  const Tensor y = bench.normal({1024, 3072}, x.dtype());
-  const Tensor z = bench.normal({1024, 3072}, x.dtype());
-  for (auto _ : state) {
-    if (state.range(1)) {
-      gelu_backward(bench.context, x, y, z);
-    } else {
-      gelu_forward(bench.context, x, y);
-    }
+void add_attention(const AttentionShape& shape, float probability) {
+  const auto d = [](std::int64_t n) { return static_cast<double>(n); };
+  const std::string size = std::to_string(shape.batch) + "x" + std::to_string(shape.sequence) +
+                           "x" + std::to_string(shape.heads) + "x" +
+                           std::to_string(shape.head_dim) + (probability > 0 ? "/dropout" : "");
+  // One product of queries and keys, over the pairs that see each other.
+  const double product = 2 * d(shape.batch * shape.heads * shape.head_dim) * d(shape.sequence) *
+                         d(shape.sequence + 1) / 2;
+  for (const bool backward : {false, true}) {
+    add_case(
+        std::string("attention/") + (backward ? "backward/" : "forward/") + size, Types::both,
+        [=](Bench& bench, DType dtype) -> Work {
+          const std::int64_t rows = shape.batch * shape.sequence,
+                             width = shape.heads * shape.head_dim;
+          AttentionBackwardArgs args{
+              .shape = shape,
+              .qkv = bench.normal({rows, shape.row()}, dtype),
+              .out = bench.empty({rows, width}, dtype),
+              .log_sum_exp = bench.empty({shape.batch, shape.heads, shape.sequence}, DType::f32),
+              .grad_out = bench.normal({rows, width}, dtype),
+              .grad_qkv = bench.empty({rows, shape.row()}, dtype)};
+          if (probability > 0) {
+            const std::vector<std::int64_t> samples(static_cast<std::size_t>(shape.batch), 1);
+            args.dropout = {.probability = probability,
+                            .key = 1,
+                            .samples = bench.context.from_host<std::int64_t>({shape.batch}, samples,
+                                                                             Category::activation)};
+          }
+          const auto forward = [&bench, args] {
+            attention_forward(bench.context, {.shape = args.shape,
+                                              .qkv = args.qkv,
+                                              .out = args.out,
+                                              .log_sum_exp = args.log_sum_exp,
+                                              .dropout = args.dropout});
+          };
+          forward();
+          if (!backward) {
+            return {2 * product, bytes_of({args.qkv, args.out, args.log_sum_exp}), forward};
+          }
+          return {5 * product,
+                  bytes_of({args.qkv, args.out, args.log_sum_exp, args.grad_out, args.grad_qkv}),
+                  [&bench, args] { attention_backward(bench.context, args); }};
+        });
   }
-  state.SetItemsProcessed(state.iterations() * x.numel());
 }
-BENCHMARK(gelu)->ArgNames({"bf16", "backward"})->ArgsProduct({{0, 1}, {0, 1}});
 
-void layer_norm(benchmark::State& state) {
-  Bench bench(1);
-  const DType dtype = dtype_of(state.range(0));
-  const std::int64_t rows = 1024, columns = 768;
-  const Tensor x = bench.normal({rows, columns}, dtype), y = bench.normal({rows, columns}, dtype),
-               z = bench.normal({rows, columns}, dtype),
-               weight = bench.normal({1, columns}, dtype).view({columns}),
-               mean = bench.normal({1, rows}, DType::f32).view({rows}),
-               rstd = bench.normal({1, rows}, DType::f32).view({rows}),
-               grad = bench.normal({1, columns}, DType::f32).view({columns});
-  for (auto _ : state) {
-    if (state.range(1) == 0) {
-      norm_forward(bench.context,
-                   {.x = x, .weight = weight, .bias = weight, .y = y, .mean = mean, .rstd = rstd});
-    } else if (state.range(1) == 1) {
-      norm_backward_input(
-          bench.context,
-          {.grad_y = y, .x = x, .weight = weight, .mean = mean, .rstd = rstd, .grad_x = z});
-    } else {
-      norm_backward_weight(bench.context, {.grad_y = y,
-                                           .x = x,
-                                           .mean = mean,
-                                           .rstd = rstd,
-                                           .grad_weight = grad,
-                                           .grad_bias = grad});
-    }
+void add_norms() {
+  for (const bool layer : {true, false}) {
+    const auto add = [&](const char* pass, auto work) {
+      add_case(std::string(layer ? "layer_norm/" : "rms_norm/") + pass, Types::both,
+               [=](Bench& bench, DType dtype) -> Work {
+                 const Tensor x = bench.normal({tokens, hidden}, dtype),
+                              y = bench.normal({tokens, hidden}, dtype),
+                              weight = bench.normal({hidden}, dtype),
+                              rstd = bench.normal_f32({tokens}),
+                              mean = layer ? bench.normal_f32({tokens}) : Tensor();
+                 return work(bench, x, y, weight, mean, rstd);
+               });
+    };
+    using T = const Tensor&;
+    add("forward", [=](Bench& bench, T x, T y, T weight, T mean, T rstd) -> Work {
+      const Tensor bias = layer ? weight : Tensor();
+      return {0, bytes_of({x, y}), [=, &bench] {
+                norm_forward(
+                    bench.context,
+                    {.x = x, .weight = weight, .bias = bias, .y = y, .mean = mean, .rstd = rstd});
+              }};
+    });
+    add("input_gradient", [](Bench& bench, T x, T y, T weight, T mean, T rstd) -> Work {
+      const Tensor residual = bench.normal({tokens, hidden}, x.dtype());
+      return {0, bytes_of({x, y, residual, residual}), [=, &bench] {
+                norm_backward_input(bench.context, {.grad_y = y,
+                                                    .x = x,
+                                                    .weight = weight,
+                                                    .mean = mean,
+                                                    .rstd = rstd,
+                                                    .grad_x = residual,
+                                                    .residual_grad = residual});
+              }};
+    });
+    add("weight_gradient", [=](Bench& bench, T x, T y, T, T mean, T rstd) -> Work {
+      const Tensor grad = bench.normal_f32({hidden}),
+                   grad_bias = layer ? bench.normal_f32({hidden}) : Tensor();
+      return {0, bytes_of({x, y}), [=, &bench] {
+                norm_backward_weight(bench.context, {.grad_y = y,
+                                                     .x = x,
+                                                     .mean = mean,
+                                                     .rstd = rstd,
+                                                     .grad_weight = grad,
+                                                     .grad_bias = grad_bias});
+              }};
+    });
   }
-  state.SetItemsProcessed(state.iterations() * x.numel());
 }
-BENCHMARK(layer_norm)->ArgNames({"bf16", "pass"})->ArgsProduct({{0, 1}, {0, 1, 2}});
+
+void add_activations() {
+  const auto add = [](const char* name, std::int64_t width, auto forward, auto backward) {
+    add_case(std::string(name) + "/forward", Types::both, [=](Bench& bench, DType dtype) -> Work {
+      const Tensor x = bench.normal({tokens, width}, dtype), y = bench.normal({tokens, mlp}, dtype);
+      return {0, bytes_of({x, y}), [=, &bench] { forward(bench.context, x, y); }};
+    });
+    add_case(std::string(name) + "/backward", Types::both, [=](Bench& bench, DType dtype) -> Work {
+      const Tensor x = bench.normal({tokens, width}, dtype), y = bench.normal({tokens, mlp}, dtype),
+                   grad = bench.normal({tokens, width}, dtype);
+      return {0, bytes_of({x, y, grad}), [=, &bench] { backward(bench.context, x, y, grad); }};
+    });
+  };
+  add("gelu", mlp, gelu_forward, gelu_backward);
+  add("swiglu", 2 * mlp, swiglu_forward, swiglu_backward);
+}
+
+void add_embeddings() {
+  add_case("embedding/forward", Types::both, [](Bench& bench, DType dtype) -> Work {
+    const EmbeddingArgs args{.ids = bench.ids(),
+                             .table = bench.normal({vocabulary, hidden}, dtype),
+                             .out = bench.normal({tokens, hidden}, dtype)};
+    return {0, bytes_of({args.out, args.out}),
+            [=, &bench] { embedding_forward(bench.context, args); }};
+  });
+  add_case("embedding/backward", Types::both, [](Bench& bench, DType dtype) -> Work {
+    const EmbeddingBackwardArgs args{.ids = bench.ids(),
+                                     .grad_out = bench.normal({tokens, hidden}, dtype),
+                                     .grad_table = bench.normal_f32({vocabulary, hidden})};
+    const double rows = 2.0 * static_cast<double>(tokens * hidden) * sizeof(float);
+    return {0, bytes_of({args.grad_out}) + rows,
+            [=, &bench] { embedding_backward(bench.context, args); }};
+  });
+  add_case("position/forward", Types::both, [](Bench& bench, DType dtype) -> Work {
+    const PositionArgs args{.x = bench.normal({tokens, hidden}, dtype),
+                            .table = bench.normal({sequence, hidden}, dtype),
+                            .sequence = sequence};
+    return {0, bytes_of({args.x, args.x, args.table}),
+            [=, &bench] { position_forward(bench.context, args); }};
+  });
+  add_case("position/backward", Types::both, [](Bench& bench, DType dtype) -> Work {
+    const PositionBackwardArgs args{.grad_x = bench.normal({tokens, hidden}, dtype),
+                                    .grad_table = bench.normal_f32({sequence, hidden}),
+                                    .sequence = sequence};
+    return {0, bytes_of({args.grad_x, args.grad_table, args.grad_table}),
+            [=, &bench] { position_backward(bench.context, args); }};
+  });
+  add_case("rotary", Types::both, [](Bench& bench, DType dtype) -> Work {
+    const AttentionShape shape{tokens / sequence, sequence, heads, heads, head_dim};
+    const Tensor qkv = bench.normal({tokens, shape.row()}, dtype);
+    return {0, bytes_of({qkv, qkv}) * 2 / 3,
+            [=, &bench] { rotary(bench.context, {.shape = shape, .qkv = qkv}); }};
+  });
+}
+
+void add_cross_entropy() {
+  constexpr std::int64_t rows = 256;
+  const CrossEntropyShape shape{.valid = 50257, .vocabulary = 50257};
+  const auto add = [&](const char* step, double passes, auto run) {
+    add_case(
+        std::string("cross_entropy/") + step, Types::both, [=](Bench& bench, DType dtype) -> Work {
+          const Tensor logits = bench.normal({rows, vocabulary}, dtype),
+                       labels = bench.ids().rows(0, rows), maximum = bench.normal_f32({rows}),
+                       statistics = bench.normal_f32({3, rows});
+          cross_entropy_maximum(bench.context, shape, logits, maximum);
+          cross_entropy_statistics(bench.context, shape, logits, labels, maximum, statistics);
+          return {0, passes * bytes_of({logits}),
+                  [=, &bench] { run(bench.context, shape, logits, labels, maximum, statistics); }};
+        });
+  };
+  using T = const Tensor&;
+  using S = const CrossEntropyShape&;
+  add("maximum", 1, [](Context& context, S s, T logits, T, T maximum, T) {
+    cross_entropy_maximum(context, s, logits, maximum);
+  });
+  add("statistics", 1, [](Context& context, S s, T logits, T labels, T maximum, T statistics) {
+    cross_entropy_statistics(context, s, logits, labels, maximum, statistics);
+  });
+  // In place: scaled by 1, the logits soon hold probabilities, which cost the same.
+  add("gradient", 2, [](Context& context, S s, T logits, T labels, T maximum, T statistics) {
+    cross_entropy_gradient(context, s, logits, labels, maximum, statistics, 1.0f);
+  });
+  add_case("cross_entropy/losses", Types::f32, [=](Bench& bench, DType) -> Work {
+    const Tensor statistics = bench.normal_f32({3, rows}), losses = bench.normal_f32({rows});
+    return {0, bytes_of({statistics, losses}),
+            [=, &bench] { cross_entropy_losses(bench.context, shape, statistics, losses); }};
+  });
+}
+
+void add_elementwise() {
+  const auto kernel = [](const char* name, Types types, double passes, auto run) {
+    add_case(name, types, [=](Bench& bench, DType dtype) -> Work {
+      const Tensor x = bench.normal({tokens, mlp}, dtype), y = bench.normal({tokens, mlp}, dtype);
+      return {0, passes * bytes_of({x}), run(bench, x, y)};
+    });
+  };
+  using T = const Tensor&;
+  kernel("fill", Types::both, 1,
+         [](Bench& bench, T x, T) { return [=, &bench] { fill(bench.context, x, 0); }; });
+  kernel("copy", Types::both, 2,
+         [](Bench& bench, T x, T y) { return [=, &bench] { copy(bench.context, x, y); }; });
+  kernel("add", Types::both, 3,
+         [](Bench& bench, T x, T y) { return [=, &bench] { add(bench.context, x, y); }; });
+  kernel("scale", Types::f32, 2,
+         [](Bench& bench, T x, T) { return [=, &bench] { scale(bench.context, x, 1.0f); }; });
+  kernel("add_bias", Types::both, 2, [](Bench& bench, T x, T y) {
+    return
+        [=, &bench, bias = bench.normal({mlp}, x.dtype())] { add_bias(bench.context, x, bias, y); };
+  });
+  kernel("bias_backward", Types::both, 1, [](Bench& bench, T x, T) {
+    return [=, &bench, grad = bench.normal_f32({mlp})] { bias_backward(bench.context, x, grad); };
+  });
+  kernel("sum", Types::f32, 1, [](Bench& bench, T x, T) {
+    return [=, &bench, total = bench.empty({1}, DType::f64)] { sum(bench.context, x, total); };
+  });
+  kernel("square_sums", Types::f32, 1, [](Bench& bench, T x, T) {
+    constexpr std::int64_t block = 4096;
+    return [=, &bench, sums = bench.empty({tokens * mlp / block}, DType::f64)] {
+      square_sums(bench.context, x.view({tokens * mlp}), block, sums);
+    };
+  });
+  kernel("fill_normal", Types::both, 1, [](Bench& bench, T x, T) {
+    return [=, &bench] {
+      fill_normal(bench.context, {.x = x, .key = 1, .global_rows = tokens, .global_columns = mlp});
+    };
+  });
+  for (const float probability : {0.0f, 0.1f}) {
+    kernel(probability > 0 ? "dropout_add/0.1" : "dropout_add/0", Types::both, 3,
+           [=](Bench& bench, T x, T y) {
+             const DropoutArgs dropout = bench.dropout(probability);
+             return [=, &bench] {
+               dropout_add(
+                   bench.context,
+                   {.dropout = dropout, .x = x, .residual = y, .y = y, .sequence = sequence});
+             };
+           });
+  }
+}
+
+// 16 Mi parameters: far beyond the caches.
+void add_optimizers() {
+  constexpr std::int64_t n = 16 << 20;
+  for (const bool copies : {false, true}) {
+    const std::string suffix = copies ? "/bf16_copy" : "";
+    add_case("adamw" + suffix, Types::f32, [=](Bench& bench, DType dtype) -> Work {
+      AdamWArgs args{.weight = bench.normal({n}, dtype),
+                     .gradient = bench.normal({n}, dtype),
+                     .moment1 = bench.normal({n}, dtype),
+                     .moment2 = bench.empty({n}, dtype),
+                     .learning_rate = 1e-4};
+      fill(bench.context, args.moment2, 1);
+      if (copies) args.model_weight = bench.normal({n}, DType::bf16);
+      return {0, n * (7.0 * sizeof(float) + (copies ? 2 : 0)),
+              [=, &bench] { adamw(bench.context, args); }};
+    });
+    add_case("sgd" + suffix, Types::f32, [=](Bench& bench, DType dtype) -> Work {
+      SgdArgs args{.weight = bench.normal({n}, dtype),
+                   .gradient = bench.normal({n}, dtype),
+                   .momentum_buffer = bench.normal({n}, dtype),
+                   .learning_rate = 1e-4,
+                   .momentum = 0.9,
+                   .step = 2};
+      if (copies) args.model_weight = bench.normal({n}, DType::bf16);
+      return {0, n * (5.0 * sizeof(float) + (copies ? 2 : 0)),
+              [=, &bench] { sgd(bench.context, args); }};
+    });
+  }
+}
 
 }  // namespace
 }  // namespace trident
+
+int main(int count, char** arguments) {
+  using namespace trident;
+  add_linear(tokens, hidden, 3 * hidden);
+  add_linear(tokens, hidden, hidden);
+  add_linear(tokens, hidden, mlp);
+  add_linear(tokens, mlp, hidden);
+  add_linear(tokens / 4, hidden, vocabulary);
+  add_attention({tokens / sequence, sequence, heads, heads, head_dim}, 0);
+  add_attention({tokens / sequence, sequence, heads, heads, head_dim}, 0.1f);
+  add_attention({1, 1024, heads, heads, head_dim}, 0);
+  add_attention({1, 4096, heads, 3, head_dim}, 0);
+  add_norms();
+  add_activations();
+  add_embeddings();
+  add_cross_entropy();
+  add_elementwise();
+  add_optimizers();
+  benchmark::Initialize(&count, arguments);
+  if (benchmark::ReportUnrecognizedArguments(count, arguments)) return 1;
+  benchmark::AddCustomContext("instructions", cpu_backend().instructions());
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+}

@@ -13,7 +13,7 @@ namespace trident::cpu {
 // ONEDNN_MAX_CPU_ISA (oneDNN's own: SSE41, AVX2, AVX512_CORE, …) leaves of them.
 struct ProductInstructions {
   simd::Isa isa = simd::Isa::sse2;
-  bool bf16 = false;  // products of bf16 are native
+  bool bf16 = false;  // there are instructions that multiply bf16
 };
 ProductInstructions product_instructions();
 

@@ -50,9 +50,7 @@ const float* State::rotary_table(const Access& access, Context& context, std::in
 }
 
 std::string instructions() {
-  static constexpr const char* names[] = {"sse2", "avx2", "avx512"};
-  return std::string(names[static_cast<int>(default_isa())]) +
-         (product_instructions().bf16 ? " bf16" : "");
+  return std::string(name_of(default_isa())) + (product_instructions().bf16 ? " bf16" : "");
 }
 
 void use_isa(Context& context, simd::Isa isa) {

@@ -18,7 +18,7 @@ struct State final : KernelState {
   ~State() override;
 
   const simd::Table* table;
-  bool native_bf16_products;  // oneDNN multiplies bf16 faster than fp32 on this processor
+  bool native_bf16_products;  // else bf16 operands are widened and multiplied as fp32
   std::unique_ptr<ProductCache> products;
 
   // At least `bytes` of memory that the next call of scratch() may take away.

@@ -24,8 +24,7 @@ TEST(Instructions, AreTheProcessorsBestWithinTheLimit) {
   EXPECT_EQ(cpu::default_isa(), want);
   EXPECT_EQ(cpu::State().table->isa, want);
   EXPECT_TRUE(want == Isa::avx512 || !cpu::product_instructions().bf16);
-  const char* const names[] = {"sse2", "avx2", "avx512"};
-  EXPECT_EQ(cpu_backend().instructions(), std::string(names[static_cast<int>(want)]) +
+  EXPECT_EQ(cpu_backend().instructions(), std::string(cpu::simd::name_of(want)) +
                                               (cpu::product_instructions().bf16 ? " bf16" : ""));
 }
 

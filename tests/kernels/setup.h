@@ -25,9 +25,8 @@ struct Setup {
 };
 
 inline std::string name_of_setup(const testing::TestParamInfo<Setup>& info) {
-  static constexpr const char* isa_names[] = {"sse2", "avx2", "avx512"};
-  return std::string(info.param.guarded ? "guarded_" : "cpu_") +
-         isa_names[static_cast<int>(info.param.isa)] + "_" + std::string(name_of(info.param.dtype));
+  return std::string(info.param.guarded ? "guarded_" : "cpu_") + name_of(info.param.isa) + "_" +
+         std::string(name_of(info.param.dtype));
 }
 
 // The CPU with every instruction set that this processor has, the guarded device with the best.

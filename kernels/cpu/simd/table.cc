@@ -14,6 +14,11 @@ namespace avx512 {
 Table make_table();
 }
 
+const char* name_of(Isa isa) {
+  static constexpr const char* names[] = {"sse2", "avx2", "avx512"};
+  return names[static_cast<int>(isa)];
+}
+
 bool supported(Isa isa) {
   switch (isa) {
     case Isa::sse2:

@@ -9,6 +9,7 @@
 namespace trident::cpu::simd {
 
 enum class Isa { sse2, avx2, avx512 };
+const char* name_of(Isa isa);
 
 // Which elements of a dropout site are kept; see kernels/dropout.h.
 struct Dropout {

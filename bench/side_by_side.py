@@ -1,0 +1,72 @@
+"""What the comparisons share: the machine's name, runs of a command, and `trident bench step`."""
+
+import json
+import os
+import pathlib
+import platform
+import socket
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PROGRAM = ROOT / "build/release/trident"
+CONFIG = ROOT / "configs/gpt2_124m.json"
+THREADS = len(os.sched_getaffinity(0))
+
+
+def machine():
+    """The processor, its cores and its widest instructions in one line."""
+    names = [line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo")
+             if line.startswith("model name")]
+    flags = next((line for line in open("/proc/cpuinfo") if line.startswith("flags")), "").split()
+    wide = [f for f in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if f in flags]
+    return f"{names[0] if names else platform.processor()}, {os.cpu_count()} cores, {' '.join(wide)}"
+
+
+def step_command(program, config, steps, settings):
+    """`trident bench step` with {setting: value} in JSON."""
+    return [program, "bench", "step", config, "--format", "json", "--iterations", steps,
+            *[word for key, value in settings.items() for word in ("--set", f"{key}={value}")]]
+
+
+def document(text):
+    """The JSON object that a program printed last."""
+    return json.loads(text[text.index("{"):])
+
+
+def run_ranks(command, ranks, limit=None, **environment):
+    """Runs `command` once for each rank, with what torch.distributed wants to know.
+
+    Returns the ranks' documents, or the last line of the first error as a string.
+    """
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    base = {**os.environ, "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port), **{k: str(v) for k, v in environment.items()}}
+    base.pop("OPENBLAS_CORETYPE", None)  # a baseline chooses for itself
+    children = [subprocess.Popen([str(c) for c in command], cwd=ROOT, text=True,
+                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                 env={**base, "RANK": str(rank)}) for rank in range(ranks)]
+    documents = []
+    for child in children:
+        try:
+            output, errors = child.communicate(timeout=limit)
+            error = f"exit {child.returncode}" if child.returncode else ""
+        except subprocess.TimeoutExpired:
+            error, errors = f"longer than {limit} s", ""
+        if error:
+            for other in children:
+                other.kill()
+                other.wait()
+            return (errors.strip().splitlines() or [error])[-1]
+        documents.append(document(output))
+    return documents
+
+
+def run(command, **environment):
+    """One run's document; an error ends the comparison."""
+    result = run_ranks(command, 1, **environment)
+    if isinstance(result, str):
+        sys.exit(f"{' '.join(map(str, command))}\n{result}")
+    return result[0]

@@ -1,0 +1,50 @@
+// A step that is like the ones before takes no memory from the device.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "support/temp_dir.h"
+#include "support/training_run.h"
+
+namespace trident::testing {
+namespace {
+
+TEST(SteadyState, TakesNothingFromTheDeviceAfterTheSecondIteration) {
+  struct Case {
+    Layout layout;
+    Overrides overrides;
+  };
+  const Overrides sp{"parallel.sequence_parallel=true"};
+  const Overrides zero1{"zero_optimization.stage=1"};
+  const Overrides bf16{"precision.dtype=bf16"};
+  const std::vector<Case> cases{{{1, 1, 1}, {}},        {{2, 1, 1}, zero1 + bf16},
+                                {{1, 2, 1}, sp + bf16}, {{1, 1, 2}, {}},
+                                {{1, 1, 2, 2}, bf16},   {{2, 2, 2}, sp + zero1}};
+  for (const std::string model : {"gpt2", "llama"}) {
+    for (const Case& c : cases) {
+      std::string name = model + " " + name_of(c.layout);
+      for (const std::string& o : c.overrides) name += " " + o;
+      SCOPED_TRACE(name);
+      const TempDir dir;
+      const Config config = seeded_config(model, dir.path(), overrides_of(c.layout) + c.overrides);
+      on_ranks(config, transport_options(config), [&](RankModel& model_of_rank) {
+        std::vector<std::int64_t> allocations, taken;
+        for (int k = 0; k < 6; ++k) {
+          model_of_rank.train(random_batches(model_of_rank, k), 1e-3);
+          allocations.push_back(model_of_rank.context().allocator().figures().device_allocations);
+          taken.push_back(model_of_rank.context().ledger().figures().taken);
+        }
+        EXPECT_GT(allocations[0], 0);
+        EXPECT_GT(taken[5], taken[1]);  // tensors do come and go
+        for (std::size_t k = 2; k < allocations.size(); ++k) {
+          EXPECT_EQ(allocations[k], allocations[1])
+              << "rank " << model_of_rank.topology().world.rank() << ", iteration " << k + 1;
+        }
+      });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace trident::testing
