@@ -1,5 +1,6 @@
-// Blocked causal attention. B_ = `block` queries by `block` keys at a time; all sums in fp32.
-// D' is the head dimension rounded up to whole vectors; the padding holds zeros.
+// Blocked causal attention; all sums in fp32. Forward takes `block` queries by `wide_block` keys at
+// a time, backward `block` by `block`. D' is the head dimension rounded up to whole vectors; the
+// padding holds zeros.
 #include "kernels/cpu/simd/dropout.h"
 #include "kernels/cpu/simd/leaves.h"
 #include "kernels/cpu/simd/product.h"
@@ -8,6 +9,10 @@ namespace trident::cpu::simd::TRIDENT_ISA {
 namespace {
 
 constexpr std::int64_t block = 64;
+// Scores of a block of queries and their values stay in the level 2 cache, and a row's maximum, sum
+// and correction are paid once for so many keys.
+constexpr std::int64_t wide_block = 4 * block;
+constexpr std::int64_t score_row = wide_block + 16;  // not a power of two: rows share no cache sets
 
 TRIDENT_INLINE std::int64_t least(std::int64_t a, std::int64_t b) {
   return a < b ? a : b;
@@ -133,24 +138,45 @@ TRIDENT_INLINE float exponentials(float* row, std::int64_t n, std::int64_t width
   return sum_lanes(total);
 }
 
-// Takes a row of scores, of which n are seen, into the running maximum, total and output; leaves
-// in the row the exponentials relative to the new maximum, 0 up to `columns`.
-TRIDENT_INLINE void online_softmax(float* row, std::int64_t n, std::int64_t columns, bool first,
-                                   float& largest, float& total, float* out, std::int64_t width) {
-  F best = splat(first ? -__builtin_inff() : largest);
-  each(n, [&](std::int64_t i, auto lanes) { best = max(best, only(load(row + i), lanes, best)); });
-  const float top = max_lanes(best);
-  const float sum = exponentials(row, n, columns, top);
-  if (first) {
-    total = sum;
-  } else if (top == largest) {
-    total += sum;
-  } else {
-    const F shrink = exp(splat(largest - top));
-    total = total * shrink[0] + sum;
-    each(width, [=](std::int64_t i, auto) { store(out + i, load(out + i) * shrink); });
+// What a query's row of scores leaves out of n: those from `seen` on count as minus infinity.
+TRIDENT_INLINE void hide(float* row, std::int64_t seen, std::int64_t n) {
+  const std::int64_t begin = seen / W * W;
+  for (std::int64_t i = begin; i < n; i += W) {
+    const F rest = splat(-__builtin_inff());
+    store(row + i, i == begin ? first_n(load(row + i), rest, seen - begin) : rest);
   }
-  largest = top;
+}
+
+// Takes n scores in each of `rows` rows into the running maxima, totals and outputs; leaves in the
+// rows the exponentials relative to the new maxima. A row is a chain of dependent steps: what can
+// be done for many rows at once is.
+TRIDENT_INLINE void online_softmax(float* scores, std::int64_t rows, std::int64_t n, bool first,
+                                   float* largest, float* totals, float* out, std::int64_t width) {
+  float shrinks[block];
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const float* const row = scores + r * score_row;
+    F best = load(row);
+    for (std::int64_t i = W; i < n; i += W) best = max(best, load(row + i));
+    shrinks[r] = max_lanes(best);
+  }
+  each(rows, [&](std::int64_t r, auto lanes) {
+    const F found = load(shrinks + r, lanes);
+    const F before = first ? found : load(largest + r, lanes);
+    const F top = max(before, found);
+    store(largest + r, top, lanes);
+    store(shrinks + r, exp(before - top), lanes);
+  });
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const float sum = exponentials(scores + r * score_row, n, n, largest[r]);
+    totals[r] = first ? sum : totals[r] * shrinks[r] + sum;
+  }
+  if (first) return;
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const F shrink = splat(shrinks[r]);
+    for (std::int64_t i = 0; i < width; i += W) {
+      store(out + r * width + i, load(out + r * width + i) * shrink);
+    }
+  }
 }
 
 // Turns a row of scores into probabilities (dropped out where factors are given) and the gradient
@@ -179,11 +205,11 @@ void attention_forward(const AttentionTask<T>& task, float* memory) {
   float* keys = scratch.take(blocks * d * block);  // a transposed [D][block] for each block
   float* values = scratch.take(s * width);
   float* queries = scratch.take(block * width);
-  float* scores = scratch.take(block * block);
+  float* scores = scratch.take(block * score_row);
   float* out = scratch.take(block * width);
   float* largest = scratch.take(block);
   float* totals = scratch.take(block);
-  float* factors = scratch.take(block);
+  float* factors = scratch.take(wide_block);
 
   for (std::int64_t k0 = 0; k0 < s; k0 += block) {
     const std::int64_t count = least(block, s - k0);
@@ -196,18 +222,30 @@ void attention_forward(const AttentionTask<T>& task, float* memory) {
     for (std::int64_t q0 = 0; q0 < s; q0 += block) {
       const std::int64_t rows = least(block, s - q0);
       pack_rows(task.q + q0 * task.row + head * d, task.row, rows, d, inverse_root(d), queries);
-      for (std::int64_t k0 = 0; k0 <= q0; k0 += block) {
-        const std::int64_t count = least(block, s - k0), columns = padded(count);
-        const bool diagonal = k0 == q0;
+      for (std::int64_t k0 = 0; k0 < q0 + rows; k0 += wide_block) {
+        const bool diagonal = k0 + wide_block > q0;
+        // The keys that a strip of queries ending before `end` sees of this block.
+        const auto seen_by = [&](std::int64_t end) {
+          return least(wide_block, q0 - k0 + (diagonal ? end : rows));
+        };
         in_strips(diagonal, rows, [&](std::int64_t begin, std::int64_t end) {
-          const std::int64_t n = diagonal ? padded(end) : columns;
-          product({queries + begin * width, width, 1}, keys + k0 * d, block, scores + begin * block,
-                  block, end - begin, n, d, false);
+          const std::int64_t n = padded(seen_by(end));
+          for (std::int64_t k = 0; k < n; k += block) {
+            product({queries + begin * width, width, 1}, keys + (k0 + k) * d, block,
+                    scores + begin * score_row + k, score_row, end - begin, least(block, n - k), d,
+                    false);
+          }
+          if (diagonal) {
+            for (std::int64_t r = begin; r < end; ++r) {
+              hide(scores + r * score_row, visible(q0 + r, k0, wide_block), n);
+            }
+          }
+          online_softmax(scores + begin * score_row, end - begin, n, k0 == 0, largest + begin,
+                         totals + begin, out + begin * width, width);
+          if (task.dropout.threshold == 0) return;
           for (std::int64_t r = begin; r < end; ++r) {
-            float* const row = scores + r * block;
-            const std::int64_t seen = visible(q0 + r, k0, count);
-            online_softmax(row, seen, n, k0 == 0, largest[r], totals[r], out + r * width, width);
-            if (task.dropout.threshold == 0) continue;
+            float* const row = scores + r * score_row;
+            const std::int64_t seen = visible(q0 + r, k0, wide_block);
             dropout_factors(task.dropout, task.sample,
                             dropout_element(task.first_head + head, s, q0 + r, k0), seen, factors);
             each(seen, [=](std::int64_t i, auto lanes) {
@@ -216,8 +254,8 @@ void attention_forward(const AttentionTask<T>& task, float* memory) {
           }
         });
         in_strips(diagonal, rows, [&](std::int64_t begin, std::int64_t end) {
-          product({scores + begin * block, block, 1}, values + k0 * width, width,
-                  out + begin * width, width, end - begin, width, diagonal ? end : count, k0 > 0);
+          product({scores + begin * score_row, score_row, 1}, values + k0 * width, width,
+                  out + begin * width, width, end - begin, width, seen_by(end), k0 > 0);
         });
       }
       for (std::int64_t r = 0; r < rows; ++r) {
@@ -317,7 +355,8 @@ void attention_backward(const AttentionTask<T>& task, float* memory) {
 std::int64_t attention_scratch(std::int64_t sequence, std::int64_t head_dim, bool backward) {
   const std::int64_t rows = (sequence + block - 1) / block * block, width = padded(head_dim) + 16;
   return backward ? 5 * rows * width + 4 * block * width + 2 * block * block + 2 * rows + 256
-                  : 2 * rows * width + 2 * block * width + block * block + 4 * block + 256;
+                  : 2 * rows * width + 2 * block * width + block * score_row + 2 * block +
+                        wide_block + 256;
 }
 
 template <class T>

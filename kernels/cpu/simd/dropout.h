@@ -6,46 +6,113 @@
 
 namespace trident::cpu::simd::TRIDENT_ISA {
 
+typedef std::uint64_t U64 __attribute__((vector_size(4 * W)));
+typedef std::uint32_t U32 __attribute__((vector_size(4 * W)));
+
+TRIDENT_INLINE U64 splat_u64(std::uint64_t x) {
+  return U64{} + x;
+}
+// Products of the lanes' low halves.
+TRIDENT_INLINE U64 multiply_low(U64 a, U64 b) {
+#if TRIDENT_ISA_WIDTH == 16
+  return (U64)_mm512_mul_epu32((__m512i)a, (__m512i)b);
+#elif TRIDENT_ISA_WIDTH == 8
+  return (U64)_mm256_mul_epu32((__m256i)a, (__m256i)b);
+#else
+  return (U64)_mm_mul_epu32((__m128i)a, (__m128i)b);
+#endif
+}
+// The even and the odd lanes of two vectors of 64-bit words, interleaved within 128 bits.
+TRIDENT_INLINE U64 even_lanes(U64 a, U64 b) {
+#if TRIDENT_ISA_WIDTH == 16
+  return (U64)_mm512_unpacklo_epi64((__m512i)a, (__m512i)b);
+#elif TRIDENT_ISA_WIDTH == 8
+  return (U64)_mm256_unpacklo_epi64((__m256i)a, (__m256i)b);
+#else
+  return (U64)_mm_unpacklo_epi64((__m128i)a, (__m128i)b);
+#endif
+}
+TRIDENT_INLINE U64 odd_lanes(U64 a, U64 b) {
+#if TRIDENT_ISA_WIDTH == 16
+  return (U64)_mm512_unpackhi_epi64((__m512i)a, (__m512i)b);
+#elif TRIDENT_ISA_WIDTH == 8
+  return (U64)_mm256_unpackhi_epi64((__m256i)a, (__m256i)b);
+#else
+  return (U64)_mm_unpackhi_epi64((__m128i)a, (__m128i)b);
+#endif
+}
+
+// Philox blocks in one vector; each gives four words.
+inline constexpr int philox_blocks = W / 2;
+
+// factors[4·i + j] for word j of the block first + i, i < N · philox_blocks. A word is the low half
+// of a 64-bit lane, so that a round is two products, two shifts and a few exclusive ors.
+template <int N>
+TRIDENT_INLINE void philox_factors(const Dropout& dropout, std::uint64_t sample,
+                                   std::uint64_t first, float* factors) {
+  // Lanes 2i and 2i + 1 hold blocks half a vector apart: taking even, then odd lanes sorts them.
+  U64 order;
+  for (int i = 0; i < philox_blocks; ++i) {
+    order[i] = static_cast<std::uint64_t>(i / 2 + (i % 2) * (philox_blocks / 2));
+  }
+  U64 c0[N], c1[N], c2[N], c3[N];
+#pragma GCC unroll 4
+  for (int v = 0; v < N; ++v) {
+    c0[v] = order + (first + static_cast<std::uint64_t>(v * philox_blocks));
+    c1[v] = c0[v] >> 32;
+    c2[v] = splat_u64(sample);
+    c3[v] = splat_u64(sample >> 32);
+  }
+  std::uint32_t k0 = static_cast<std::uint32_t>(dropout.key);
+  std::uint32_t k1 = static_cast<std::uint32_t>(dropout.key >> 32);
+  for (int round = 0; round < 10; ++round) {
+#pragma GCC unroll 4
+    for (int v = 0; v < N; ++v) {
+      const U64 p0 = multiply_low(c0[v], splat_u64(0xD2511F53u));
+      const U64 p1 = multiply_low(c2[v], splat_u64(0xCD9E8D57u));
+      c0[v] = (p1 >> 32) ^ c1[v] ^ splat_u64(k0);
+      c1[v] = p1;
+      c2[v] = (p0 >> 32) ^ c3[v] ^ splat_u64(k1);
+      c3[v] = p0;
+    }
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  const auto keep = [&](U64 words, float* to) {
+    const I kept = (I)((U32)words >= U32{} + dropout.threshold);
+    store(to, floats(kept & (I)splat(dropout.keep_scale)));
+  };
+  constexpr std::uint64_t low = 0xffffffffu;
+#pragma GCC unroll 4
+  for (int v = 0; v < N; ++v) {
+    const U64 a = (c0[v] & low) | c1[v] << 32, b = (c2[v] & low) | c3[v] << 32;
+    keep(even_lanes(a, b), factors + 2 * v * W);
+    keep(odd_lanes(a, b), factors + (2 * v + 1) * W);
+  }
+}
+
 // factors[i] = 0 or keep_scale for the elements first + i of the sample, i < n.
 static inline void dropout_factors(const Dropout& dropout, std::uint64_t sample,
                                    std::uint64_t first, std::int64_t n, float* factors) {
-  constexpr int lanes = 16;  // Philox blocks, of four words each, at once
-  typedef std::uint32_t Words[lanes];
-  const std::int64_t skip = static_cast<std::int64_t>(first % 4);
+  constexpr int vectors = 4;  // at once: a product's latency is many rounds of one
+  constexpr std::int64_t words = vectors * 2 * W;
   std::uint64_t block = first / 4;
-  for (std::int64_t done = -skip; done < n; done += 4 * lanes, block += lanes) {
-    Words c0, c1, c2, c3;
-    for (int i = 0; i < lanes; ++i) {
-      const std::uint64_t b = block + static_cast<std::uint64_t>(i);
-      c0[i] = static_cast<std::uint32_t>(b);
-      c1[i] = static_cast<std::uint32_t>(b >> 32);
-      c2[i] = static_cast<std::uint32_t>(sample);
-      c3[i] = static_cast<std::uint32_t>(sample >> 32);
+  const auto skip = static_cast<std::int64_t>(first % 4);
+  std::int64_t done = 0;
+  if (skip == 0) {
+    for (; done + words <= n; done += words, block += words / 4) {
+      philox_factors<vectors>(dropout, sample, block, factors + done);
     }
-    std::uint32_t k0 = static_cast<std::uint32_t>(dropout.key);
-    std::uint32_t k1 = static_cast<std::uint32_t>(dropout.key >> 32);
-    for (int round = 0; round < 10; ++round) {
-      for (int i = 0; i < lanes; ++i) {
-        const std::uint64_t p0 = std::uint64_t{0xD2511F53u} * c0[i];
-        const std::uint64_t p1 = std::uint64_t{0xCD9E8D57u} * c2[i];
-        c0[i] = static_cast<std::uint32_t>(p1 >> 32) ^ c1[i] ^ k0;
-        c1[i] = static_cast<std::uint32_t>(p1);
-        c2[i] = static_cast<std::uint32_t>(p0 >> 32) ^ c3[i] ^ k1;
-        c3[i] = static_cast<std::uint32_t>(p0);
-      }
-      k0 += 0x9E3779B9u;
-      k1 += 0xBB67AE85u;
-    }
-    float values[4 * lanes];
-    for (int i = 0; i < lanes; ++i) {
-      values[4 * i] = c0[i] >= dropout.threshold ? dropout.keep_scale : 0.0f;
-      values[4 * i + 1] = c1[i] >= dropout.threshold ? dropout.keep_scale : 0.0f;
-      values[4 * i + 2] = c2[i] >= dropout.threshold ? dropout.keep_scale : 0.0f;
-      values[4 * i + 3] = c3[i] >= dropout.threshold ? dropout.keep_scale : 0.0f;
-    }
-    const std::int64_t begin = done < 0 ? -done : 0;
-    const std::int64_t end = n - done < 4 * lanes ? n - done : 4 * lanes;
-    for (std::int64_t i = begin; i < end; ++i) factors[done + i] = values[i];
+  }
+  // The rest, and rows that begin within a block, through a buffer.
+  float buffer[words];
+  for (std::int64_t from = skip; done < n; from = 0, block += words / 4) {
+    philox_factors<vectors>(dropout, sample, block, buffer);
+    const std::int64_t count = n - done < words - from ? n - done : words - from;
+    each(count, [&](std::int64_t i, auto lanes) {
+      store(factors + done + i, load(buffer + from + i, lanes), lanes);
+    });
+    done += count;
   }
 }
 
