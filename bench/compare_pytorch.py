@@ -72,7 +72,7 @@ def ways_of(arguments, layout, dtype):
             ways[name] = ([sys.executable, ROOT / "bench/pytorch_step.py", "--kind", kind,
                            "--layout", layout, *(["--compile"] if compiled else []),
                            "--config", arguments.config, "--layers", *arguments.layers.split("+"),
-                           "--threads", threads, "--steps", arguments.steps, "--warmup", 2,
+                           "--threads", threads, "--steps", arguments.steps, "--warmup", arguments.warmup,
                            "--micro-batch", micro_batch, "--micro-batches", count,
                            "--sequence", arguments.sequence], threads, ranks)
     return ways, micro_batch * count * replicas * arguments.sequence
@@ -121,6 +121,7 @@ def main():
                         help="of all ranks together")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=5, help="timed steps of a process")
+    parser.add_argument("--warmup", type=int, default=2, help="steps before them, PyTorch's")
     parser.add_argument("--sequence", type=int, default=256)
     parser.add_argument("--layouts", default=",".join(LAYOUTS))
     parser.add_argument("--layers", default="7+5", help="of each pipeline stage")

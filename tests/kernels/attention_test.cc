@@ -72,11 +72,14 @@ TEST_P(AttentionTest, MatchesTheReferenceForOddSizes) {
   check({{1, 130, 3, 1, 20}});
   check({{1, 193, 1, 1, 64}});
   check({{1, 70, 2, 2, 128}});
+  check({{1, 257, 1, 1, 16}});  // one more than forward's block of keys
+  check({{1, 571, 2, 1, 12}});
 }
 
 TEST_P(AttentionTest, DropoutDependsOnTheGlobalElement) {
   check({{2, 17, 4, 2, 12}, 0.25, 123, {1000000, 7}, 0});
   check({{1, 131, 2, 1, 16}, 0.5, 5, {std::int64_t{5} << 33}, 6});
+  check({{1, 301, 2, 2, 8}, 0.25, 5, {7}, 1});
 }
 
 TEST_P(AttentionTest, ASampleDoesNotDependOnTheOthers) {
