@@ -72,9 +72,10 @@ def ways_of(arguments, layout, dtype):
             ways[name] = ([sys.executable, ROOT / "bench/pytorch_step.py", "--kind", kind,
                            "--layout", layout, *(["--compile"] if compiled else []),
                            "--config", arguments.config, "--layers", *arguments.layers.split("+"),
-                           "--threads", threads, "--steps", arguments.steps, "--warmup", arguments.warmup,
-                           "--micro-batch", micro_batch, "--micro-batches", count,
-                           "--sequence", arguments.sequence], threads, ranks)
+                           "--threads", threads, "--steps", arguments.steps,
+                           "--warmup", arguments.warmup, "--micro-batch", micro_batch,
+                           "--micro-batches", count, "--sequence", arguments.sequence],
+                          threads, ranks)
     return ways, micro_batch * count * replicas * arguments.sequence
 
 

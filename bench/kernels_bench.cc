@@ -4,8 +4,9 @@
 //
 // FLOP/s and B/s count what the operation needs: each operand read or written once, attention's
 // causal half alone. of_limit is the time that the measured limits leave no way around (its FLOPs
-// at the rate of a matrix product of its dtype, or its bytes at the rate of a copy of 256 MiB,
-// whichever is longer) over the time it took; above 1 where operands stay in the caches.
+// at the rate of a matrix product of its dtype, or its bytes at the rate at which 256 MiB are
+// copied or changed in place, whichever is longer) over the time it took; above 1 where operands
+// stay in the caches.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -78,6 +79,7 @@ struct Limits {
   double flops, bytes;  // a second
 };
 
+// Measured once a process.
 const Limits& limits_of(DType dtype, int threads) {
   static std::map<std::pair<DType, int>, Limits> known;
   const auto [found, missing] = known.try_emplace({dtype, threads});
@@ -85,14 +87,17 @@ const Limits& limits_of(DType dtype, int threads) {
     Bench bench(threads);
     const Tensor from = bench.normal_f32({64 << 20}), to = bench.normal_f32({64 << 20});
     double best = 0;
-    for (int i = 0; i < 5; ++i) {
+    const auto run = [&](double bytes, auto work) {
       ClockReading begin, end;
       bench.context.mark(begin);
-      copy(bench.context, from, to);
+      work();
       bench.context.mark(end);
       bench.context.synchronize();
-      best = std::max(
-          best, bytes_of({from, to}) / (1e-9 * static_cast<double>(end.wall_ns - begin.wall_ns)));
+      best = std::max(best, 1e9 * bytes / static_cast<double>(end.wall_ns - begin.wall_ns));
+    };
+    for (int i = 0; i < 5; ++i) {
+      run(bytes_of({from, to}), [&] { copy(bench.context, from, to); });
+      run(bytes_of({to, to}), [&] { scale(bench.context, to, 1.0f); });
     }
     found->second = {product_rate(bench.context, dtype), best};
   }

@@ -1,5 +1,6 @@
 """What the comparisons share: the machine's name, runs of a command, and `trident bench step`."""
 
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -48,20 +49,25 @@ def run_ranks(command, ranks, limit=None, **environment):
     children = [subprocess.Popen([str(c) for c in command], cwd=ROOT, text=True,
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                  env={**base, "RANK": str(rank)}) for rank in range(ranks)]
-    documents = []
-    for child in children:
+    problems = []  # in the order in which they came; what is stopped after the first adds more
+
+    def ended(child):  # all ranks are read at once, so that none waits to write
         try:
             output, errors = child.communicate(timeout=limit)
-            error = f"exit {child.returncode}" if child.returncode else ""
+            if child.returncode == 0:
+                return document(output)
+            problems.append((errors.strip().splitlines() or [f"exit {child.returncode}"])[-1])
         except subprocess.TimeoutExpired:
-            error, errors = f"longer than {limit} s", ""
-        if error:
-            for other in children:
-                other.kill()
-                other.wait()
-            return (errors.strip().splitlines() or [error])[-1]
-        documents.append(document(output))
-    return documents
+            problems.append(f"longer than {limit} s")
+        for other in children:
+            other.kill()
+        return None
+
+    with concurrent.futures.ThreadPoolExecutor(ranks) as readers:
+        documents = list(readers.map(ended, children))
+    for child in children:
+        child.wait()
+    return problems[0] if problems else documents
 
 
 def run(command, **environment):

@@ -122,31 +122,56 @@ Json collectives_of(Transport& transport, const char* name) {
     fill(context, tensor, 0);
     return tensor;
   };
-  Json rows = Json::array();
-  for (const auto& [label, algorithm] :
-       {std::pair("direct", Algorithm::direct), std::pair("ring", Algorithm::ring),
-        std::pair("tree", Algorithm::tree), std::pair("auto", Algorithm::automatic)}) {
-    for (const std::int64_t bytes : {std::int64_t{4} << 10, std::int64_t{64} << 10,
-                                     std::int64_t{1} << 20, std::int64_t{8} << 20, largest}) {
-      const Tensor tensor = zeros(bytes);
-      const double seconds = timed(context, world, bytes < (1 << 20), [&, kind = algorithm] {
-        world.all_reduce(context, tensor, ReduceOp::sum, Async::no, kind);
-      });
-      rows.push_back({{"transport", name},
-                      {"algorithm", label},
-                      {"ranks", ranks},
-                      {"bytes", bytes},
-                      {"microseconds", seconds * 1e6},
-                      {"gb_per_second", static_cast<double>(bytes) / seconds * 1e-9}});
+  // Rows of one operation; `call` runs it once on a tensor of the message's size.
+  const auto rows_of = [&](std::initializer_list<std::pair<const char*, Algorithm>> algorithms,
+                           auto call) {
+    Json rows = Json::array();
+    for (const auto& [label, algorithm] : algorithms) {
+      for (const std::int64_t bytes : {std::int64_t{4} << 10, std::int64_t{64} << 10,
+                                       std::int64_t{1} << 20, std::int64_t{8} << 20, largest}) {
+        const Tensor tensor = zeros(bytes / 4 / ranks * ranks * 4);
+        const double seconds =
+            timed(context, world, bytes < (1 << 20), [&, kind = algorithm] { call(tensor, kind); });
+        rows.push_back({{"transport", name},
+                        {"algorithm", label},
+                        {"ranks", ranks},
+                        {"bytes", tensor.bytes()},
+                        {"microseconds", seconds * 1e6},
+                        {"gb_per_second", static_cast<double>(tensor.bytes()) / seconds * 1e-9}});
+      }
     }
-  }
+    return rows;
+  };
+  const auto own_part = [&](const Tensor& tensor) {
+    const std::int64_t count = tensor.numel() / ranks;
+    return tensor.flat(world.rank() * count, count);
+  };
+  const Json all_reduce =
+      rows_of({{"direct", Algorithm::direct},
+               {"ring", Algorithm::ring},
+               {"tree", Algorithm::tree},
+               {"auto", Algorithm::automatic}},
+              [&](const Tensor& tensor, Algorithm kind) {
+                world.all_reduce(context, tensor, ReduceOp::sum, Async::no, kind);
+              });
+  const auto one_way = [&](auto call) {
+    return rows_of({{"direct", Algorithm::direct}},
+                   [&](const Tensor& tensor, Algorithm) { call(tensor); });
+  };
+  const Json reduce_scatter = one_way(
+      [&](const Tensor& tensor) { world.reduce_scatter(context, tensor, own_part(tensor)); });
+  const Json all_gather =
+      one_way([&](const Tensor& tensor) { world.all_gather(context, own_part(tensor), tensor); });
+  const Json broadcast =
+      one_way([&](const Tensor& tensor) { world.broadcast(context, tensor, 0); });
   // Every member's message is read and written once, whoever does it: no all-reduce that leaves the
   // caches is faster than as many copies of the message as there are members.
   const Tensor from = zeros(largest), to = zeros(largest);
   const double seconds = timed(context, world, false, [&] { copy(context, from, to); });
   const double rate = static_cast<double>(largest) / seconds * 1e-9;
-  return {
-      {"all_reduce", rows}, {"copy_gb_per_second", rate * ranks}, {"bound_gb_per_second", rate}};
+  return {{"all_reduce", all_reduce},           {"reduce_scatter", reduce_scatter},
+          {"all_gather", all_gather},           {"broadcast", broadcast},
+          {"copy_gb_per_second", rate * ranks}, {"bound_gb_per_second", rate}};
 }
 
 }  // namespace
@@ -166,13 +191,15 @@ Json bench_collectives_mpi() {
 }
 
 std::string bench_collectives_text(const Json& result) {
-  std::string text = fmt::format("all-reduce\n{:>9} {:>9} {:>6} {:>10} {:>12} {:>8}\n", "transport",
-                                 "algorithm", "ranks", "bytes", "µs", "GB/s");
-  for (const Json& r : result["all_reduce"]) {
-    text += fmt::format("{:>9} {:>9} {:>6} {:>10} {:>12.1f} {:>8.2f}\n",
-                        r["transport"].get<std::string>(), r["algorithm"].get<std::string>(),
-                        r["ranks"].get<int>(), r["bytes"].get<std::int64_t>(),
-                        r["microseconds"].get<double>(), r["gb_per_second"].get<double>());
+  std::string text = fmt::format("{:>14} {:>9} {:>9} {:>6} {:>10} {:>12} {:>8}\n", "operation",
+                                 "transport", "algorithm", "ranks", "bytes", "µs", "GB/s");
+  for (const char* operation : {"all_reduce", "reduce_scatter", "all_gather", "broadcast"}) {
+    for (const Json& r : result[operation]) {
+      text += fmt::format("{:>14} {:>9} {:>9} {:>6} {:>10} {:>12.1f} {:>8.2f}\n", operation,
+                          r["transport"].get<std::string>(), r["algorithm"].get<std::string>(),
+                          r["ranks"].get<int>(), r["bytes"].get<std::int64_t>(),
+                          r["microseconds"].get<double>(), r["gb_per_second"].get<double>());
+    }
   }
   text += fmt::format(
       "copies by all ranks: {:.2f} GB/s; so no all-reduce beyond the caches is faster than {:.2f} "
@@ -251,11 +278,12 @@ Json bench_step(const Config& config, const ArchitectureSet& architectures, int 
 
 std::string bench_step_text(const Json& r) {
   return fmt::format(
-      "{:.1f} ms a step, {:.0f} tokens/s, MFU {:.1f}% of {:.1f} GFLOP/s ({}), peak resident {:.0f} "
-      "MB",
+      "{:.1f} ms a step, {:.0f} tokens/s, MFU {:.1f}% of {:.1f} GFLOP/s ({}, {}), peak resident "
+      "{:.0f} MB",
       r["milliseconds"].get<double>(), r["tokens_per_second"].get<double>(),
       100 * r["mfu"].get<double>(), r["product_gflops"].get<double>(),
-      r["dtype"].get<std::string>(), r["peak_rss_bytes"].get<double>() * 1e-6);
+      r["dtype"].get<std::string>(), r["instructions"].get<std::string>(),
+      r["peak_rss_bytes"].get<double>() * 1e-6);
 }
 
 }  // namespace trident

@@ -280,7 +280,8 @@ TransportOptions transport_options(const Config& config) {
                        : name == "ring" ? Algorithm::ring
                        : name == "tree" ? Algorithm::tree
                                         : Algorithm::automatic,
-          .ranks_per_node = static_cast<int>(config.runtime.ranks_per_node)};
+          .ranks_per_node = static_cast<int>(config.runtime.ranks_per_node),
+          .threads_per_rank = static_cast<int>(config.runtime.threads_per_rank)};
 }
 
 TrainingSummary train_local(const TrainingInputs& inputs, const TrainerHooks& hooks) {

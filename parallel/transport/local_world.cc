@@ -21,7 +21,8 @@ bool is_aborted_error(const std::exception_ptr& error) {
 
 World::World(int ranks, const TransportOptions& options)
     : options_(options),
-      spins_(std::thread::hardware_concurrency() >= static_cast<unsigned>(ranks)),
+      spins_(std::thread::hardware_concurrency() >=
+             static_cast<unsigned>(ranks * options.threads_per_rank)),
       ended_(static_cast<std::size_t>(ranks)),
       thrown_(static_cast<std::size_t>(ranks)) {
   for (int r = 0; r < ranks; ++r) mailboxes_.push_back(std::make_unique<Mailbox>());

