@@ -16,6 +16,7 @@ void add_bench(CLI::App& app, const Launch& launch, Action& action) {
     ConfigOptions config;
     std::string format = "text";
     int threads = 0, ranks = 2, iterations = 5;
+    std::int64_t largest = std::int64_t{64} << 20;
   };
   auto* bench = app.add_subcommand("bench", "Measure this machine");
   bench->require_subcommand(1);
@@ -49,11 +50,15 @@ void add_bench(CLI::App& app, const Launch& launch, Action& action) {
         "collectives",
         "All-reduce by algorithm and size, between in-process ranks or those of mpirun",
         [&launch](const Options& o) {
-          return launch.mpi ? bench_collectives_mpi() : bench_collectives(o.ranks);
+          return launch.mpi ? bench_collectives_mpi(o.largest)
+                            : bench_collectives(o.ranks, o.largest);
         },
         bench_collectives_text);
     command->add_option("--ranks", options->ranks, "In-process ranks")
         ->check(CLI::Range(2, 64))
+        ->capture_default_str();
+    command->add_option("--max-bytes", options->largest, "Of the largest message")
+        ->check(CLI::Range(std::int64_t{4} << 10, std::int64_t{64} << 20))
         ->capture_default_str();
   }
   {

@@ -110,13 +110,12 @@ double timed(Context& context, const ProcessGroup& world, bool small, Run run) {
   return median(times);
 }
 
-Json collectives_of(Transport& transport, const char* name) {
+Json collectives_of(Transport& transport, const char* name, std::int64_t largest) {
   const auto device = make_cpu_device();
   Context context(*device, 1);
   const AbortOnUnwind abort(transport);
   const ProcessGroup world = transport.world();
   const int ranks = world.size();
-  constexpr std::int64_t largest = std::int64_t{64} << 20;
   const auto zeros = [&](std::int64_t bytes) {
     const Tensor tensor = context.empty({bytes / 4}, DType::f32, Category::communication);
     fill(context, tensor, 0);
@@ -127,8 +126,10 @@ Json collectives_of(Transport& transport, const char* name) {
                            auto call) {
     Json rows = Json::array();
     for (const auto& [label, algorithm] : algorithms) {
-      for (const std::int64_t bytes : {std::int64_t{4} << 10, std::int64_t{64} << 10,
-                                       std::int64_t{1} << 20, std::int64_t{8} << 20, largest}) {
+      for (const std::int64_t bytes :
+           {std::int64_t{4} << 10, std::int64_t{64} << 10, std::int64_t{1} << 20,
+            std::int64_t{8} << 20, std::int64_t{64} << 20}) {
+        if (bytes > largest) break;
         const Tensor tensor = zeros(bytes / 4 / ranks * ranks * 4);
         const double seconds =
             timed(context, world, bytes < (1 << 20), [&, kind = algorithm] { call(tensor, kind); });
@@ -176,18 +177,18 @@ Json collectives_of(Transport& transport, const char* name) {
 
 }  // namespace
 
-Json bench_collectives(int ranks) {
+Json bench_collectives(int ranks, std::int64_t largest) {
   Json result;
   run_local(ranks, {.deterministic = false}, [&](Transport& transport) {
-    Json own = collectives_of(transport, "local");
+    Json own = collectives_of(transport, "local", largest);
     if (transport.world().rank() == 0) result = std::move(own);
   });
   return result;
 }
 
-Json bench_collectives_mpi() {
+Json bench_collectives_mpi(std::int64_t largest) {
   const auto transport = make_mpi_transport({.deterministic = false});
-  return collectives_of(*transport, "mpi");
+  return collectives_of(*transport, "mpi", largest);
 }
 
 std::string bench_collectives_text(const Json& result) {

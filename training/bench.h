@@ -1,6 +1,7 @@
 // Measurements of this machine for `trident bench`; JSON as INTERFACE says.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
@@ -13,11 +14,12 @@ namespace trident {
 nlohmann::ordered_json bench_gemm(int threads);
 std::string bench_gemm_text(const nlohmann::ordered_json&);
 
-// All-reduce by algorithm and message size, GB/s as message bytes over time, and the bound that
-// memory sets: between `ranks` in-process ranks, or between the processes of mpirun or srun (every
-// process calls it, and gets its own medians).
-nlohmann::ordered_json bench_collectives(int ranks);
-nlohmann::ordered_json bench_collectives_mpi();
+// All-reduce by algorithm, reduce-scatter, all-gather and broadcast by message size up to `largest`
+// bytes, GB/s as message bytes over time, and the bound that memory sets: between `ranks`
+// in-process ranks, or between the processes of mpirun or srun (every process calls it, and gets
+// its own medians).
+nlohmann::ordered_json bench_collectives(int ranks, std::int64_t largest);
+nlohmann::ordered_json bench_collectives_mpi(std::int64_t largest);
 std::string bench_collectives_text(const nlohmann::ordered_json&);
 
 // The median of `iterations` training steps of `config` on random tokens, in-process ranks, after

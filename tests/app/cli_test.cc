@@ -350,7 +350,8 @@ TEST_F(CliTest, BenchGemmAndCollectivesReportEveryCase) {
   }
   EXPECT_GT(bf16, 0);
   EXPECT_LT(bf16, static_cast<int>(products.at("products").size()));
-  const Outcome collectives = run({"bench", "collectives", "--ranks", "3", "--format", "json"});
+  const Outcome collectives =
+      run({"bench", "collectives", "--ranks", "3", "--max-bytes", "65536", "--format", "json"});
   ASSERT_EQ(collectives.code, 0) << collectives.err;
   const json rows = json::parse(collectives.out);
   for (const char* operation : {"all_reduce", "reduce_scatter", "all_gather", "broadcast"}) {
