@@ -121,16 +121,17 @@ Json collectives_of(Transport& transport, const char* name, std::int64_t largest
     fill(context, tensor, 0);
     return tensor;
   };
-  // Rows of one operation; `call` runs it once on a tensor of the message's size.
+  // Rows of one operation; `call` runs it once on a tensor of the message's size, which is rounded
+  // down to a multiple of `parts` elements.
   const auto rows_of = [&](std::initializer_list<std::pair<const char*, Algorithm>> algorithms,
-                           auto call) {
+                           std::int64_t parts, auto call) {
     Json rows = Json::array();
     for (const auto& [label, algorithm] : algorithms) {
       for (const std::int64_t bytes :
            {std::int64_t{4} << 10, std::int64_t{64} << 10, std::int64_t{1} << 20,
             std::int64_t{8} << 20, std::int64_t{64} << 20}) {
         if (bytes > largest) break;
-        const Tensor tensor = zeros(bytes / 4 / ranks * ranks * 4);
+        const Tensor tensor = zeros(bytes / 4 / parts * parts * 4);
         const double seconds =
             timed(context, world, bytes < (1 << 20), [&, kind = algorithm] { call(tensor, kind); });
         rows.push_back({{"transport", name},
@@ -152,24 +153,26 @@ Json collectives_of(Transport& transport, const char* name, std::int64_t largest
                {"ring", Algorithm::ring},
                {"tree", Algorithm::tree},
                {"auto", Algorithm::automatic}},
-              [&](const Tensor& tensor, Algorithm kind) {
+              1, [&](const Tensor& tensor, Algorithm kind) {
                 world.all_reduce(context, tensor, ReduceOp::sum, Async::no, kind);
               });
-  const auto one_way = [&](auto call) {
-    return rows_of({{"direct", Algorithm::direct}},
+  const auto one_way = [&](std::int64_t parts, auto call) {
+    return rows_of({{"direct", Algorithm::direct}}, parts,
                    [&](const Tensor& tensor, Algorithm) { call(tensor); });
   };
-  const Json reduce_scatter = one_way(
-      [&](const Tensor& tensor) { world.reduce_scatter(context, tensor, own_part(tensor)); });
-  const Json all_gather =
-      one_way([&](const Tensor& tensor) { world.all_gather(context, own_part(tensor), tensor); });
+  const Json reduce_scatter = one_way(ranks, [&](const Tensor& tensor) {
+    world.reduce_scatter(context, tensor, own_part(tensor));
+  });
+  const Json all_gather = one_way(
+      ranks, [&](const Tensor& tensor) { world.all_gather(context, own_part(tensor), tensor); });
   const Json broadcast =
-      one_way([&](const Tensor& tensor) { world.broadcast(context, tensor, 0); });
+      one_way(1, [&](const Tensor& tensor) { world.broadcast(context, tensor, 0); });
   // Every member's message is read and written once, whoever does it: no all-reduce that leaves the
   // caches is faster than as many copies of the message as there are members.
-  const Tensor from = zeros(largest), to = zeros(largest);
+  constexpr std::int64_t beyond_caches = std::int64_t{64} << 20;
+  const Tensor from = zeros(beyond_caches), to = zeros(beyond_caches);
   const double seconds = timed(context, world, false, [&] { copy(context, from, to); });
-  const double rate = static_cast<double>(largest) / seconds * 1e-9;
+  const double rate = static_cast<double>(beyond_caches) / seconds * 1e-9;
   return {{"all_reduce", all_reduce},           {"reduce_scatter", reduce_scatter},
           {"all_gather", all_gather},           {"broadcast", broadcast},
           {"copy_gb_per_second", rate * ranks}, {"bound_gb_per_second", rate}};
