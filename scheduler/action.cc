@@ -59,6 +59,20 @@ std::string to_string(const Action& action) {
   return fmt::format("{}{}{}", action.stage, letter(action.kind), action.microbatch);
 }
 
+std::vector<std::string> cells(const std::vector<Action>& actions) {
+  std::vector<std::string> list;
+  for (size_t i = 0; i < actions.size(); ++i) {
+    if (actions[i].fused && i + 1 < actions.size()) {
+      list.push_back(
+          fmt::format("({};{})OVERLAP_F_B", to_string(actions[i]), to_string(actions[i + 1])));
+      ++i;
+    } else {
+      list.push_back(to_string(actions[i]));
+    }
+  }
+  return list;
+}
+
 int Schedule::rank_of_stage(int stage) const {
   return locate(*this, stage).first;
 }

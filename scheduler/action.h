@@ -21,12 +21,18 @@ struct Action {
   Kind kind = Kind::forward;
   int stage = 0;
   int microbatch = 0;
+  // A forward in one cell with the full backward after it, of which a device with room for both may
+  // run parts side by side: the two begin when the inputs of both are there, and what they make is
+  // there when both are done.
+  bool fused = false;
 
   bool operator==(const Action&) const = default;
 };
 
-// "0F4": stage 0, forward, micro-batch 4.
+// "0F4": stage 0, forward, micro-batch 4 (a fused one too).
 std::string to_string(const Action& action);
+// The cells of a rank's list as CSV has them: "0F4", "(0F4;7B3)OVERLAP_F_B".
+std::vector<std::string> cells(const std::vector<Action>& actions);
 
 // What each rank computes, in order. Data only: made by schedules.h, checked by validate.h, run by
 // execute.h.
@@ -64,7 +70,8 @@ struct LoweredAction {
   int stage = 0;  // a stage of this rank: the receiver's for receives, else the sender's
   int chunk = 0;  // the same stage as chunk number of this rank
   int microbatch = 0;
-  int peer = -1;  // rank at the other end, -1 for a compute
+  int peer = -1;       // rank at the other end, -1 for a compute
+  bool fused = false;  // of a compute, as Action's
 
   bool operator==(const LoweredAction&) const = default;
 };

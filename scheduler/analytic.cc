@@ -1,21 +1,29 @@
 #include "scheduler/analytic.h"
 
+#include <algorithm>
+
 namespace trident {
 
-std::optional<AnalyticBubble> analytic_bubble(const ScheduleRequest& request) {
+AnalyticBubble analytic_bubble(const ScheduleRequest& request, const UniformTimes& times) {
   const ScheduleRequest r = complete(request);
   const double p = r.stages, m = r.microbatches, v = r.chunks;
-  double ratio = 0.0;
-  if (r.kind == "naive") {
-    ratio = (p - 1) / p;
-  } else if (r.kind == "gpipe" || r.kind == "1f1b") {
-    ratio = (p - 1) / (m + p - 1);
-  } else if (r.kind == "interleaved_1f1b" && r.group_size == r.stages) {
-    ratio = (p - 1) / (m * v + p - 1);
-  } else {
-    return std::nullopt;
+  const double f = times.forward, b = times.backward_input, w = times.backward_weight;
+  const auto both = [](double ratio) { return AnalyticBubble{ratio, ratio}; };
+  if (r.kind == "naive") return both((p - 1) / p);
+  if (r.kind == "gpipe" || r.kind == "1f1b") return both((p - 1) / (m + p - 1));
+  if ((r.kind == "interleaved_1f1b" && r.group_size == r.stages) ||
+      (r.kind == "looped_bfs" && m >= p)) {
+    return both((p - 1) / (m * v + p - 1));
   }
-  return AnalyticBubble{ratio, ratio};
+  // The published zero-bubble formulas give a rank's idle time beside its work.
+  const auto of_idle = [&](double idle) {
+    const double all = m * (f + b + w) + (p - 1) * idle;
+    return all > 0.0 ? (p - 1) * idle / all : 0.0;
+  };
+  if (r.kind == "zb_h1") return both(of_idle(std::max({f, b, f + b - w})));
+  if (r.kind == "zb_h2") return {std::nullopt, of_idle(std::max({0.0, b - f, f + b - 2 * w}))};
+  if (r.kind == "zbv" && f == b && b == w && m >= 2 * p - 1) return {std::nullopt, 0.0};
+  return {};
 }
 
 double one_f_one_b_makespan(int stages, int microbatches, const UniformTimes& times,

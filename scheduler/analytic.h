@@ -14,19 +14,22 @@ struct UniformTimes {
   double backward_weight = 1.0;
 };
 
-struct AnalyticBubble {
-  double bubble_ratio = 0.0;  // as Bubble in simulate.h defines both
-  double bubble_ratio_span = 0.0;
+struct AnalyticBubble {  // each none where no formula exists; Bubble in simulate.h defines both
+  std::optional<double> bubble_ratio;
+  std::optional<double> bubble_ratio_span;
 };
 
-// Fraction of the makespan that a rank idles, with C = 0 (T = F + B + W):
+// Fraction of the makespan (or of the longest span of a rank) that a rank idles, with C = 0 and
+// T = F + B + W:
 //   naive             (p-1)/p
 //   gpipe, 1f1b       (p-1)/(m+p-1)        idle time (p-1)T (Huang 2019, Narayanan 2021)
 //   interleaved_1f1b  (p-1)/(mv+p-1)       idle time (p-1)T/v, for groups of p micro-batches
-// None for interleaved_1f1b with other groups. RequestError as make_schedule.
-// In these kinds rank 0 is busy from the first start to the last end, so both ratios are equal, and
-// none depends on the times.
-std::optional<AnalyticBubble> analytic_bubble(const ScheduleRequest& request);
+//   looped_bfs        (p-1)/(mv+p-1)       for m >= p (Lamy-Poirier 2023)
+//   zb_h1             idle time (p-1) max(F, B, F+B-W) (Qi 2023); an upper bound where F > B
+//   zb_h2             by span, idle time (p-1) max(0, B-F, F+B-2W) (Qi 2023)
+//   zbv               by span, 0 where F = B = W and m >= 2p-1 (Qi 2024)
+// RequestError as make_schedule.
+AnalyticBubble analytic_bubble(const ScheduleRequest& request, const UniformTimes& times = {});
 
 // Makespan of 1F1B with transfers of C, C small beside F, B, W, p > 1 and p dividing m:
 // (m+p-1)(F+B+W) + C(2(p-1)(m/p+1) - 2).

@@ -58,7 +58,7 @@ std::vector<Action> compute_actions(const ExecutionTrace& trace) {
   std::vector<Action> actions;
   for (const TracedAction& event : trace.events) {
     const LoweredAction& a = event.action;
-    if (a.step == Step::compute) actions.push_back({a.kind, a.stage, a.microbatch});
+    if (a.step == Step::compute) actions.push_back({a.kind, a.stage, a.microbatch, a.fused});
   }
   return actions;
 }

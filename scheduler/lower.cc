@@ -26,20 +26,31 @@ class Lowering {
     const int count = static_cast<int>(actions.size());
     std::vector<LoweredAction> list;
     int posted = 0;  // actions whose receive is posted
-    for (int i = 0; i < count; ++i) {
-      for (; posted < count && posted <= i + ahead_; ++posted) {
+    for (int i = 0, end = 0; i < count; i = end) {
+      end = i + (actions[i].fused ? 2 : 1);
+      for (; posted < count && posted < end + ahead_; ++posted) {
         if (auto post = receive(actions[posted], true)) list.push_back(*post);
       }
-      if (auto wait = receive(actions[i], false)) list.push_back(*wait);
-      list.push_back(make(Step::compute, actions[i], -1));
-      if (auto sent = send(actions[i])) list.push_back(*sent);
+      for (int k = i; k < end; ++k) {
+        if (auto wait = receive(actions[k], false)) list.push_back(*wait);
+      }
+      for (int k = i; k < end; ++k) list.push_back(make(Step::compute, actions[k], -1));
+      for (int k = i; k < end; ++k) {
+        if (auto sent = send(actions[k])) list.push_back(*sent);
+      }
     }
     return list;
   }
 
  private:
   LoweredAction make(Step step, const Action& action, int peer) const {
-    return {step, action.kind, action.stage, chunk_of_[action.stage], action.microbatch, peer};
+    return {step,
+            action.kind,
+            action.stage,
+            chunk_of_[action.stage],
+            action.microbatch,
+            peer,
+            step == Step::compute && action.fused};
   }
 
   // The other stage's rank, unless there is no such stage or it is on this rank.

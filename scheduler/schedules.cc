@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "scheduler/interleaved.h"
 
 namespace trident {
 
@@ -17,12 +18,12 @@ namespace {
 struct KindRow {
   const char* name;
   int default_chunks;
-  bool several_chunks;  // whether chunks > 1 can be asked for
-  bool grouped;         // whether group_size can be asked for
+  bool any_chunks;  // whether other numbers can be asked for
+  bool grouped;     // whether group_size can be asked for
   Schedule (*make)(const ScheduleRequest&);
 };
 
-constexpr std::array<KindRow, 4> kinds = {{
+constexpr std::array<KindRow, 10> kinds = {{
     {"naive", 1, false, false,
      [](const ScheduleRequest& r) { return naive(r.stages, r.microbatches); }},
     {"gpipe", 1, false, false,
@@ -33,12 +34,24 @@ constexpr std::array<KindRow, 4> kinds = {{
      [](const ScheduleRequest& r) {
        return interleaved_one_f_one_b(r.stages, r.microbatches, r.chunks, r.group_size);
      }},
+    {"looped_bfs", 2, true, false,
+     [](const ScheduleRequest& r) { return looped_bfs(r.stages, r.microbatches, r.chunks); }},
+    {"zb_h1", 1, false, false,
+     [](const ScheduleRequest& r) { return zb_h1(r.stages, r.microbatches); }},
+    {"zb_h2", 1, false, false,
+     [](const ScheduleRequest& r) { return zb_h2(r.stages, r.microbatches); }},
+    {"interleaved_zero_bubble", 2, true, true,
+     [](const ScheduleRequest& r) {
+       return interleaved_zero_bubble(r.stages, r.microbatches, r.chunks, r.group_size);
+     }},
+    {"zbv", 2, false, false,
+     [](const ScheduleRequest& r) { return zbv(r.stages, r.microbatches); }},
+    {"dualpipev", 2, false, false,
+     [](const ScheduleRequest& r) { return dualpipev(r.stages, r.microbatches); }},
 }};
 
 // Published names of kinds that are not built yet.
-constexpr std::array<const char*, 9> later_kinds = {
-    "looped_bfs", "zb_h1",         "zb_h2", "interleaved_zero_bubble", "zbv", "dualpipev",
-    "pipedream",  "pipedream_2bw", "auto"};
+constexpr std::array<const char*, 3> later_kinds = {"pipedream", "pipedream_2bw", "auto"};
 
 // Levenshtein distance.
 size_t edit_distance(const std::string& a, const std::string& b) {
@@ -96,10 +109,11 @@ ScheduleRequest complete(const ScheduleRequest& request) {
         "have to be at least 1, chunks and group size at least 1 or 0 for the default",
         kind.name, request.stages, request.microbatches, request.chunks, request.group_size));
   }
-  if (request.chunks > 1 && !kind.several_chunks) {
-    throw RequestError(
-        fmt::format("{} runs 1 chunk per rank, got {}; use 1, or interleaved_1f1b for {} chunks",
-                    kind.name, request.chunks, request.chunks));
+  if (request.chunks > 0 && request.chunks != kind.default_chunks && !kind.any_chunks) {
+    throw RequestError(fmt::format(
+        "{} runs {} chunk{} per rank, got {}; use {}, or interleaved_1f1b for {} chunks", kind.name,
+        kind.default_chunks, kind.default_chunks == 1 ? "" : "s", request.chunks,
+        kind.default_chunks, request.chunks));
   }
   if (request.group_size > 0 && !kind.grouped) {
     throw RequestError(fmt::format(
@@ -110,7 +124,7 @@ ScheduleRequest complete(const ScheduleRequest& request) {
   if (filled.chunks == 0) filled.chunks = kind.default_chunks;
   if (kind.grouped) {
     filled.group_size =
-        interleaved_group_size(filled.stages, filled.microbatches, filled.group_size);
+        interleaved_group_size(kind.name, filled.stages, filled.microbatches, filled.group_size);
   }
   return filled;
 }

@@ -1,7 +1,8 @@
 // The pipeline schedules: pure functions from sizes to the list of actions of each rank. One file
 // each; adding one is its file, a line here and a row in schedules.cc.
 //
-// p pipeline ranks, m micro-batches, v chunks per rank, r rank. Backwards here are full ones (B).
+// p pipeline ranks, m micro-batches, v chunks per rank, r rank. A backward is a full one (B) unless
+// it is split into the gradient of the input (I) and of the weights (W).
 #pragma once
 
 #include <string>
@@ -15,11 +16,11 @@ struct ScheduleRequest {
   std::string kind = "1f1b";
   int stages = 1;        // p >= 1
   int microbatches = 1;  // m >= 1
-  int chunks = 0;        // v; 0: the kind's default, 1, for interleaved_1f1b 2
-  int group_size = 0;    // g of interleaved_1f1b; 0: its default rule. An error for other kinds
+  int chunks = 0;        // v; 0: the kind's default, 1 or, where ranks hold several, 2
+  int group_size = 0;    // g of the interleaved kinds; 0: its default rule. An error for others
 };
 
-// The request with chunks and group size filled in. Kinds: naive, gpipe, 1f1b, interleaved_1f1b.
+// The request with chunks and group size filled in. Kinds: those of schedule_kinds().
 // RequestError, worded to follow a place ("/pipeline/schedule: "), for an unknown kind (with the
 // nearest known one), one that is not there yet, and sizes that the kind can't run (with the
 // nearest that it can).
@@ -47,11 +48,38 @@ Schedule one_f_one_b(int stages, int microbatches);
 // the remaining backwards. The k-th chunk-forward is chunk (k mod gv) div g of micro-batch
 // g(k div gv) + k mod g; backwards the same with chunk v-1-chunk. A last group of fewer than g
 // micro-batches is run the same way with its own size, as Megatron does.
-// group_size 0: g = p where p divides m, else m / max(1, floor(m/p)) where that is whole, else a
-// RequestError. A given g is that or has p <= g <= m and m mod g zero or >= p.
+// Group sizes: interleaved.h.
 Schedule interleaved_one_f_one_b(int stages, int microbatches, int chunks, int group_size = 0);
 
-// The group size that interleaved 1F1B takes by the rule above, or its RequestError.
-int interleaved_group_size(int stages, int microbatches, int group_size);
+// Looped breadth-first (Lamy-Poirier 2023, "Breadth-First Pipeline Parallelism"): all m F of chunk
+// 0, then of chunk 1, ...; then the backwards from the last chunk to the first, micro-batches from
+// m-1 to 0: the one kind that adds gradients in another order.
+Schedule looped_bfs(int stages, int microbatches, int chunks);
+
+// ZB-H1 (Qi et al. 2023, "Zero Bubble Pipeline Parallelism"): p-1-r F; then for each i an F while
+// any is left, I of i, and from i = r on the oldest W; then the remaining W. Memory of 1F1B.
+// m >= 2p, else RequestError.
+Schedule zb_h1(int stages, int microbatches);
+
+// ZB-H2 (the same paper): the same with 2(p-1-r) F at first and W from i = 2r on. Its bubble is
+// zero only where no rank waits for the others between its last W and its next F.
+Schedule zb_h2(int stages, int microbatches);
+
+// ZB-H1's idea over chunks (ZB1P, as PyTorch's ScheduleInterleavedZeroBubble): interleaved 1F1B's
+// orders with a warm-up of min(p-r-1 + (v-1)g, mv) chunk-forwards; backwards split, W r steps
+// behind.
+Schedule interleaved_zero_bubble(int stages, int microbatches, int chunks, int group_size = 0);
+
+// ZB-V (Qi et al. 2024, "Pipeline Parallelism with Controllable Memory"): stages along a V, 0 and 1
+// the rank's chunks. Made for max(m, 2p-1) micro-batches, of which those from m on are left out:
+// 2(p-r)-1 times F0; r times F1, F0; p-r times F1, I1, W1; while a forward is left F0 if there is
+// one, I0, W0, F1, I1, W1; r times I0, I1; p-r times I0, W0; the remaining W1, then W0.
+Schedule zbv(int stages, int microbatches);
+
+// DualPipeV (DeepSeek-AI 2025): the V with fused pairs; X&Y is one: 2(p-r-1) times F0; r+1 times
+// F0, F1; p-r-1 times I1, W, F1; m-2p+r+1 times F0&B1, F1&B0 (on the last rank the first F0, B1 are
+// no pair); p-r-1 times B1, F1&B0; r+1 times B1, B0, split from the middle of them on; p-r-1 times
+// W, I0; r+1 times W; W by age over both chunks. m >= 2p, else RequestError.
+Schedule dualpipev(int stages, int microbatches);
 
 }  // namespace trident

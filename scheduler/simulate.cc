@@ -80,13 +80,23 @@ class Clockwork {
       auto& done = timed[rank];
       const auto& actions = schedule_.ranks[rank];
       while (done.size() < actions.size()) {
-        const Action& action = actions[done.size()];
-        const double arrival = input_arrival(action, rank);
-        if (arrival == not_done) break;
-        const double start = std::max(done.empty() ? 0.0 : done.back().end, arrival);
-        const double end = start + duration_of(rank, done.size());
-        done.push_back({start, end});
-        if (const int woken = finish(action, end); woken >= 0) ready.push_back(woken);
+        const size_t first = done.size(), count = actions[first].fused ? 2 : 1;
+        double end = done.empty() ? 0.0 : done.back().end;
+        bool there = true;
+        for (size_t i = first; i < first + count; ++i) {
+          const double arrival = input_arrival(actions[i], rank);
+          there = there && arrival != not_done;
+          end = std::max(end, arrival);
+        }
+        if (!there) break;
+        for (size_t i = first; i < first + count; ++i) {
+          const double start = end;
+          end += duration_of(rank, i);
+          done.push_back({start, end});
+        }
+        for (size_t i = first; i < first + count; ++i) {
+          if (const int woken = finish(actions[i], end); woken >= 0) ready.push_back(woken);
+        }
       }
     }
     for (int rank = 0; rank < p; ++rank) {
@@ -169,6 +179,65 @@ Simulation replay(const Schedule& schedule, const std::vector<std::vector<double
   });
   result.bubble = bubble_of(result.actions);
   return result;
+}
+
+std::vector<IdleTime> idle_by_reason(const Schedule& schedule, const Simulation& simulation,
+                                     double transfer) {
+  const auto m = static_cast<size_t>(schedule.microbatches);
+  const auto cell = [m](int stage, int microbatch) { return stage * m + microbatch; };
+  // When each forward and each gradient of an input was made, and where.
+  std::vector<double> forward(schedule.total_stages() * m), backward(forward.size());
+  std::vector<int> rank_of(schedule.total_stages());
+  const auto each = [&](auto visit) {
+    for (int rank = 0; rank < schedule.stages; ++rank) {
+      const auto& actions = schedule.ranks[rank];
+      for (size_t i = 0; i < actions.size(); ++i) {
+        // A pair's outputs are there at its end.
+        const TimedAction& last = simulation.actions[rank][actions[i].fused ? i + 1 : i];
+        visit(rank, i, actions[i], last.end);
+      }
+    }
+  };
+  each([&](int rank, size_t, const Action& action, double end) {
+    rank_of[action.stage] = rank;
+    if (action.kind == Kind::backward_weight) return;
+    (action.kind == Kind::forward ? forward : backward)[cell(action.stage, action.microbatch)] =
+        end;
+  });
+  std::vector<IdleTime> idle(schedule.stages);
+  for (int rank = 0; rank < schedule.stages; ++rank) {
+    const auto& actions = schedule.ranks[rank];
+    const auto& timed = simulation.actions[rank];
+    const auto is_forward = [](const Action& a) { return a.kind == Kind::forward; };
+    const auto first_backward = std::find_if_not(actions.begin(), actions.end(), is_forward);
+    const auto after_forwards = std::find_if(actions.rbegin(), actions.rend(), is_forward).base();
+    double previous = 0.0;
+    for (size_t i = 0; i < actions.size(); previous = timed[i].end, ++i) {
+      double gap = timed[i].start - previous;
+      if (gap <= 0.0) continue;
+      // The gap before a pair may be for either of its inputs.
+      double on_its_way = 0.0;
+      for (size_t k = i; k < i + (actions[i].fused ? 2 : 1); ++k) {
+        const Action& action = actions[k];
+        if (action.kind == Kind::backward_weight) continue;
+        const int source = action.stage + (action.kind == Kind::forward ? -1 : 1);
+        if (source < 0 || source >= schedule.total_stages() || rank_of[source] == rank) continue;
+        const double made =
+            (action.kind == Kind::forward ? forward : backward)[cell(source, action.microbatch)];
+        if (made + transfer == timed[i].start) {
+          on_its_way = timed[i].start - std::max(previous, made);
+        }
+      }
+      idle[rank].transfer += on_its_way;
+      gap -= on_its_way;
+      const auto here = actions.begin() + static_cast<std::ptrdiff_t>(i);
+      (here <= first_backward   ? idle[rank].warmup
+       : here >= after_forwards ? idle[rank].drain
+                                : idle[rank].steady) += gap;
+    }
+    idle[rank].drain += simulation.bubble.makespan - previous;
+  }
+  return idle;
 }
 
 Bubble bubble_of(const std::vector<std::vector<TimedAction>>& ranks) {

@@ -51,14 +51,26 @@ struct Simulation {
 };
 
 // Every action starts as soon as its rank is free and its input is there: `transfer` after the end
-// of the action that makes it when that is on another rank, at once inside a rank. Transfers take
-// no compute time and links never queue. Time and memory linear in the number of actions.
-// The schedule must be valid (validate.h); Error if it deadlocks.
+// of the action that makes it when that is on another rank, at once inside a rank. A fused pair
+// starts when both inputs are there, takes both times, and gives both outputs at its end. Transfers
+// take no compute time and links never queue. Time and memory linear in the number of actions. The
+// schedule must be valid (validate.h); Error if it deadlocks.
 Simulation simulate(const Schedule& schedule, const StageTimes& times, double transfer = 0.0);
 
 // The same with a duration for each action of each rank, parallel to Schedule::ranks (as measured).
 Simulation replay(const Schedule& schedule, const std::vector<std::vector<double>>& durations,
                   double transfer = 0.0);
+
+// A rank's idle time within the makespan, by why: `warmup` before its first backward, `drain` after
+// its last forward, `steady` between; `transfer` is the part of any of them in which the awaited
+// input was made already and on its way.
+struct IdleTime {
+  double warmup = 0.0, steady = 0.0, drain = 0.0, transfer = 0.0;
+};
+
+// Of each rank, [p]; `actions` as simulate() gives them for this transfer time.
+std::vector<IdleTime> idle_by_reason(const Schedule& schedule, const Simulation& simulation,
+                                     double transfer);
 
 // The bubble of actions that began and ended as said.
 Bubble bubble_of(const std::vector<std::vector<TimedAction>>& ranks);

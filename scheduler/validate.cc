@@ -132,6 +132,12 @@ class Validator {
       return problem(fmt::format("{}: stage {} is held by rank {}", describe(at), action.stage,
                                  holder_[action.stage]));
     }
+    if (action.fused && !forms_pair(at)) {
+      return problem(
+          fmt::format("{}: a pair is a forward and, right after it, the full backward of another "
+                      "stage or micro-batch",
+                      describe(at)));
+    }
     Place& place = place_of(action);
     if (place.rank >= 0) {
       return problem(fmt::format("{}: done already by {} at position {}", describe(at),
@@ -153,6 +159,14 @@ class Validator {
                           to_string({Kind::forward, action.stage, action.microbatch})));
     }
     place = at;
+  }
+
+  bool forms_pair(Place at) const {
+    const auto& actions = schedule_.ranks[at.rank];
+    if (at.position + 1 == std::ssize(actions)) return false;
+    const Action &first = actions[at.position], &second = actions[at.position + 1];
+    return first.kind == Kind::forward && second.kind == Kind::backward && !second.fused &&
+           (first.stage != second.stage || first.microbatch != second.microbatch);
   }
 
   void check_complete(int stage, int microbatch) {
@@ -182,29 +196,43 @@ class Validator {
     return backward_[cell(action.stage + 1, action.microbatch)];
   }
 
-  // Runs the lists without times: a rank goes on until its next action waits for one not done.
+  // The action that keeps a rank from its next cell, with who waits for it; rank -1: none does.
+  struct Blocked {
+    Place waiting, source;
+  };
+  Blocked blocked(int rank, const std::vector<int>& next) const {
+    const auto& actions = schedule_.ranks[rank];
+    const int first = next[rank];
+    for (int i = first; i < first + (actions[first].fused ? 2 : 1); ++i) {
+      const Place source = awaited(actions[i]);
+      if (source.rank >= 0 && next[source.rank] <= source.position) return {{rank, i}, source};
+    }
+    return {};
+  }
+
+  // Runs the lists without times: a rank goes on until its next cell waits for an action not done.
   void check_progress() {
     const int p = schedule_.stages;
     std::vector<int> next(p, 0);
-    std::vector<std::vector<int>> waiting(p);  // ranks that wait for an action of this rank
+    std::vector<std::vector<Place>> waiting(p);  // who waits for which position of this rank
     std::vector<int> ready;
     for (int rank = p - 1; rank >= 0; --rank) ready.push_back(rank);
     while (!ready.empty()) {
       const int rank = ready.back();
       ready.pop_back();
       const auto& actions = schedule_.ranks[rank];
-      for (; next[rank] < std::ssize(actions); ++next[rank]) {
-        const Place source = awaited(actions[next[rank]]);
-        if (source.rank >= 0 && next[source.rank] <= source.position) {
-          waiting[source.rank].push_back(rank);
+      while (next[rank] < std::ssize(actions)) {
+        if (const Place source = blocked(rank, next).source; source.rank >= 0) {
+          waiting[source.rank].push_back({rank, source.position});
           break;
         }
-        // Only a rank whose awaited action is this one goes on; the others stay.
+        next[rank] += actions[next[rank]].fused ? 2 : 1;
+        // Only a rank whose awaited action is done goes on; the others stay.
         auto& sleepers = waiting[rank];
-        const auto asleep = std::partition(sleepers.begin(), sleepers.end(), [&](int other) {
-          return awaited(schedule_.ranks[other][next[other]]).position > next[rank];
-        });
-        ready.insert(ready.end(), asleep, sleepers.end());
+        const auto asleep =
+            std::partition(sleepers.begin(), sleepers.end(),
+                           [&](const Place& other) { return other.position >= next[rank]; });
+        for (auto woken = asleep; woken != sleepers.end(); ++woken) ready.push_back(woken->rank);
         sleepers.erase(asleep, sleepers.end());
       }
     }
@@ -218,15 +246,14 @@ class Validator {
     std::vector<int> seen;
     while (std::find(seen.begin(), seen.end(), rank) == seen.end()) {
       seen.push_back(rank);
-      rank = awaited(schedule_.ranks[rank][next[rank]]).rank;
+      rank = blocked(rank, next).source.rank;
     }
     std::string text = "deadlock: ";
     for (auto at = std::find(seen.begin(), seen.end(), rank); at != seen.end(); ++at) {
-      const Place head{*at, next[*at]};
-      const Place source = awaited(schedule_.ranks[head.rank][head.position]);
+      const auto [head, source] = blocked(*at, next);
       text += fmt::format("{} waits for {}, which comes after ", describe(head), describe(source));
     }
-    problem(text + describe({rank, next[rank]}));
+    problem(text + describe(blocked(rank, next).waiting));
   }
 
   const Schedule& schedule_;

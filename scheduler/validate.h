@@ -11,6 +11,7 @@ namespace trident {
 // - each rank's actions are of stages it holds and micro-batches in [0, m);
 // - each stage has, for each micro-batch, one F and either one B or one I and one W, F before B and
 //   I, I before W;
+// - a fused pair is a forward and the full backward of another stage or micro-batch;
 // - the list ends: no cycle of actions waits for itself (the message shows the cycle). Sends never
 //   wait for the receiver.
 // Time and memory linear in the number of actions.

@@ -36,6 +36,7 @@ Schedule forward_only(const Schedule& schedule) {
   Schedule forward = schedule;
   for (auto& rank : forward.ranks) {
     std::erase_if(rank, [](const Action& action) { return action.kind != Kind::forward; });
+    for (Action& action : rank) action.fused = false;
   }
   return forward;
 }
