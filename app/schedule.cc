@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "app/options.h"
 #include "core/error.h"
@@ -32,6 +31,10 @@ void add_sizes(CLI::App& command, Options& options, bool needed) {
   command.add_option("--group-size", options.request.group_size,
                      "Micro-batches of a group in the interleaved kinds; 0: the rule's");
   command
+      .add_option("--max-in-flight", options.request.max_in_flight,
+                  "Micro-batches' worth that a rank may hold; 0: any number")
+      ->check(CLI::Range(0.0, 1e9));
+  command
       .add_option("--times", options.times,
                   "One micro-batch through one rank's whole share: F, B, W; a transfer C")
       ->capture_default_str();
@@ -45,19 +48,25 @@ void write(const std::string& text, const std::string& out) {
   }
 }
 
+ScheduleRequest timed(ScheduleRequest request, const Times& times) {
+  request.times = times.share;
+  request.transfer = times.transfer;
+  return request;
+}
+
 ScheduleReport report_of(const Options& options) {
   const Times times = parse_times(options.times);
-  if (options.file.empty()) return make_report(options.request, times.share, times.transfer);
+  if (options.file.empty()) return make_report(timed(options.request, times));
   try {
     return make_report(from_csv(read_file(options.file), "file"), times.share, times.transfer);
   } catch (const RequestError& error) {
-    throw RequestError(options.file + ": " + error.what());
+    throw error.at(options.file + ": ");
   }
 }
 
 std::string drawn(const ScheduleReport& report, const std::string& format) {
   if (format == "text") return report_text(report);
-  if (format == "json") return report_json(report).dump(2) + "\n";
+  if (format == "json") return report_json(report);
   if (format == "csv") return to_csv(report.schedule);
   Timeline timeline;
   timeline.title = fmt::format("{}, {} stages, {} micro-batches: bubble {:.2f}%",
@@ -91,7 +100,7 @@ void add_schedule(CLI::App& app, Action& action) {
       for (const std::string& name : *kinds) {
         ScheduleRequest request = options->request;
         request.kind = name;
-        reports.push_back(make_report(request, times.share, times.transfer));
+        reports.push_back(make_report(timed(request, times)));
       }
       write(comparison_text(reports), options->out);
       return 0;

@@ -39,11 +39,17 @@ struct ParallelConfig {
   std::int64_t data_parallel_size = 0;  // derived from the number of ranks, else 1
   std::int64_t tensor_model_parallel_size = 1;
   std::int64_t pipeline_model_parallel_size = 1;
-  std::int64_t virtual_pipeline_model_parallel_size = 1;  // chunks per pipeline rank
+  // Chunks per pipeline rank; 2 where the schedule needs several.
+  std::int64_t virtual_pipeline_model_parallel_size = 1;
   bool sequence_parallel = false;
   std::string rank_order = "tp-dp-pp";  // fastest-varying axis first
   bool operator==(const ParallelConfig&) const = default;
 };
+
+// How many chunks a rank holds in a pipeline schedule: several are 2 by default, any 1. The
+// schedules' own table (scheduler/schedules.cc) says the same.
+enum class ChunkRule : std::uint8_t { one, two, several, any };
+ChunkRule chunk_rule(std::string_view schedule);
 
 struct PipelineConfig {
   std::string schedule = {};       // derived: "1f1b", or "interleaved_1f1b" with several chunks

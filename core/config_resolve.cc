@@ -114,6 +114,15 @@ void Resolver::parallel() {
 void Resolver::layer_split() {
   constexpr auto kChunks = "/parallel/virtual_pipeline_model_parallel_size";
   constexpr auto kPipeline = "/parallel/pipeline_model_parallel_size";
+  if (given("/pipeline/schedule") && !given("/pipeline/schedule_file")) {
+    derive(kChunks, {"/pipeline/schedule"}, [&] {
+      config_.parallel.virtual_pipeline_model_parallel_size =
+          chunk_rule(config_.pipeline.schedule) == ChunkRule::two ||
+                  chunk_rule(config_.pipeline.schedule) == ChunkRule::several
+              ? 2
+              : 1;
+    });
+  }
   const std::int64_t chunks = config_.parallel.virtual_pipeline_model_parallel_size;
   derive("/pipeline/schedule", {kChunks},
          [&] { config_.pipeline.schedule = chunks > 1 ? "interleaved_1f1b" : "1f1b"; });
@@ -250,6 +259,15 @@ void set_train_iters(Config& config, std::int64_t train_iters) {
   config_detail::Problems problems;
   config_detail::validate_iterations(config, problems);
   if (!problems.lines().empty()) throw RequestError(problems.lines());
+}
+
+ChunkRule chunk_rule(std::string_view schedule) {
+  if (schedule == "zbv" || schedule == "dualpipev") return ChunkRule::two;
+  if (schedule == "interleaved_1f1b" || schedule == "interleaved_zero_bubble" ||
+      schedule == "looped_bfs") {
+    return ChunkRule::several;
+  }
+  return schedule == "auto" ? ChunkRule::any : ChunkRule::one;
 }
 
 std::int64_t Config::world_size() const {

@@ -100,23 +100,33 @@ void validate_pipeline(const Config& config, Problems& problems) {
   const std::int64_t pipeline = config.parallel.pipeline_model_parallel_size;
   const std::int64_t chunks = config.parallel.virtual_pipeline_model_parallel_size;
   const std::string& schedule = config.pipeline.schedule;
-  if (problems.sound({kPipeline, kChunks, "/pipeline/schedule"})) {
-    if (schedule != "interleaved_1f1b" && chunks > 1) {
+  const bool own = !config.pipeline.schedule_file.empty();  // checked when it is read
+  if (problems.sound({kPipeline, kChunks, "/pipeline/schedule", "/pipeline/schedule_file"}) &&
+      !own) {
+    const ChunkRule rule = chunk_rule(schedule);
+    const bool interleaved =
+        schedule == "interleaved_1f1b" || schedule == "interleaved_zero_bubble";
+    if (rule == ChunkRule::one && chunks > 1) {
       problems.add(kChunks,
                    fmt::format("{} chunks don't fit schedule \"{}\", which has one a rank; "
                                "use 1, or schedule \"interleaved_1f1b\"",
                                chunks, schedule));
-    } else if (schedule == "interleaved_1f1b" && chunks < 2) {
+    } else if (rule == ChunkRule::two && chunks != 2) {
+      problems.add(kChunks, fmt::format("{} chunk{} fit schedule \"{}\", which has two a rank; use "
+                                        "2, or another schedule",
+                                        chunks, chunks == 1 ? " doesn't" : "s don't", schedule));
+    } else if (interleaved && chunks < 2) {
       problems.add(kChunks,
-                   "1 chunk is too few for schedule \"interleaved_1f1b\"; use 2, or "
-                   "schedule \"1f1b\"");
-    } else if (schedule == "interleaved_1f1b" && pipeline < 2) {
+                   fmt::format("1 chunk is too few for schedule \"{}\"; use 2, or "
+                               "schedule \"{}\"",
+                               schedule, schedule == "interleaved_1f1b" ? "1f1b" : "zb_h1"));
+    } else if (interleaved && pipeline < 2) {
       problems.add(kPipeline, fmt::format("{} rank can't interleave {} chunks; use 2 ranks, or "
                                           "virtual_pipeline_model_parallel_size 1",
                                           pipeline, chunks));
     }
     constexpr auto kGroup = "/pipeline/microbatch_group_size_per_vp_stage";
-    if (config.pipeline.microbatch_group_size_per_vp_stage != 0 && schedule != "interleaved_1f1b" &&
+    if (config.pipeline.microbatch_group_size_per_vp_stage != 0 && !interleaved &&
         problems.sound(kGroup)) {
       problems.add(kGroup, fmt::format("does nothing in schedule \"{}\"; leave it out, or use "
                                        "\"interleaved_1f1b\"",

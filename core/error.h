@@ -21,6 +21,12 @@ class RequestError : public Error {
   explicit RequestError(std::vector<std::string> problems)
       : Error(join(problems)), problems_(std::move(problems)) {}
   const std::vector<std::string>& problems() const { return problems_; }
+  // The same problems, each with `place` before it.
+  RequestError at(const std::string& place) const {
+    std::vector<std::string> placed = problems_;
+    for (std::string& problem : placed) problem.insert(0, place);
+    return RequestError(std::move(placed));
+  }
 
  private:
   static std::string join(const std::vector<std::string>& problems) {

@@ -102,10 +102,12 @@ std::vector<int> RankGrid::group(int rank, Axis axis) const {
   return ranks;
 }
 
-std::vector<int> RankGrid::embedding_group(int rank) const {
+std::vector<int> RankGrid::embedding_group(int rank, int first, int last) const {
   const std::vector<int> stages = group(rank, Axis::pipeline);
-  if (stages.size() == 1) return stages;
-  return {stages.front(), stages.back()};
+  if (last < 0) last = static_cast<int>(stages.size()) - 1;
+  const auto at = [&](int pipeline) { return stages.at(static_cast<std::size_t>(pipeline)); };
+  if (first == last) return {at(first)};
+  return {at(first), at(last)};
 }
 
 std::vector<int> RankGrid::node_group(int rank, int ranks_per_node) const {

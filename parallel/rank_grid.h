@@ -31,8 +31,9 @@ class RankGrid {
   int rank(const Coordinates& at) const;
   // World ranks that differ from `rank` only along `axis`, ascending along it.
   std::vector<int> group(int rank, Axis axis) const;
-  // First and last pipeline stage of `rank`'s (data, tensor): one rank where pipeline is 1.
-  std::vector<int> embedding_group(int rank) const;
+  // The ranks of `rank`'s (data, tensor) that hold the first and the last stage: pipeline ranks
+  // `first` and `last` (-1: the last one); one where they are the same.
+  std::vector<int> embedding_group(int rank, int first = 0, int last = -1) const;
   // Ranks of `rank`'s node, and the ranks with its position inside a node on all nodes. The last
   // node may be short of ranks.
   std::vector<int> node_group(int rank, int ranks_per_node) const;

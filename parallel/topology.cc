@@ -2,11 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/error.h"
 
 namespace trident {
 
-Topology make_topology(const ProcessGroup& world, const RankGrid& grid, int ranks_per_node) {
+Topology make_topology(const ProcessGroup& world, const RankGrid& grid, int ranks_per_node,
+                       StageEnds ends) {
   if (world.size() != grid.world_size()) {
     throw RequestError(fmt::format("the world has {} ranks; dp {} x tp {} x pp {} needs {}",
                                    world.size(), grid.size(Axis::data), grid.size(Axis::tensor),
@@ -20,8 +23,9 @@ Topology make_topology(const ProcessGroup& world, const RankGrid& grid, int rank
   t.tensor = make(grid.group(rank, Axis::tensor), "tensor");
   t.pipeline = make(grid.group(rank, Axis::pipeline), "pipeline");
   t.data = make(grid.group(rank, Axis::data), "data");
-  if (t.is_first_stage() || t.is_last_stage()) {
-    t.embedding = make(grid.embedding_group(rank), "embedding");
+  const std::vector<int> holders = grid.embedding_group(rank, ends.first, ends.last);
+  if (std::find(holders.begin(), holders.end(), rank) != holders.end()) {
+    t.embedding = make(holders, "embedding");
   }
   t.node = make(grid.node_group(rank, ranks_per_node), "node");
   t.across_nodes = make(grid.cross_node_group(rank, ranks_per_node), "across_nodes");

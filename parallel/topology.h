@@ -13,18 +13,21 @@ struct Topology {
   RankGrid grid;
   Coordinates at;
   ProcessGroup world, tensor, pipeline, data;
-  // First and last pipeline stage of this (data, tensor), for tied weights. Undefined on ranks in
-  // between; one rank where pipeline is 1.
+  // The ranks of this (data, tensor) that hold the first and the last stage, for tied weights.
+  // Undefined on others; one rank where it holds both.
   ProcessGroup embedding;
   ProcessGroup node;                  // ranks that share this rank's node
   ProcessGroup across_nodes;          // ranks at this rank's place on every node
   std::vector<std::string> warnings;  // e.g. tensor parallelism crosses nodes
+};
 
-  bool is_first_stage() const { return at.pipeline == 0; }
-  bool is_last_stage() const { return at.pipeline == pipeline.size() - 1; }
+// The pipeline ranks that hold the first and the last stage, as the schedule places them.
+struct StageEnds {
+  int first = 0, last = -1;  // -1: the last rank
 };
 
 // Throws RequestError if the grid does not fill the world.
-Topology make_topology(const ProcessGroup& world, const RankGrid& grid, int ranks_per_node);
+Topology make_topology(const ProcessGroup& world, const RankGrid& grid, int ranks_per_node,
+                       StageEnds ends = {});
 
 }  // namespace trident

@@ -55,22 +55,36 @@ char letter(Kind kind) {
   return '?';
 }
 
-std::string to_string(const Action& action) {
-  return fmt::format("{}{}{}", action.stage, letter(action.kind), action.microbatch);
+namespace {
+
+void append(std::string& text, const Action& action) {
+  text += fmt::format_int(action.stage).c_str();
+  text += letter(action.kind);
+  text += fmt::format_int(action.microbatch).c_str();
 }
 
-std::vector<std::string> cells(const std::vector<Action>& actions) {
-  std::vector<std::string> list;
+}  // namespace
+
+std::string to_string(const Action& action) {
+  std::string text;
+  append(text, action);
+  return text;
+}
+
+void append_cells(std::string& text, const std::vector<Action>& actions,
+                  std::string_view separator) {
   for (size_t i = 0; i < actions.size(); ++i) {
+    if (i > 0) text += separator;
     if (actions[i].fused && i + 1 < actions.size()) {
-      list.push_back(
-          fmt::format("({};{})OVERLAP_F_B", to_string(actions[i]), to_string(actions[i + 1])));
-      ++i;
+      text += '(';
+      append(text, actions[i]);
+      text += ';';
+      append(text, actions[++i]);
+      text += ")OVERLAP_F_B";
     } else {
-      list.push_back(to_string(actions[i]));
+      append(text, actions[i]);
     }
   }
-  return list;
 }
 
 int Schedule::rank_of_stage(int stage) const {

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace trident {
@@ -31,8 +32,16 @@ struct Action {
 
 // "0F4": stage 0, forward, micro-batch 4 (a fused one too).
 std::string to_string(const Action& action);
-// The cells of a rank's list as CSV has them: "0F4", "(0F4;7B3)OVERLAP_F_B".
-std::vector<std::string> cells(const std::vector<Action>& actions);
+// Appends the cells of a rank's list as CSV has them: "0F4", "(0F4;7B3)OVERLAP_F_B".
+void append_cells(std::string& text, const std::vector<Action>& actions,
+                  std::string_view separator);
+
+// When the weights of a stage change.
+enum class Updates : uint8_t {
+  at_flush,         // once, by the gradients of all micro-batches
+  each_microbatch,  // after each backward (PipeDream); forwards meanwhile use what there is
+  one_batch_late,   // once, by the gradients of all, but used one iteration later (PipeDream-2BW)
+};
 
 // What each rank computes, in order. Data only: made by schedules.h, checked by validate.h, run by
 // execute.h.
@@ -43,8 +52,10 @@ struct Schedule {
   int chunks = 1;                           // v, stages held by each rank
   std::vector<std::vector<int>> placement;  // [p][v] stage of each chunk of each rank
   std::vector<std::vector<Action>> ranks;   // [p] actions in order
+  Updates updates = Updates::at_flush;
 
   int total_stages() const { return stages * chunks; }
+  bool asynchronous() const { return updates != Updates::at_flush; }
   // The rank that holds `stage`, and the stage's chunk number there. Error if no rank holds it.
   int rank_of_stage(int stage) const;
   int chunk_of_stage(int stage) const;

@@ -22,6 +22,7 @@ AnalyticBubble analytic_bubble(const ScheduleRequest& request, const UniformTime
   };
   if (r.kind == "zb_h1") return both(of_idle(std::max({f, b, f + b - w})));
   if (r.kind == "zb_h2") return {std::nullopt, of_idle(std::max({0.0, b - f, f + b - 2 * w}))};
+  if (r.kind == "pipedream" || r.kind == "pipedream_2bw") return both(0.0);
   if (r.kind == "zbv" && f == b && b == w && m >= 2 * p - 1) return {std::nullopt, 0.0};
   return {};
 }

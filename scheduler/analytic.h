@@ -27,6 +27,7 @@ struct AnalyticBubble {  // each none where no formula exists; Bubble in simulat
 //   looped_bfs        (p-1)/(mv+p-1)       for m >= p (Lamy-Poirier 2023)
 //   zb_h1             idle time (p-1) max(F, B, F+B-W) (Qi 2023); an upper bound where F > B
 //   zb_h2             by span, idle time (p-1) max(0, B-F, F+B-2W) (Qi 2023)
+//   pipedream, pipedream_2bw  0 in steady state; simulated, the last p-1 forwards of a run lack
 //   zbv               by span, 0 where F = B = W and m >= 2p-1 (Qi 2024)
 // RequestError as make_schedule.
 AnalyticBubble analytic_bubble(const ScheduleRequest& request, const UniformTimes& times = {});

@@ -46,7 +46,7 @@ MeasuredBubble measure_bubble(const Schedule& schedule, const std::vector<Execut
       cpu[rank].push_back(second * static_cast<double>(end.cpu_ns - begin.cpu_ns));
     }
   }
-  return {replay(schedule, cpu).bubble, bubble_of(wall)};
+  return {replay(schedule, cpu).bubble, bubble_of(schedule, wall)};
 }
 
 }  // namespace trident

@@ -89,16 +89,17 @@ std::string shortened(std::string_view cell) {
 }  // namespace
 
 std::string to_csv(const Schedule& schedule) {
-  std::vector<std::vector<std::string>> rows;
-  size_t longest = 0;
-  for (const auto& actions : schedule.ranks) {
-    rows.push_back(cells(actions));
-    longest = std::max(longest, rows.back().size());
-  }
+  const auto cells = [](const std::vector<Action>& actions) {
+    return std::ssize(actions) -
+           std::count_if(actions.begin(), actions.end(), [](const Action& a) { return a.fused; });
+  };
+  std::ptrdiff_t longest = 0;
+  for (const auto& actions : schedule.ranks) longest = std::max(longest, cells(actions));
   std::string text;
-  for (auto& row : rows) {
-    row.resize(longest);
-    text += fmt::format("{}\n", fmt::join(row, ","));
+  for (const auto& actions : schedule.ranks) {
+    append_cells(text, actions, ",");
+    text.append(static_cast<size_t>(longest - cells(actions)), ',');
+    text += '\n';
   }
   return text;
 }

@@ -1,6 +1,10 @@
 #include "scheduler/lower.h"
 
+#include <algorithm>
+#include <map>
 #include <optional>
+#include <set>
+#include <utility>
 
 namespace trident {
 
@@ -19,17 +23,25 @@ class Lowering {
         chunk_of_[schedule.placement[rank][chunk]] = chunk;
       }
     }
+    taker_.resize(2 * static_cast<size_t>(schedule.total_stages()) * schedule.microbatches);
+    for (const auto& actions : schedule.ranks) {
+      for (const Action& action : actions) {
+        if (action.kind == Kind::backward_weight) continue;
+        taker_[cell(action.stage, action.microbatch, action.kind)] = action;
+      }
+    }
   }
 
   std::vector<LoweredAction> rank_list(int rank) const {
     const auto& actions = schedule_.ranks[rank];
     const int count = static_cast<int>(actions.size());
+    Incoming incoming = arrivals(rank);
     std::vector<LoweredAction> list;
     int posted = 0;  // actions whose receive is posted
     for (int i = 0, end = 0; i < count; i = end) {
       end = i + (actions[i].fused ? 2 : 1);
       for (; posted < count && posted < end + ahead_; ++posted) {
-        if (auto post = receive(actions[posted], true)) list.push_back(*post);
+        if (auto post = receive(actions[posted], true)) incoming.post(*post, list);
       }
       for (int k = i; k < end; ++k) {
         if (auto wait = receive(actions[k], false)) list.push_back(*wait);
@@ -43,6 +55,54 @@ class Lowering {
   }
 
  private:
+  // What arrives at one rank, by link (sender and direction), in the order in which it is sent.
+  class Incoming {
+   public:
+    void add(const LoweredAction& post) { links_[link(post)].posts.push_back(post); }
+    // Posts everything that its link brings up to this one and that is not posted yet.
+    void post(const LoweredAction& wanted, std::vector<LoweredAction>& list) {
+      Link& from = links_[link(wanted)];
+      const auto begin = from.posts.begin();
+      const auto at = std::find(begin + from.posted, from.posts.end(), wanted);
+      if (at == from.posts.end()) return;  // posted before another one
+      list.insert(list.end(), begin + from.posted, at + 1);
+      from.posted = at + 1 - begin;
+    }
+
+   private:
+    struct Link {
+      std::vector<LoweredAction> posts;
+      std::ptrdiff_t posted = 0;
+    };
+    static std::pair<int, Step> link(const LoweredAction& post) { return {post.peer, post.step}; }
+    std::map<std::pair<int, Step>, Link> links_;
+  };
+
+  Incoming arrivals(int rank) const {
+    std::set<int> senders;
+    for (int stage : schedule_.placement[rank]) {
+      for (int other : {stage - 1, stage + 1}) {
+        if (const auto from = peer(stage, other)) senders.insert(*from);
+      }
+    }
+    Incoming incoming;
+    for (int sender : senders) {
+      for (const Action& action : schedule_.ranks[sender]) {
+        const auto sent = send(action);
+        if (!sent || sent->peer != rank) continue;
+        const int stage = action.stage + (action.kind == Kind::forward ? 1 : -1);
+        // The action that takes it, as far as a receive says what it is for.
+        incoming.add(*receive(taker_[cell(stage, action.microbatch, action.kind)], true));
+      }
+    }
+    return incoming;
+  }
+
+  size_t cell(int stage, int microbatch, Kind kind) const {
+    return 2 * (static_cast<size_t>(stage) * schedule_.microbatches + microbatch) +
+           (kind == Kind::forward ? 0 : 1);
+  }
+
   LoweredAction make(Step step, const Action& action, int peer) const {
     return {step,
             action.kind,
@@ -83,6 +143,7 @@ class Lowering {
   const Schedule& schedule_;
   int ahead_;
   std::vector<int> rank_of_, chunk_of_;  // by stage
+  std::vector<Action> taker_;            // [stage][micro-batch][F, B or I]
 };
 
 }  // namespace

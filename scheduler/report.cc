@@ -42,8 +42,9 @@ ScheduleReport make_report(Schedule schedule, const ShareTimes& times, double tr
   return report;
 }
 
-ScheduleReport make_report(const ScheduleRequest& request, const ShareTimes& times,
-                           double transfer) {
+ScheduleReport make_report(const ScheduleRequest& request) {
+  const ShareTimes& times = request.times;
+  const double transfer = request.transfer;
   ScheduleReport report = make_report(make_schedule(request), times, transfer);
   const UniformTimes t{uniform(times.forward), uniform(times.backward_input),
                        uniform(times.backward_weight)};
@@ -53,34 +54,46 @@ ScheduleReport make_report(const ScheduleRequest& request, const ShareTimes& tim
   return report;
 }
 
-Json report_json(const ScheduleReport& report) {
+std::string report_json(const ScheduleReport& report) {
   const Schedule& s = report.schedule;
   const Bubble& bubble = report.simulation.bubble;
-  Json ranks = Json::array(), reasons = Json::array();
-  for (const auto& actions : s.ranks) ranks.push_back(cells(actions));
+  Json reasons = Json::array();
   for (const IdleTime& idle : report.idle) {
     reasons.push_back({{"warmup", idle.warmup},
                        {"steady", idle.steady},
                        {"drain", idle.drain},
                        {"transfer", idle.transfer}});
   }
-  return {{"kind", s.kind},
-          {"stages", s.stages},
-          {"microbatches", s.microbatches},
-          {"chunks", s.chunks},
-          {"placement", s.placement},
-          {"ranks", ranks},
-          {"analytic",
-           {{"bubble_ratio", number_or_null(report.analytic.bubble_ratio)},
-            {"bubble_ratio_span", number_or_null(report.analytic.bubble_ratio_span)}}},
-          {"simulated",
-           {{"makespan", bubble.makespan},
-            {"bubble_ratio", bubble.ratio},
-            {"bubble_ratio_span", bubble.ratio_span},
-            {"rank_bubble_ratio", bubble.rank_ratio},
-            {"bubble_by_reason", reasons},
-            {"peak_in_flight", peak_in_flight(s)},
-            {"weight_versions", std::vector<int>(s.ranks.size(), 1)}}}};
+  const Json document = {
+      {"kind", s.kind},
+      {"stages", s.stages},
+      {"microbatches", s.microbatches},
+      {"chunks", s.chunks},
+      {"placement", s.placement},
+      {"ranks", nullptr},
+      {"analytic",
+       {{"bubble_ratio", number_or_null(report.analytic.bubble_ratio)},
+        {"bubble_ratio_span", number_or_null(report.analytic.bubble_ratio_span)}}},
+      {"simulated",
+       {{"makespan", bubble.makespan},
+        {"bubble_ratio", bubble.ratio},
+        {"bubble_ratio_span", bubble.ratio_span},
+        {"rank_bubble_ratio", bubble.rank_ratio},
+        {"bubble_by_reason", reasons},
+        {"peak_in_flight", peak_in_flight(s)},
+        {"weight_versions", weight_versions(s)}}}};
+  // Millions of actions: written here and not kept as values of the document.
+  std::string text = document.dump(2);
+  constexpr std::string_view place = "\"ranks\": null";
+  const size_t at = text.find(place) + place.size() - 4;
+  std::string rows = "[";
+  for (const auto& actions : s.ranks) {
+    rows += rows.size() == 1 ? "\n    [\"" : ",\n    [\"";
+    append_cells(rows, actions, "\", \"");
+    rows += "\"]";
+  }
+  text.replace(at, 4, rows + "\n  ]");
+  return text + "\n";
 }
 
 std::string report_text(const ScheduleReport& report, int columns) {
@@ -120,11 +133,13 @@ std::string comparison_text(const std::vector<ScheduleReport>& reports, int colu
   for (const ScheduleReport& report : reports) {
     const Bubble& bubble = report.simulation.bubble;
     const std::vector<double> peaks = peak_in_flight(report.schedule);
+    const std::vector<int> versions = weight_versions(report.schedule);
     text += fmt::format("{:>24} {:>10.5g} {:>8} {:>8} {:>8} {:>8} {:>10.4g} {:>9}\n",
                         report.schedule.kind, bubble.makespan, percent(bubble.ratio),
                         percent(bubble.ratio_span), percent(report.analytic.bubble_ratio),
                         percent(report.analytic.bubble_ratio_span),
-                        *std::max_element(peaks.begin(), peaks.end()), 1);
+                        *std::max_element(peaks.begin(), peaks.end()),
+                        *std::max_element(versions.begin(), versions.end()));
   }
   return text;
 }

@@ -1,7 +1,6 @@
 // What a schedule is and does, as the `schedule` command prints it.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -18,11 +17,11 @@ struct ScheduleReport {
 };
 
 // Validates and simulates. RequestError as validate and stage_times.
-ScheduleReport make_report(const ScheduleRequest& request, const ShareTimes& times,
-                           double transfer);
+ScheduleReport make_report(const ScheduleRequest& request);
 ScheduleReport make_report(Schedule schedule, const ShareTimes& times, double transfer);
 
-nlohmann::ordered_json report_json(const ScheduleReport& report);
+// The JSON document, a rank's actions on one line.
+std::string report_json(const ScheduleReport& report);
 // A title with the bubbles, the timeline and a table of ranks, `columns` wide.
 std::string report_text(const ScheduleReport& report, int columns = 100);
 // Several schedules, one table: makespan, bubbles, memory.

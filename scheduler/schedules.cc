@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "scheduler/automatic.h"
 #include "scheduler/interleaved.h"
 
 namespace trident {
@@ -23,7 +24,7 @@ struct KindRow {
   Schedule (*make)(const ScheduleRequest&);
 };
 
-constexpr std::array<KindRow, 10> kinds = {{
+constexpr std::array<KindRow, 13> kinds = {{
     {"naive", 1, false, false,
      [](const ScheduleRequest& r) { return naive(r.stages, r.microbatches); }},
     {"gpipe", 1, false, false,
@@ -48,10 +49,12 @@ constexpr std::array<KindRow, 10> kinds = {{
      [](const ScheduleRequest& r) { return zbv(r.stages, r.microbatches); }},
     {"dualpipev", 2, false, false,
      [](const ScheduleRequest& r) { return dualpipev(r.stages, r.microbatches); }},
+    {"pipedream", 1, false, false,
+     [](const ScheduleRequest& r) { return pipedream(r.stages, r.microbatches); }},
+    {"pipedream_2bw", 1, false, false,
+     [](const ScheduleRequest& r) { return pipedream_2bw(r.stages, r.microbatches); }},
+    {"auto", 0, true, false, automatic},  // 0 chunks: one, or two, whichever is better
 }};
-
-// Published names of kinds that are not built yet.
-constexpr std::array<const char*, 3> later_kinds = {"pipedream", "pipedream_2bw", "auto"};
 
 // Levenshtein distance.
 size_t edit_distance(const std::string& a, const std::string& b) {
@@ -85,9 +88,6 @@ const KindRow& find_kind(const std::string& name) {
     if (name == row.name) return row;
   }
   const auto available = fmt::format("{}", fmt::join(schedule_kinds(), ", "));
-  if (std::find(later_kinds.begin(), later_kinds.end(), name) != later_kinds.end()) {
-    throw RequestError(fmt::format("\"{}\" is not available yet; use one of {}", name, available));
-  }
   throw RequestError(fmt::format("\"{}\" is no known schedule; did you mean \"{}\"? Available: {}",
                                  name, nearest_kind(name), available));
 }
@@ -130,7 +130,19 @@ ScheduleRequest complete(const ScheduleRequest& request) {
 }
 
 Schedule make_schedule(const ScheduleRequest& request) {
-  return find_kind(request.kind).make(complete(request));
+  Schedule schedule = find_kind(request.kind).make(complete(request));
+  if (request.max_in_flight > 0) {
+    const std::vector<double> peaks = peak_in_flight(schedule);
+    const auto most = std::max_element(peaks.begin(), peaks.end());
+    if (*most > request.max_in_flight) {
+      throw RequestError(
+          fmt::format("{} holds {:g} micro-batches in flight on rank {}, more than the {:g} "
+                      "allowed; allow {:g}, "
+                      "or use auto",
+                      schedule.kind, *most, most - peaks.begin(), request.max_in_flight, *most));
+    }
+  }
+  return schedule;
 }
 
 }  // namespace trident

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "scheduler/action.h"
+#include "scheduler/simulate.h"
 
 namespace trident {
 
@@ -18,6 +19,12 @@ struct ScheduleRequest {
   int microbatches = 1;  // m >= 1
   int chunks = 0;        // v; 0: the kind's default, 1 or, where ranks hold several, 2
   int group_size = 0;    // g of the interleaved kinds; 0: its default rule. An error for others
+  // Micro-batches' worth that a rank may hold (peak_in_flight); 0: any. A kind that holds more is
+  // an error; auto keeps to it.
+  double max_in_flight = 0;
+  // What auto searches for; others look at no time.
+  ShareTimes times;
+  double transfer = 0;
 };
 
 // The request with chunks and group size filled in. Kinds: those of schedule_kinds().
@@ -81,5 +88,15 @@ Schedule zbv(int stages, int microbatches);
 // no pair); p-r-1 times B1, F1&B0; r+1 times B1, B0, split from the middle of them on; p-r-1 times
 // W, I0; r+1 times W; W by age over both chunks. m >= 2p, else RequestError.
 Schedule dualpipev(int stages, int microbatches);
+
+// PipeDream (Narayanan et al. 2019, "PipeDream: Generalized Pipeline Parallelism for DNN
+// Training"): 1F1B's order without a flush; every micro-batch updates its stage, and a backward
+// uses the weights that its forward used, of which rank r keeps up to p-r versions.
+Schedule pipedream(int stages, int microbatches);
+
+// PipeDream-2BW (Narayanan et al. 2021, "Memory-Efficient Pipeline-Parallel DNN Training"): 1F1B's
+// order without a flush; the gradients of a batch of m micro-batches are taken with, and applied
+// to, weights one batch apart: two versions.
+Schedule pipedream_2bw(int stages, int microbatches);
 
 }  // namespace trident

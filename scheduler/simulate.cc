@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <utility>
 
 #include "core/error.h"
 
@@ -12,6 +14,10 @@ namespace trident {
 namespace {
 
 constexpr double not_done = -1.0;
+
+bool is_weight_gradient(Kind kind) {
+  return kind == Kind::backward || kind == Kind::backward_weight;
+}
 
 double duration(const StageTimes& times, const Action& action) {
   switch (action.kind) {
@@ -160,7 +166,7 @@ Simulation simulate(const Schedule& schedule, const StageTimes& times, double tr
   result.actions = Clockwork(schedule, transfer).run([&](int rank, size_t position) {
     return duration(times, schedule.ranks[rank][position]);
   });
-  result.bubble = bubble_of(result.actions);
+  result.bubble = bubble_of(schedule, result.actions);
   return result;
 }
 
@@ -177,7 +183,7 @@ Simulation replay(const Schedule& schedule, const std::vector<std::vector<double
   result.actions = Clockwork(schedule, transfer).run([&](int rank, size_t position) {
     return durations[rank][position];
   });
-  result.bubble = bubble_of(result.actions);
+  result.bubble = bubble_of(schedule, result.actions);
   return result;
 }
 
@@ -240,29 +246,48 @@ std::vector<IdleTime> idle_by_reason(const Schedule& schedule, const Simulation&
   return idle;
 }
 
-Bubble bubble_of(const std::vector<std::vector<TimedAction>>& ranks) {
-  Bubble bubble;
-  double first = std::numeric_limits<double>::infinity(), last = -first;
-  std::vector<double> work;
-  for (const auto& actions : ranks) {
-    double begin = std::numeric_limits<double>::infinity(), end = -begin, sum = 0.0;
-    for (const TimedAction& action : actions) {
-      begin = std::min(begin, action.start);
-      end = std::max(end, action.end);
-      sum += action.end - action.start;
+Bubble bubble_of(const Schedule& schedule, const std::vector<std::vector<TimedAction>>& ranks) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  struct Interval {
+    double begin = infinity, end = -infinity;
+    void add(double from, double to) {
+      begin = std::min(begin, from);
+      end = std::max(end, to);
     }
-    work.push_back(sum);
-    first = std::min(first, begin);
-    last = std::max(last, end);
-    bubble.longest_span = std::max(bubble.longest_span, end - begin);
+    double length() const { return std::max(0.0, end - begin); }
+  };
+  Interval all, counted_all;  // counted: where a bubble counts
+  std::vector<Interval> counted(ranks.size());
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    for (size_t i = 0; i < ranks[rank].size(); ++i) {
+      const auto [start, end] = ranks[rank][i];
+      all.add(start, end);
+      if (!schedule.asynchronous()) {
+        counted[rank].add(start, end);
+      } else if (is_weight_gradient(schedule.ranks[rank][i].kind)) {
+        counted[rank].add(end, end);
+      }
+    }
+    counted_all.add(counted[rank].begin, counted[rank].end);
   }
-  bubble.makespan = std::max(0.0, last - first);
+  Bubble bubble;
+  bubble.makespan = all.length();
+  for (const Interval& span : counted) {
+    bubble.longest_span = std::max(bubble.longest_span, span.length());
+  }
   const auto ratio = [](double total, double own) {
     return total > 0.0 ? (total - own) / total : 0.0;
   };
-  for (double own : work) {
-    bubble.rank_ratio.push_back(ratio(bubble.makespan, own));
-    bubble.rank_ratio_span.push_back(ratio(bubble.longest_span, own));
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const auto work = [&](const Interval& within) {
+      double sum = 0.0;
+      for (const auto& [start, end] : ranks[rank]) {
+        sum += std::max(0.0, std::min(end, within.end) - std::max(start, within.begin));
+      }
+      return sum;
+    };
+    bubble.rank_ratio.push_back(ratio(counted_all.length(), work(counted_all)));
+    bubble.rank_ratio_span.push_back(ratio(bubble.longest_span, work(counted[rank])));
     bubble.ratio += bubble.rank_ratio.back() / static_cast<double>(ranks.size());
     bubble.ratio_span += bubble.rank_ratio_span.back() / static_cast<double>(ranks.size());
   }
@@ -275,11 +300,40 @@ std::vector<double> peak_in_flight(const Schedule& schedule) {
     int held = 0, peak = 0;
     for (const Action& action : actions) {
       if (action.kind == Kind::forward) peak = std::max(peak, ++held);
-      if (action.kind == Kind::backward || action.kind == Kind::backward_weight) --held;
+      if (is_weight_gradient(action.kind)) --held;
     }
     peaks.push_back(static_cast<double>(peak) / schedule.chunks);
   }
   return peaks;
+}
+
+std::vector<int> weight_versions(const Schedule& schedule) {
+  std::vector<int> most;
+  for (const auto& actions : schedule.ranks) {
+    if (schedule.updates != Updates::each_microbatch) {
+      most.push_back(schedule.asynchronous() ? 2 : 1);
+      continue;
+    }
+    // The version that each micro-batch's forward met, counted in updates of its stage.
+    std::map<int, std::map<int, int>> needed;  // [stage][version] micro-batches in flight
+    std::map<std::pair<int, int>, int> version_of;
+    std::map<int, int> updates;
+    size_t peak = 1;
+    for (const Action& action : actions) {
+      auto& versions = needed[action.stage];
+      const std::pair key{action.stage, action.microbatch};
+      if (action.kind == Kind::forward) {
+        version_of[key] = updates[action.stage];
+        ++versions[updates[action.stage]];
+      } else if (is_weight_gradient(action.kind)) {
+        if (--versions[version_of[key]] == 0) versions.erase(version_of[key]);
+        ++updates[action.stage];
+      }
+      peak = std::max(peak, versions.size());
+    }
+    most.push_back(static_cast<int>(peak));
+  }
+  return most;
 }
 
 }  // namespace trident

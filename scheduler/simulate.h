@@ -35,7 +35,10 @@ struct TimedAction {
 
 // Bubbles of the schedule or of a run. A rank's bubble_ratio is (T - its own work) / T with T the
 // makespan; bubble_ratio_span takes for T the longest span of one rank, from its first start to its
-// last end. The schedule's is the mean over ranks. 0 where T is 0.
+// last end. The schedule's is the mean over ranks. 0 where T is 0. For asynchronous schedules,
+// which fill and drain once in a run and not once an iteration, both count what lies between the
+// first and the last update (end of a weight gradient): of all ranks, and for the span of each
+// rank.
 struct Bubble {
   double makespan = 0.0;                // first start to last end of all ranks
   double longest_span = 0.0;            // of one rank
@@ -72,11 +75,15 @@ struct IdleTime {
 std::vector<IdleTime> idle_by_reason(const Schedule& schedule, const Simulation& simulation,
                                      double transfer);
 
-// The bubble of actions that began and ended as said.
-Bubble bubble_of(const std::vector<std::vector<TimedAction>>& ranks);
+// The bubble of actions that began and ended as said, parallel to Schedule::ranks.
+Bubble bubble_of(const Schedule& schedule, const std::vector<std::vector<TimedAction>>& ranks);
 
 // Most micro-batches that each rank holds at once, in micro-batches' worth of its whole share (a
 // chunk counts 1/v), held from F until W or B.
 std::vector<double> peak_in_flight(const Schedule& schedule);
+
+// Most versions of its weights that each rank keeps at once, [p]: those that backwards still need
+// and, under PipeDream-2BW, the one that is being made.
+std::vector<int> weight_versions(const Schedule& schedule);
 
 }  // namespace trident

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "core/error.h"
 
@@ -24,6 +26,8 @@ class Validator {
     check_actions();
     stop_if_wrong();
     check_progress();
+    stop_if_wrong();
+    check_transfers();
     stop_if_wrong();
   }
 
@@ -254,6 +258,42 @@ class Validator {
       text += fmt::format("{} waits for {}, which comes after ", describe(head), describe(source));
     }
     problem(text + describe(blocked(rank, next).waiting));
+  }
+
+  // Links keep order (lower.h): what a rank takes earlier than its sender sends it makes others
+  // wait in their buffers.
+  void check_transfers() {
+    using Link = std::pair<int, bool>;             // the other rank, and whether activations pass
+    std::vector<int> number(2 * forward_.size());  // of a transfer on its link, from 1
+    const auto index = [&](int stage, int microbatch, bool forward) {
+      return 2 * cell(stage, microbatch) + (forward ? 0 : 1);
+    };
+    for (int rank = 0; rank < schedule_.stages; ++rank) {
+      std::map<Link, int> sent;
+      for (const Action& action : schedule_.ranks[rank]) {
+        if (action.kind == Kind::backward_weight) continue;
+        const bool forward = action.kind == Kind::forward;
+        const int to = action.stage + (forward ? 1 : -1);
+        if (to < 0 || to >= schedule_.total_stages() || holder_[to] == rank) continue;
+        number[index(to, action.microbatch, forward)] = ++sent[{holder_[to], forward}];
+      }
+    }
+    for (int rank = 0; rank < schedule_.stages; ++rank) {
+      std::map<Link, std::pair<int, int>> links;  // the highest number asked for, and how many
+      for (int i = 0; i < std::ssize(schedule_.ranks[rank]); ++i) {
+        const Action& action = schedule_.ranks[rank][i];
+        const Place source = awaited(action);
+        if (source.rank < 0 || source.rank == rank) continue;
+        const bool forward = action.kind == Kind::forward;
+        auto& [highest, taken] = links[{source.rank, forward}];
+        highest = std::max(highest, number[index(action.stage, action.microbatch, forward)]);
+        if (highest - ++taken <= max_waiting_transfers) continue;
+        return problem(fmt::format(
+            "{}: {} transfers that rank {} sends before this one's would wait in buffers of rank "
+            "{}; at most {} may, so let the two ranks run them in more alike an order",
+            describe({rank, i}), highest - taken, source.rank, rank, max_waiting_transfers));
+      }
+    }
   }
 
   const Schedule& schedule_;

@@ -13,8 +13,11 @@ namespace trident {
 //   I, I before W;
 // - a fused pair is a forward and the full backward of another stage or micro-batch;
 // - the list ends: no cycle of actions waits for itself (the message shows the cycle). Sends never
-//   wait for the receiver.
+//   wait for the receiver;
+// - no more than max_waiting_transfers transfers of one sender and direction have to wait in a
+//   rank's buffers because it takes a later one first.
 // Time and memory linear in the number of actions.
+inline constexpr int max_waiting_transfers = 256;
 void validate(const Schedule& schedule);
 
 }  // namespace trident

@@ -1,28 +1,54 @@
 #include "training/rank_model.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
 #include "core/error.h"
+#include "core/file.h"
+#include "scheduler/csv.h"
 #include "scheduler/lower.h"
 #include "scheduler/schedules.h"
 #include "scheduler/validate.h"
 #include "training/gradient_norm.h"
 
 namespace trident {
+namespace {
+
+// The user's own schedule, which has to be of the sizes of the run.
+Schedule schedule_of_file(const std::string& path, const ScheduleRequest& run) {
+  Schedule schedule = from_csv(read_file(path), "file");
+  const auto same = [](const char* what, int has, const char* key, int wanted) {
+    if (has == wanted) return;
+    throw RequestError(
+        fmt::format("has {} {}, but {} is {}; set it to {}", has, what, key, wanted, has));
+  };
+  same("rows (ranks)", schedule.stages, "parallel.pipeline_model_parallel_size", run.stages);
+  same("stages in each row", schedule.chunks, "parallel.virtual_pipeline_model_parallel_size",
+       run.chunks);
+  same("micro-batches", schedule.microbatches, "batch.gradient_accumulation_steps",
+       run.microbatches);
+  return schedule;
+}
+
+}  // namespace
 
 Schedule schedule_of(const Config& config) {
+  const ScheduleRequest request{
+      .kind = config.pipeline.schedule,
+      .stages = static_cast<int>(config.parallel.pipeline_model_parallel_size),
+      .microbatches = static_cast<int>(config.num_microbatches()),
+      .chunks = static_cast<int>(config.parallel.virtual_pipeline_model_parallel_size),
+      .group_size = static_cast<int>(config.pipeline.microbatch_group_size_per_vp_stage)};
+  const std::string& file = config.pipeline.schedule_file;
   try {
-    Schedule schedule = make_schedule(
-        {.kind = config.pipeline.schedule,
-         .stages = static_cast<int>(config.parallel.pipeline_model_parallel_size),
-         .microbatches = static_cast<int>(config.num_microbatches()),
-         .chunks = static_cast<int>(config.parallel.virtual_pipeline_model_parallel_size),
-         .group_size = static_cast<int>(config.pipeline.microbatch_group_size_per_vp_stage)});
+    Schedule schedule = file.empty() ? make_schedule(request) : schedule_of_file(file, request);
     validate(schedule);
     return schedule;
   } catch (const RequestError& error) {
-    throw RequestError(std::string("config: /pipeline/schedule: ") + error.what());
+    throw error.at(file.empty() ? "config: /pipeline/schedule: "
+                                : "config: /pipeline/schedule_file: " + file + ": ");
   }
 }
 
@@ -49,7 +75,10 @@ RankGrid rank_grid_of(const Config& config) {
 }
 
 Topology topology_of(const Config& config, Transport& transport) {
-  return make_topology(transport.world(), rank_grid_of(config), transport.ranks_per_node());
+  const Schedule schedule = schedule_of(config);
+  return make_topology(transport.world(), rank_grid_of(config), transport.ranks_per_node(),
+                       {.first = schedule.rank_of_stage(0),
+                        .last = schedule.rank_of_stage(schedule.total_stages() - 1)});
 }
 
 TensorParallel tensor_parallel_of(const Config& config, const Topology& topology) {

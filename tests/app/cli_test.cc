@@ -407,10 +407,10 @@ TEST_F(CliTest, WhatComesLaterIsAClearError) {
   expect_refused(
       train({"zero_optimization.stage=2", "precision.dtype=fp16",
              "activation_checkpointing.granularity=full", "checkpoint.save_interval=2",
-             "runtime.device=cuda", "pipeline.schedule=zb_h1"}),
+             "runtime.device=cuda", "pipeline.schedule=pipedream"}),
       {"/zero_optimization/stage: 2 is not available yet", "/precision/dtype: \"fp16\"",
        "/activation_checkpointing/granularity: \"full\"", "/checkpoint/save_interval: 2 is not",
-       "/runtime/device: \"cuda\" is not", "/pipeline/schedule: \"zb_h1\""});
+       "/runtime/device: \"cuda\" is not", "/pipeline/schedule: \"pipedream\""});
 }
 
 TEST_F(CliTest, WrongArgumentsAreExitCode2) {

@@ -83,8 +83,16 @@ TEST(ConfigRules, LayersAndStages) {
 TEST(ConfigRules, ChunksFitTheSchedule) {
   const std::string schedule = "pipeline.schedule=";
   EXPECT_THAT(
-      problems_of({kPipeline + "2", schedule + "interleaved_1f1b"}),
+      problems_of({kPipeline + "2", kChunks + "1", schedule + "interleaved_1f1b"}),
       ElementsAre(HasSubstr("1 chunk is too few for schedule \"interleaved_1f1b\"; use 2")));
+  for (const char* several :
+       {"interleaved_1f1b", "interleaved_zero_bubble", "looped_bfs", "zbv", "dualpipev"}) {
+    EXPECT_THAT(problems_of({kPipeline + "2", schedule + several}), IsEmpty());
+  }
+  EXPECT_THAT(problems_of({kPipeline + "2", kChunks + "1", schedule + "zbv"}),
+              ElementsAre(HasSubstr("1 chunk doesn't fit schedule \"zbv\", which has two")));
+  EXPECT_THAT(problems_of({kPipeline + "2", kChunks + "2", schedule + "zb_h1"}),
+              ElementsAre(HasSubstr("2 chunks don't fit schedule \"zb_h1\"")));
   EXPECT_THAT(problems_of({kPipeline + "2", kChunks + "2", schedule + "gpipe"}),
               ElementsAre(HasSubstr("2 chunks don't fit schedule \"gpipe\"")));
   EXPECT_THAT(problems_of({kChunks + "2"}),

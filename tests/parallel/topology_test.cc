@@ -27,8 +27,6 @@ TEST(Topology, EveryRanksGroupsAreTheGridsAndCarryData) {
     EXPECT_EQ(t.tensor.rank(), t.at.tensor);
     EXPECT_EQ(t.data.rank(), t.at.data);
     EXPECT_EQ(t.pipeline.rank(), t.at.pipeline);
-    EXPECT_EQ(t.is_first_stage(), t.at.pipeline == 0);
-    EXPECT_EQ(t.is_last_stage(), t.at.pipeline == 2);
     EXPECT_EQ(t.embedding.defined(), t.at.pipeline != 1);
     if (t.embedding.defined()) {
       EXPECT_EQ(t.embedding.world_ranks(), grid.embedding_group(rank));
@@ -56,7 +54,23 @@ TEST(Topology, OneRankIsAllGroups) {
     for (const ProcessGroup& group : {t.tensor, t.data, t.pipeline, t.embedding, t.node}) {
       EXPECT_EQ(group.world_ranks(), std::vector<int>{0});
     }
-    EXPECT_TRUE(t.is_first_stage() && t.is_last_stage());
+  });
+}
+
+// A schedule over a V puts the first and the last stage on rank 0, a user's own anywhere.
+TEST(Topology, TheEmbeddingGroupHoldsTheFirstAndTheLastStage) {
+  run_local(8, {}, [&](Transport& transport) {
+    const RankGrid grid(2, 1, 4);
+    const Topology v = make_topology(transport.world(), grid, 8, {.first = 0, .last = 0});
+    EXPECT_EQ(v.embedding.defined(), v.at.pipeline == 0);
+    if (v.embedding.defined()) {
+      EXPECT_EQ(v.embedding.size(), 1);
+    }
+    const Topology own = make_topology(transport.world(), grid, 8, {.first = 2, .last = 1});
+    EXPECT_EQ(own.embedding.defined(), own.at.pipeline == 1 || own.at.pipeline == 2);
+    if (own.embedding.defined()) {
+      EXPECT_EQ(own.embedding.rank(), own.at.pipeline == 2 ? 0 : 1);
+    }
   });
 }
 

@@ -5,26 +5,19 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <random>
 #include <set>
 #include <thread>
 
 #include "core/error.h"
 #include "scheduler/execute.h"
 #include "scheduler/lower.h"
+#include "scheduler/validate.h"
+#include "tests/scheduler/ordered_channels.h"
 #include "tests/scheduler/sizes.h"
 
 namespace trident {
 namespace {
-
-bool is_post(Step step) {
-  return step == Step::post_receive_forward || step == Step::post_receive_backward;
-}
-bool is_wait(Step step) {
-  return step == Step::wait_receive_forward || step == Step::wait_receive_backward;
-}
-bool is_send(Step step) {
-  return step == Step::send_forward || step == Step::send_backward;
-}
 
 std::string joined(const std::vector<LoweredAction>& list) {
   std::string text;
@@ -87,6 +80,31 @@ TEST(Lower, EachReceiveHasOnePostOneWaitAndOneSendOfTheSameTag) {
     }
     EXPECT_EQ(std::ssize(sent), 2 * boundaries * m);
   }
+}
+
+TEST(Lower, OrderedChannelsAreEnoughForEveryKind) {
+  std::mt19937 random(3);
+  for (const ScheduleRequest& request : small_requests()) {
+    SCOPED_TRACE(request.kind);
+    run_over_ordered_channels(make_schedule(request), random);
+    if (testing::Test::HasFailure()) return;
+  }
+}
+
+// Rank 1 takes the micro-batches backwards, so what comes first waits in its buffers.
+TEST(Lower, RanksMayOrderMicroBatchesDifferently) {
+  Schedule schedule = gpipe(2, 5);
+  for (const auto& [begin, end] : {std::pair{0, 5}, {5, 10}}) {
+    std::reverse(schedule.ranks[1].begin() + begin, schedule.ranks[1].begin() + end);
+  }
+  validate(schedule);
+  const auto list = lower(schedule)[1];
+  EXPECT_EQ(joined({list.begin(), list.begin() + 7}),
+            "post receive for 1F0 from rank 0; post receive for 1F1 from rank 0; "
+            "post receive for 1F2 from rank 0; post receive for 1F3 from rank 0; "
+            "post receive for 1F4 from rank 0; wait receive for 1F4 from rank 0; 1F4");
+  std::mt19937 random(4);
+  run_over_ordered_channels(schedule, random);
 }
 
 // What ranks send each other, by direction, receiving stage and micro-batch.
@@ -250,7 +268,14 @@ TEST(Execute, RanksRunTheListsOfEveryKindAndComputeThePipeline) {
                                          {"interleaved_1f1b", 2, 6, 3, 0},
                                          {"interleaved_1f1b", 3, 7, 2, 4},
                                          {"interleaved_1f1b", 4, 2, 2, 0},
-                                         {"interleaved_1f1b", 1, 2, 2, 0}}) {
+                                         {"interleaved_1f1b", 1, 2, 2, 0},
+                                         {"looped_bfs", 3, 5, 2, 0},
+                                         {"zb_h1", 4, 9, 0, 0},
+                                         {"zb_h2", 3, 7, 0, 0},
+                                         {"interleaved_zero_bubble", 3, 6, 2, 0},
+                                         {"zbv", 4, 9, 0, 0},
+                                         {"zbv", 3, 2, 0, 0},
+                                         {"dualpipev", 4, 9, 0, 0}}) {
     SCOPED_TRACE(request.kind);
     run_and_check(make_schedule(request));
   }

@@ -32,6 +32,7 @@ TEST(Simulate, TheBubbleIsTheAnalyticOne) {
                                request.microbatches, request.chunks, t.forward, t.backward_input,
                                t.backward_weight));
       const Schedule schedule = make_schedule(request);
+      if (schedule.asynchronous()) continue;  // its formula is the limit of long runs
       const ShareTimes times{{t.forward}, {t.backward_input}, {t.backward_weight}};
       const Bubble bubble = simulate(schedule, stage_times(schedule, times)).bubble;
       if (analytic.bubble_ratio) {
@@ -54,6 +55,31 @@ TEST(Simulate, TheBubbleIsTheAnalyticOne) {
        {"naive", "gpipe", "1f1b", "interleaved_1f1b", "looped_bfs", "zb_h1", "zb_h2", "zbv"}) {
     EXPECT_GT(compared[kind], 30) << kind;
   }
+}
+
+// Rank r lacks its p-1-r first forwards between its first and its last update, and nothing else.
+TEST(Simulate, AsynchronousBubblesCountBetweenUpdatesOnly) {
+  for (const char* kind : {"pipedream", "pipedream_2bw"}) {
+    for (const auto& [p, m] : {std::pair{2, 3}, {4, 8}, {4, 64}, {8, 1000}}) {
+      const Schedule schedule = make_schedule({kind, p, m});
+      const double f = 1, b = 2, w = 0.5;
+      const Bubble bubble = simulate(schedule, stage_times(schedule, {{f}, {b}, {w}})).bubble;
+      EXPECT_NEAR(bubble.longest_span, (m - 1) * (f + b + w), 1e-9);
+      for (int r = 0; r < p; ++r) {
+        EXPECT_NEAR(bubble.rank_ratio_span[r], (p - 1 - r) * f / bubble.longest_span, 1e-12);
+      }
+      EXPECT_LT(bubble.ratio, (p - 1) * (f + b + w) / ((m - 1) * (f + b + w)));
+      EXPECT_NEAR(bubble.makespan, (m + p - 1) * (f + b + w), 1e-9);
+      EXPECT_EQ(analytic_bubble({kind, p, m}).bubble_ratio, 0.0);
+    }
+  }
+}
+
+TEST(Simulate, WeightVersionsAreTheStashesOfEachRank) {
+  EXPECT_EQ(weight_versions(make_schedule({"pipedream", 4, 12})), (std::vector<int>{4, 3, 2, 1}));
+  EXPECT_EQ(weight_versions(make_schedule({"pipedream", 4, 2})), (std::vector<int>{1, 1, 1, 1}));
+  EXPECT_EQ(weight_versions(make_schedule({"pipedream_2bw", 3, 6})), (std::vector<int>{2, 2, 2}));
+  EXPECT_EQ(weight_versions(make_schedule({"zbv", 3, 6})), (std::vector<int>{1, 1, 1}));
 }
 
 TEST(Simulate, NoFormulaForInterleavedGroupsOtherThanP) {
@@ -153,7 +179,7 @@ TEST(Simulate, UnequalStagesWeightGradientsAndSpans) {
 }
 
 TEST(Simulate, SpanLeavesOutWhatLiesOutsideEveryRank) {
-  const Bubble bubble = bubble_of({{{0, 2}, {3, 5}}, {{4, 8}}});
+  const Bubble bubble = bubble_of(Schedule{}, {{{0, 2}, {3, 5}}, {{4, 8}}});
   EXPECT_DOUBLE_EQ(bubble.makespan, 8.0);
   EXPECT_DOUBLE_EQ(bubble.longest_span, 5.0);
   EXPECT_DOUBLE_EQ(bubble.ratio, 0.5);

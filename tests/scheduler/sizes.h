@@ -14,7 +14,8 @@ inline std::vector<ScheduleRequest> small_requests() {
   std::vector<ScheduleRequest> requests;
   for (int p = 1; p <= 5; ++p) {
     for (int m = 1; m <= 11; ++m) {
-      for (const char* kind : {"naive", "gpipe", "1f1b"}) requests.push_back({kind, p, m, 0, 0});
+      for (const char* kind : {"naive", "gpipe", "1f1b", "pipedream", "pipedream_2bw"})
+        requests.push_back({kind, p, m, 0, 0});
       requests.push_back({"zbv", p, m, 0, 0});
       if (m >= 2 * p) {
         for (const char* kind : {"zb_h1", "zb_h2", "dualpipev"}) {

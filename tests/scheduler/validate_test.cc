@@ -121,6 +121,19 @@ TEST(Validate, PlacementPutsEachStageOnOneRank) {
   EXPECT_THAT(problems(schedule), HasSubstr("rank 1 holds 1 stages, needs 2"));
 }
 
+TEST(Validate, WhatWaitsInBuffersIsBounded) {
+  for (const int m : {max_waiting_transfers + 1, max_waiting_transfers + 2}) {
+    Schedule schedule = gpipe(2, m);
+    std::reverse(schedule.ranks[1].begin(), schedule.ranks[1].begin() + m);
+    if (m == max_waiting_transfers + 1) {
+      EXPECT_EQ(problems(schedule), "");
+    } else {
+      EXPECT_THAT(problems(schedule),
+                  HasSubstr("rank 1 position 0 (1F257): 257 transfers that rank 0 sends before"));
+    }
+  }
+}
+
 TEST(Validate, ClaimedSizesAreRefusedBeforeMemoryIsTaken) {
   Schedule schedule = one_f_one_b(2, 2);
   schedule.microbatches = 2'000'000'000;

@@ -1,10 +1,15 @@
 // Promise 1 of the architecture: one program, any layout. 20 steps from seeded initial weights with
 // clipping and dropout; weights are compared by bytes.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
 
+#include "core/error.h"
+#include "core/file.h"
+#include "scheduler/csv.h"
+#include "scheduler/schedules.h"
 #include "support/temp_dir.h"
 #include "support/training_run.h"
 
@@ -68,6 +73,54 @@ TEST(Layouts, PipelineScheduleZeroAndBucketsChangeNoBit) {
   for (const Variation& v : variations) {
     SCOPED_TRACE(v.name);
     expect_same_bits(outcome("gpt2", v.layout, v.overrides), plain);
+  }
+}
+
+// Each takes a chunk's weight gradients in the order of the micro-batches, whatever else it orders.
+TEST(Layouts, EveryFlushScheduleGivesTheSameBits) {
+  const Outcome plain = outcome("gpt2", {1, 1, 1}, {});
+  const Outcome both = outcome("gpt2", {2, 2, 1}, {});
+  for (const char* kind : {"naive", "gpipe", "1f1b", "zb_h1", "zb_h2"}) {
+    SCOPED_TRACE(kind);
+    const std::string schedule = std::string("pipeline.schedule=") + kind;
+    expect_same_bits(outcome("gpt2", {1, 1, 3}, {schedule}), plain);
+    expect_same_bits(outcome("gpt2", {2, 2, 2}, {schedule, "zero_optimization.stage=1"}), both);
+  }
+  for (const char* kind : {"interleaved_1f1b", "interleaved_zero_bubble", "zbv", "dualpipev"}) {
+    SCOPED_TRACE(kind);
+    const std::string schedule = std::string("pipeline.schedule=") + kind;
+    expect_same_bits(outcome("gpt2", {1, 1, 2, 2}, {schedule}), plain);
+    expect_same_bits(outcome("gpt2", {2, 2, 2, 2}, {schedule, "zero_optimization.stage=1"}), both);
+  }
+}
+
+TEST(Layouts, LoopedBreadthFirstStaysWithin1e6) {
+  const Outcome plain = outcome("gpt2", {1, 1, 1}, {});
+  const Outcome looped = outcome("gpt2", {1, 1, 2, 2}, {"pipeline.schedule=looped_bfs"});
+  EXPECT_NE(looped.weights, plain.weights);  // another order of additions
+  EXPECT_LT(largest_relative_difference(looped.losses, plain.losses), 1e-6);
+}
+
+TEST(Layouts, AScheduleOfTheUsersOwnTrains) {
+  // Forwards in another order on each rank and stages placed backwards; weights in order.
+  const TempDir dir;
+  const Outcome plain = outcome("gpt2", {1, 1, 1}, {});
+  const Schedule reversed = [&] {
+    Schedule s = make_schedule({.kind = "1f1b", .stages = 2, .microbatches = 12});
+    std::swap(s.ranks[0], s.ranks[1]);
+    std::swap(s.placement[0], s.placement[1]);
+    std::swap(s.ranks[1][0], s.ranks[1][1]);
+    return s;
+  }();
+  write_file_atomic(dir / "own.csv", to_csv(reversed));
+  expect_same_bits(outcome("gpt2", {1, 1, 2}, {"pipeline.schedule_file=" + (dir / "own.csv")}),
+                   plain);
+  try {
+    outcome("gpt2", {1, 1, 1}, {"pipeline.schedule_file=" + (dir / "own.csv")});
+    FAIL() << "accepted";
+  } catch (const RequestError& error) {
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("own.csv: has 2 rows (ranks), but parallel."
+                                                   "pipeline_model_parallel_size is 1"));
   }
 }
 
