@@ -29,7 +29,7 @@ void add_generate(CLI::App&, const Launch&, Action&);
 void add_convert(CLI::App&, const Launch&, Action&);  // export and import
 void add_schema(CLI::App&, Action&);
 void add_bench(CLI::App&, const Launch&, Action&);
-void add_schedule(CLI::App&, Action&);
+void add_schedule(CLI::App&, const Launch&, Action&);
 void add_later(CLI::App&);  // commands of later releases: an error that says so
 
 }  // namespace trident::app

@@ -22,7 +22,7 @@ int run(int argc, char** argv) {
   trident::app::add_convert(app, launch, action);
   trident::app::add_schema(app, action);
   trident::app::add_bench(app, launch, action);
-  trident::app::add_schedule(app, action);
+  trident::app::add_schedule(app, launch, action);
   trident::app::add_later(app);
   try {
     app.parse(argc, argv);

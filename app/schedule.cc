@@ -1,5 +1,6 @@
-// `schedule`: makes, checks, simulates and draws pipeline schedules.
+// `schedule`: makes, checks, simulates, measures and draws pipeline schedules.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <memory>
@@ -10,22 +11,21 @@
 #include "scheduler/csv.h"
 #include "scheduler/report.h"
 #include "scheduler/schedules.h"
-#include "scheduler/timeline.h"
+#include "training/timed_stages.h"
 
 namespace trident::app {
 namespace {
 
 struct Options {
-  ScheduleRequest request;
+  ScheduleRequest request{.stages = 0, .microbatches = 0};
   std::string times = "F=1,B=1,W=1,C=0", file, format = "text", out;
+  bool measure = false;
 };
 
-void add_sizes(CLI::App& command, Options& options, bool needed) {
+void add_options(CLI::App& command, Options& options, const std::vector<std::string>& formats) {
   command.add_option("--stages", options.request.stages, "Pipeline ranks P")
-      ->required(needed)
       ->check(CLI::Range(1, 1 << 16));
   command.add_option("--microbatches", options.request.microbatches, "Micro-batches M")
-      ->required(needed)
       ->check(CLI::Range(1, 1 << 24));
   command.add_option("--chunks", options.request.chunks, "Stages of each rank; 0: the kind's own");
   command.add_option("--group-size", options.request.group_size,
@@ -38,6 +38,12 @@ void add_sizes(CLI::App& command, Options& options, bool needed) {
       .add_option("--times", options.times,
                   "One micro-batch through one rank's whole share: F, B, W; a transfer C")
       ->capture_default_str();
+  command.add_flag("--measure", options.measure,
+                   "Run it on ranks of this process or of mpirun, the times in milliseconds");
+  command.add_option("--format", options.format, fmt::format("{}", fmt::join(formats, ", ")))
+      ->check(CLI::IsMember(formats))
+      ->capture_default_str();
+  command.add_option("--out", options.out, "A file instead of standard output");
 }
 
 void write(const std::string& text, const std::string& out) {
@@ -48,19 +54,40 @@ void write(const std::string& text, const std::string& out) {
   }
 }
 
-ScheduleRequest timed(ScheduleRequest request, const Times& times) {
-  request.times = times.share;
-  request.transfer = times.transfer;
-  return request;
+void need_sizes(const ScheduleRequest& request) {
+  if (request.stages > 0 && request.microbatches > 0) return;
+  throw RequestError("trident schedule: give --stages and --microbatches");
 }
 
-ScheduleReport report_of(const Options& options) {
-  const Times times = parse_times(options.times);
-  if (options.file.empty()) return make_report(timed(options.request, times));
+ScheduleReport report_of_file(const Options& options, const Times& times) {
   try {
-    return make_report(from_csv(read_file(options.file), "file"), times.share, times.transfer);
+    ScheduleReport report =
+        make_report(from_csv(read_file(options.file), "file"), times.share, times.transfer);
+    const auto same = [](const char* option, int asked, int has) {
+      if (asked == 0 || asked == has) return;
+      throw RequestError(
+          fmt::format("{} {}, but the file has {}; leave it out", option, asked, has));
+    };
+    same("--stages", options.request.stages, report.schedule.stages);
+    same("--microbatches", options.request.microbatches, report.schedule.microbatches);
+    same("--chunks", options.request.chunks, report.schedule.chunks);
+    return report;
   } catch (const RequestError& error) {
     throw error.at(options.file + ": ");
+  }
+}
+
+// Measures all of them, one after the other, on one set of ranks.
+void measure(std::vector<ScheduleReport>& reports, const Times& times, const Launch& launch) {
+  std::unique_ptr<Transport> mpi;
+  if (launch.mpi) mpi = make_mpi_transport({.timeout = std::chrono::hours(24)});
+  for (ScheduleReport& report : reports) {
+    const StageTimes stages = stage_times(report.schedule, times.share);
+    if (mpi) {
+      report.measured = run_timed(report.schedule, stages, times.transfer, *mpi);
+    } else {
+      report.measured = run_timed_local(report.schedule, stages, times.transfer);
+    }
   }
 }
 
@@ -68,53 +95,75 @@ std::string drawn(const ScheduleReport& report, const std::string& format) {
   if (format == "text") return report_text(report);
   if (format == "json") return report_json(report);
   if (format == "csv") return to_csv(report.schedule);
-  Timeline timeline;
-  timeline.title = fmt::format("{}, {} stages, {} micro-batches: bubble {:.2f}%",
-                               report.schedule.kind, report.schedule.stages,
-                               report.schedule.microbatches, 100 * report.simulation.bubble.ratio);
-  timeline.events = timeline_events(report.schedule, report.simulation, 1000.0);
-  return format == "svg" ? timeline_svg(timeline) : chrome_trace(timeline) + "\n";
+  return format == "svg" ? report_svg(report) : report_chrome(report);
+}
+
+std::string drawn(const std::vector<ScheduleReport>& reports, const std::string& format) {
+  if (format == "text") return comparison_text(reports);
+  return format == "svg" ? comparison_svg(reports) : comparison_json(reports);
+}
+
+int show_one(const Options& options, bool kind_given, const Launch& launch) {
+  const Times times = parse_times(options.times);
+  std::vector<ScheduleReport> reports;
+  if (!options.file.empty()) {
+    reports.push_back(report_of_file(options, times));
+  } else {
+    if (!kind_given) throw RequestError("trident schedule: give --kind or --file");
+    need_sizes(options.request);
+    ScheduleRequest request = options.request;
+    request.times = times.share;
+    request.transfer = times.transfer;
+    reports.push_back(make_report(request));
+  }
+  if (options.measure) measure(reports, times, launch);
+  if (launch.leads) write(drawn(reports.front(), options.format), options.out);
+  return 0;
+}
+
+int compare(const Options& options, const std::vector<std::string>& kinds, const Launch& launch) {
+  const Times times = parse_times(options.times);
+  need_sizes(options.request);
+  std::vector<ScheduleReport> reports;
+  std::vector<std::string> problems;
+  for (const std::string& kind : kinds) {
+    ScheduleRequest request = options.request;
+    request.kind = kind;
+    request.times = times.share;
+    request.transfer = times.transfer;
+    try {
+      reports.push_back(make_report(request));
+    } catch (const RequestError& error) {
+      for (const std::string& problem : error.problems()) problems.push_back(problem);
+    }
+  }
+  if (!problems.empty()) throw RequestError(problems);
+  if (options.measure) measure(reports, times, launch);
+  if (launch.leads) write(drawn(reports, options.format), options.out);
+  return 0;
 }
 
 }  // namespace
 
-void add_schedule(CLI::App& app, Action& action) {
-  auto* command = app.add_subcommand("schedule", "Make, check, simulate and draw a schedule");
+void add_schedule(CLI::App& app, const Launch& launch, Action& action) {
+  auto* command = app.add_subcommand("schedule", "Make, check, simulate, measure, draw a schedule");
   auto options = std::make_shared<Options>();
   auto* kind = command->add_option("--kind", options->request.kind, "The schedule");
   auto* file = command->add_option("--file", options->file, "A schedule of your own, as CSV");
   kind->excludes(file);
-  add_sizes(*command, *options, false);
-  command->add_option("--format", options->format, "text, json, csv, svg or chrome")
-      ->check(CLI::IsMember({"text", "json", "csv", "svg", "chrome"}))
-      ->capture_default_str();
-  command->add_option("--out", options->out, "A file instead of standard output");
-  auto* compare = command->add_subcommand("compare", "Several kinds under each other");
+  add_options(*command, *options, {"text", "json", "csv", "svg", "chrome"});
+  auto* several = command->add_subcommand("compare", "Several kinds under each other");
+  auto compared = std::make_shared<Options>();
   auto kinds = std::make_shared<std::vector<std::string>>();
-  compare->add_option("kinds", *kinds, "KIND,KIND,...")->required()->delimiter(',');
-  add_sizes(*compare, *options, true);
-  compare->callback([=, &action] {
-    action = [=] {
-      const Times times = parse_times(options->times);
-      std::vector<ScheduleReport> reports;
-      for (const std::string& name : *kinds) {
-        ScheduleRequest request = options->request;
-        request.kind = name;
-        reports.push_back(make_report(timed(request, times)));
-      }
-      write(comparison_text(reports), options->out);
-      return 0;
-    };
+  several->add_option("kinds", *kinds, "KIND,KIND,...")->required()->delimiter(',');
+  add_options(*several, *compared, {"text", "json", "svg"});
+  several->callback([=, &launch, &action] {
+    action = [=, &launch] { return compare(*compared, *kinds, launch); };
   });
-  command->callback([=, &action] {
-    if (compare->parsed()) return;
-    action = [=] {
-      if (kind->count() + file->count() == 0) {
-        throw RequestError("trident schedule: give --kind or --file");
-      }
-      write(drawn(report_of(*options), options->format), options->out);
-      return 0;
-    };
+  command->callback([=, &launch, &action] {
+    if (several->parsed()) return;
+    const bool kind_given = kind->count() > 0;
+    action = [=, &launch] { return show_one(*options, kind_given, launch); };
   });
 }
 

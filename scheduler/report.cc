@@ -36,9 +36,9 @@ double uniform(const std::vector<double>& share) {
 
 ScheduleReport make_report(Schedule schedule, const ShareTimes& times, double transfer) {
   validate(schedule);
-  ScheduleReport report{std::move(schedule), {}, {}, {}};
+  ScheduleReport report{std::move(schedule), {}, {}, {}, {}, transfer};
   report.simulation = simulate(report.schedule, stage_times(report.schedule, times), transfer);
-  report.idle = idle_by_reason(report.schedule, report.simulation, transfer);
+  report.idle = idle_by_reason(report.schedule, report.simulation);
   return report;
 }
 
@@ -56,32 +56,33 @@ ScheduleReport make_report(const ScheduleRequest& request) {
 
 std::string report_json(const ScheduleReport& report) {
   const Schedule& s = report.schedule;
-  const Bubble& bubble = report.simulation.bubble;
-  Json reasons = Json::array();
-  for (const IdleTime& idle : report.idle) {
-    reasons.push_back({{"warmup", idle.warmup},
-                       {"steady", idle.steady},
-                       {"drain", idle.drain},
-                       {"transfer", idle.transfer}});
-  }
-  const Json document = {
-      {"kind", s.kind},
-      {"stages", s.stages},
-      {"microbatches", s.microbatches},
-      {"chunks", s.chunks},
-      {"placement", s.placement},
-      {"ranks", nullptr},
-      {"analytic",
-       {{"bubble_ratio", number_or_null(report.analytic.bubble_ratio)},
-        {"bubble_ratio_span", number_or_null(report.analytic.bubble_ratio_span)}}},
-      {"simulated",
-       {{"makespan", bubble.makespan},
-        {"bubble_ratio", bubble.ratio},
-        {"bubble_ratio_span", bubble.ratio_span},
-        {"rank_bubble_ratio", bubble.rank_ratio},
-        {"bubble_by_reason", reasons},
-        {"peak_in_flight", peak_in_flight(s)},
-        {"weight_versions", weight_versions(s)}}}};
+  const auto figures = [&](const Simulation& run) {
+    Json reasons = Json::array();
+    for (const IdleTime& idle : idle_by_reason(s, run)) {
+      reasons.push_back({{"warmup", idle.warmup},
+                         {"steady", idle.steady},
+                         {"drain", idle.drain},
+                         {"transfer", idle.transfer}});
+    }
+    return Json{{"makespan", run.bubble.makespan},
+                {"bubble_ratio", run.bubble.ratio},
+                {"bubble_ratio_span", run.bubble.ratio_span},
+                {"rank_bubble_ratio", run.bubble.rank_ratio},
+                {"bubble_by_reason", reasons},
+                {"peak_in_flight", peak_in_flight(s)},
+                {"weight_versions", weight_versions(s)}};
+  };
+  Json document = {{"kind", s.kind},
+                   {"stages", s.stages},
+                   {"microbatches", s.microbatches},
+                   {"chunks", s.chunks},
+                   {"placement", s.placement},
+                   {"ranks", nullptr},
+                   {"analytic",
+                    {{"bubble_ratio", number_or_null(report.analytic.bubble_ratio)},
+                     {"bubble_ratio_span", number_or_null(report.analytic.bubble_ratio_span)}}},
+                   {"simulated", figures(report.simulation)}};
+  if (report.measured) document["measured"] = figures(*report.measured);
   // Millions of actions: written here and not kept as values of the document.
   std::string text = document.dump(2);
   constexpr std::string_view place = "\"ranks\": null";
@@ -96,52 +97,126 @@ std::string report_json(const ScheduleReport& report) {
   return text + "\n";
 }
 
+namespace {
+
+// The prediction and, where there is one, the measured run.
+std::vector<Timeline> timelines(const ScheduleReport& report) {
+  const Schedule& s = report.schedule;
+  const auto bubbles = [](const Bubble& bubble) {
+    return fmt::format("bubble {} ({} by the longest rank's span)", percent(bubble.ratio),
+                       percent(bubble.ratio_span));
+  };
+  const std::string sizes =
+      fmt::format("{}, {} stages, {} micro-batches{}", s.kind, s.stages, s.microbatches,
+                  s.chunks > 1 ? fmt::format(", {} chunks", s.chunks) : "");
+  std::vector<Timeline> panels(1);
+  panels[0].title = fmt::format("{}: {}", sizes, bubbles(report.simulation.bubble));
+  panels[0].events = timeline_events(s, report.simulation, 1000.0);
+  const auto transfers = transfer_events(s, report.simulation, report.transfer, 1000.0);
+  panels[0].events.insert(panels[0].events.end(), transfers.begin(), transfers.end());
+  if (report.measured) {
+    panels[0].title = fmt::format("{}: predicted {}", sizes, bubbles(report.simulation.bubble));
+    panels.push_back({fmt::format("{}: measured {}", sizes, bubbles(report.measured->bubble)),
+                      {},
+                      timeline_events(s, *report.measured, 1000.0)});
+  }
+  return panels;
+}
+
+std::string comparison_table(const std::vector<ScheduleReport>& reports) {
+  std::string text =
+      fmt::format("{:>24} {:>10} {:>8} {:>8} {:>8} {:>8} {:>8} {:>10} {:>9}\n", "kind", "makespan",
+                  "bubble", "by span", "formula", "by span", "measured", "in flight", "versions");
+  for (const ScheduleReport& report : reports) {
+    const Bubble& bubble = report.simulation.bubble;
+    const std::vector<double> peaks = peak_in_flight(report.schedule);
+    const std::vector<int> versions = weight_versions(report.schedule);
+    std::optional<double> measured;
+    if (report.measured) measured = report.measured->bubble.ratio;
+    text += fmt::format("{:>24} {:>10.5g} {:>8} {:>8} {:>8} {:>8} {:>8} {:>10.4g} {:>9}\n",
+                        report.schedule.kind, bubble.makespan, percent(bubble.ratio),
+                        percent(bubble.ratio_span), percent(report.analytic.bubble_ratio),
+                        percent(report.analytic.bubble_ratio_span), percent(measured),
+                        *std::max_element(peaks.begin(), peaks.end()),
+                        *std::max_element(versions.begin(), versions.end()));
+  }
+  return text;
+}
+
+}  // namespace
+
 std::string report_text(const ScheduleReport& report, int columns) {
   const Schedule& s = report.schedule;
   const Bubble& bubble = report.simulation.bubble;
-  Timeline timeline;
-  timeline.title = fmt::format("{}: {} stages, {} micro-batches, {} chunk{} a rank", s.kind,
-                               s.stages, s.microbatches, s.chunks, s.chunks == 1 ? "" : "s");
-  timeline.events = timeline_events(s, report.simulation, 1000.0);
-  std::string text = timeline_text(timeline, columns);
-  text += fmt::format(
-      "\nmakespan {:.6g}   bubble {} by makespan, {} by the longest rank's span   formula {}, {}\n",
-      bubble.makespan, percent(bubble.ratio), percent(bubble.ratio_span),
-      percent(report.analytic.bubble_ratio), percent(report.analytic.bubble_ratio_span));
-  text += fmt::format("{:>5} {:>8} {:>9} {:>9} {:>9} {:>9} {:>10}\n", "rank", "bubble", "warm-up",
-                      "steady", "drain", "transfer", "in flight");
+  std::string text;
+  for (const Timeline& panel : timelines(report)) text += timeline_text(panel, columns) + "\n";
+  text += fmt::format("makespan {:.6g}, bubble {} ({} by span), formula {} ({} by span)\n",
+                      bubble.makespan, percent(bubble.ratio), percent(bubble.ratio_span),
+                      percent(report.analytic.bubble_ratio),
+                      percent(report.analytic.bubble_ratio_span));
+  if (report.measured) {
+    const Bubble& run = report.measured->bubble;
+    text += fmt::format("measured {:.6g} ms, bubble {} ({} by span)\n", run.makespan,
+                        percent(run.ratio), percent(run.ratio_span));
+  }
+  text +=
+      fmt::format("{:>5} {:>8} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10} {:>9}\n", "rank", "bubble",
+                  "measured", "warm-up", "steady", "drain", "transfer", "in flight", "versions");
   const std::vector<double> peaks = peak_in_flight(s);
+  const std::vector<int> versions = weight_versions(s);
   for (size_t rank = 0; rank < peaks.size(); ++rank) {
     const IdleTime& idle = report.idle[rank];
-    text += fmt::format("{:>5} {:>8} {:>9.4g} {:>9.4g} {:>9.4g} {:>9.4g} {:>10.4g}\n", rank,
-                        percent(bubble.rank_ratio[rank]), idle.warmup, idle.steady, idle.drain,
-                        idle.transfer, peaks[rank]);
+    std::optional<double> measured;
+    if (report.measured) measured = report.measured->bubble.rank_ratio[rank];
+    text += fmt::format("{:>5} {:>8} {:>9} {:>9.4g} {:>9.4g} {:>9.4g} {:>9.4g} {:>10.4g} {:>9}\n",
+                        rank, percent(bubble.rank_ratio[rank]), percent(measured), idle.warmup,
+                        idle.steady, idle.drain, idle.transfer, peaks[rank], versions[rank]);
   }
   return text;
+}
+
+std::string report_svg(const ScheduleReport& report) {
+  return timeline_svg(timelines(report));
+}
+
+std::string report_chrome(const ScheduleReport& report) {
+  std::vector<Timeline> panels = timelines(report);
+  Timeline& all = panels.front();
+  if (report.measured) {
+    for (int rank = 0; rank < report.schedule.stages; ++rank) {
+      all.rows.push_back(fmt::format("predicted rank {}", rank));
+    }
+    for (int rank = 0; rank < report.schedule.stages; ++rank) {
+      all.rows.push_back(fmt::format("measured rank {}", rank));
+    }
+    for (TimelineEvent& event : panels.back().events) event.rank += report.schedule.stages;
+    all.events.insert(all.events.end(), panels.back().events.begin(), panels.back().events.end());
+  }
+  return chrome_trace(all) + "\n";
 }
 
 std::string comparison_text(const std::vector<ScheduleReport>& reports, int columns) {
   std::string text;
   for (const ScheduleReport& report : reports) {
-    Timeline timeline;
-    timeline.title = report.schedule.kind;
-    timeline.events = timeline_events(report.schedule, report.simulation, 1000.0);
-    text += timeline_text(timeline, columns) + "\n";
+    for (const Timeline& panel : timelines(report)) text += timeline_text(panel, columns) + "\n";
   }
-  text += fmt::format("{:>24} {:>10} {:>8} {:>8} {:>8} {:>8} {:>10} {:>9}\n", "kind", "makespan",
-                      "bubble", "by span", "formula", "by span", "in flight", "versions");
+  return text + comparison_table(reports);
+}
+
+std::string comparison_svg(const std::vector<ScheduleReport>& reports) {
+  std::vector<Timeline> panels;
   for (const ScheduleReport& report : reports) {
-    const Bubble& bubble = report.simulation.bubble;
-    const std::vector<double> peaks = peak_in_flight(report.schedule);
-    const std::vector<int> versions = weight_versions(report.schedule);
-    text += fmt::format("{:>24} {:>10.5g} {:>8} {:>8} {:>8} {:>8} {:>10.4g} {:>9}\n",
-                        report.schedule.kind, bubble.makespan, percent(bubble.ratio),
-                        percent(bubble.ratio_span), percent(report.analytic.bubble_ratio),
-                        percent(report.analytic.bubble_ratio_span),
-                        *std::max_element(peaks.begin(), peaks.end()),
-                        *std::max_element(versions.begin(), versions.end()));
+    for (Timeline& panel : timelines(report)) panels.push_back(std::move(panel));
   }
-  return text;
+  return timeline_svg(panels, comparison_table(reports));
+}
+
+std::string comparison_json(const std::vector<ScheduleReport>& reports) {
+  std::string text;
+  for (const ScheduleReport& report : reports) {
+    text += (text.empty() ? "" : ",\n") + report_json(report);
+  }
+  return "{\"schedules\": [\n" + text + "]}\n";
 }
 
 Times parse_times(const std::string& text) {

@@ -1,6 +1,7 @@
 // What a schedule is and does, as the `schedule` command prints it.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,9 @@ struct ScheduleReport {
   AnalyticBubble analytic;
   Simulation simulation;
   std::vector<IdleTime> idle;  // [p]
+  // The same of a run with these times in milliseconds, where it was measured.
+  std::optional<Simulation> measured;
+  double transfer = 0.0;
 };
 
 // Validates and simulates. RequestError as validate and stage_times.
@@ -24,8 +28,14 @@ ScheduleReport make_report(Schedule schedule, const ShareTimes& times, double tr
 std::string report_json(const ScheduleReport& report);
 // A title with the bubbles, the timeline and a table of ranks, `columns` wide.
 std::string report_text(const ScheduleReport& report, int columns = 100);
-// Several schedules, one table: makespan, bubbles, memory.
+// The prediction and, below it, what was measured; one unit of the times is a millisecond.
+std::string report_svg(const ScheduleReport& report);
+std::string report_chrome(const ScheduleReport& report);
+// Several schedules under each other and one table: makespan, bubbles, memory, weight versions.
 std::string comparison_text(const std::vector<ScheduleReport>& reports, int columns = 100);
+std::string comparison_svg(const std::vector<ScheduleReport>& reports);
+// {"schedules": [the document of each]}
+std::string comparison_json(const std::vector<ScheduleReport>& reports);
 
 // "F=1,B=1,W=1,C=0", any of them, unequal stages as "F=3:4:3"; RequestError naming what is wrong.
 struct Times {

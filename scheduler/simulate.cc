@@ -187,8 +187,7 @@ Simulation replay(const Schedule& schedule, const std::vector<std::vector<double
   return result;
 }
 
-std::vector<IdleTime> idle_by_reason(const Schedule& schedule, const Simulation& simulation,
-                                     double transfer) {
+std::vector<IdleTime> idle_by_reason(const Schedule& schedule, const Simulation& simulation) {
   const auto m = static_cast<size_t>(schedule.microbatches);
   const auto cell = [m](int stage, int microbatch) { return stage * m + microbatch; };
   // When each forward and each gradient of an input was made, and where.
@@ -221,19 +220,20 @@ std::vector<IdleTime> idle_by_reason(const Schedule& schedule, const Simulation&
     for (size_t i = 0; i < actions.size(); previous = timed[i].end, ++i) {
       double gap = timed[i].start - previous;
       if (gap <= 0.0) continue;
-      // The gap before a pair may be for either of its inputs.
-      double on_its_way = 0.0;
+      // What a pair waits for is the later of its inputs.
+      double made = timed[i].start;
+      bool waits = false;
       for (size_t k = i; k < i + (actions[i].fused ? 2 : 1); ++k) {
         const Action& action = actions[k];
         if (action.kind == Kind::backward_weight) continue;
         const int source = action.stage + (action.kind == Kind::forward ? -1 : 1);
         if (source < 0 || source >= schedule.total_stages() || rank_of[source] == rank) continue;
-        const double made =
+        const double at =
             (action.kind == Kind::forward ? forward : backward)[cell(source, action.microbatch)];
-        if (made + transfer == timed[i].start) {
-          on_its_way = timed[i].start - std::max(previous, made);
-        }
+        made = waits ? std::max(made, at) : at;
+        waits = true;
       }
+      const double on_its_way = timed[i].start - std::clamp(made, previous, timed[i].start);
       idle[rank].transfer += on_its_way;
       gap -= on_its_way;
       const auto here = actions.begin() + static_cast<std::ptrdiff_t>(i);

@@ -66,14 +66,13 @@ Simulation replay(const Schedule& schedule, const std::vector<std::vector<double
 
 // A rank's idle time within the makespan, by why: `warmup` before its first backward, `drain` after
 // its last forward, `steady` between; `transfer` is the part of any of them in which the awaited
-// input was made already and on its way.
+// input was made already by another rank and on its way (in a run the time to wake up, too).
 struct IdleTime {
   double warmup = 0.0, steady = 0.0, drain = 0.0, transfer = 0.0;
 };
 
-// Of each rank, [p]; `actions` as simulate() gives them for this transfer time.
-std::vector<IdleTime> idle_by_reason(const Schedule& schedule, const Simulation& simulation,
-                                     double transfer);
+// Of each rank, [p], of what was simulated, or ran.
+std::vector<IdleTime> idle_by_reason(const Schedule& schedule, const Simulation& simulation);
 
 // The bubble of actions that began and ended as said, parallel to Schedule::ranks.
 Bubble bubble_of(const Schedule& schedule, const std::vector<std::vector<TimedAction>>& ranks);

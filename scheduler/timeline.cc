@@ -71,6 +71,32 @@ std::vector<TimelineEvent> timeline_events(const Schedule& schedule, const Simul
   return events;
 }
 
+std::vector<TimelineEvent> transfer_events(const Schedule& schedule, const Simulation& simulation,
+                                           double transfer, double us_per_unit) {
+  std::vector<TimelineEvent> events;
+  if (transfer == 0.0) return events;
+  std::vector<int> rank_of(schedule.total_stages());
+  for (int stage = 0; stage < schedule.total_stages(); ++stage) {
+    rank_of[stage] = schedule.rank_of_stage(stage);
+  }
+  for (int rank = 0; rank < schedule.stages; ++rank) {
+    const auto& actions = schedule.ranks[rank];
+    for (size_t i = 0; i < actions.size(); ++i) {
+      const Action& action = actions[i];
+      const int to = action.stage + (action.kind == Kind::forward ? 1 : -1);
+      if (action.kind == Kind::backward_weight || to < 0 || to >= schedule.total_stages() ||
+          rank_of[to] == rank) {
+        continue;
+      }
+      const double made = simulation.actions[rank][action.fused ? i + 1 : i].end;
+      events.push_back({rank_of[to], to_string(action) + " to rank " + std::to_string(rank_of[to]),
+                        EventCategory::transfer, made * us_per_unit, transfer * us_per_unit, to,
+                        action.microbatch});
+    }
+  }
+  return events;
+}
+
 std::vector<TimelineEvent> timeline_events(const ExecutionTrace& trace, int rank,
                                            int64_t zero_wall_ns) {
   std::vector<TimelineEvent> events;

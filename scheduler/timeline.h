@@ -46,6 +46,10 @@ struct Timeline {
 std::vector<TimelineEvent> timeline_events(const Schedule& schedule, const Simulation& simulation,
                                            double us_per_unit);
 
+// The transfers of a simulation, in the rows of the ranks that receive.
+std::vector<TimelineEvent> transfer_events(const Schedule& schedule, const Simulation& simulation,
+                                           double transfer, double us_per_unit);
+
 // The computes, the waits for receives and the sends of a trace, as row `rank`, counted from
 // `zero_wall_ns`.
 std::vector<TimelineEvent> timeline_events(const ExecutionTrace& trace, int rank,
@@ -54,8 +58,11 @@ std::vector<TimelineEvent> timeline_events(const ExecutionTrace& trace, int rank
 // A self-contained SVG: a row per rank, micro-batch numbers where they fit, later chunks of a rank
 // lighter, communication in a thin lane below the computes, legend, axis in milliseconds, details
 // of a box on hover. Each event is one <rect class="..."> of its category. Colours after Okabe and
-// Ito (2008), told apart by colour-blind readers.
+// Ito (2008), told apart by colour-blind readers. The page grows with the boxes of a row.
 std::string timeline_svg(const Timeline& timeline);
+// Several under each other on one scale of time, and `notes` in lines of equally wide letters
+// below.
+std::string timeline_svg(const std::vector<Timeline>& panels, const std::string& notes = "");
 
 // Chrome trace JSON ({"traceEvents": [...], "displayTimeUnit": "ms"}, opens in Perfetto): a process
 // per rank, thread 0 compute, thread 1 communication.

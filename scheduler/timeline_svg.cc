@@ -12,7 +12,7 @@ namespace trident {
 
 namespace {
 
-constexpr double page_width = 1280.0;
+constexpr double least_width = 1280.0, most_width = 10240.0;
 constexpr double margin = 20.0;
 
 struct Look {
@@ -79,43 +79,76 @@ double tick_step(double span) {
   return 10.0 * power;
 }
 
-class Drawing {
- public:
-  explicit Drawing(const Timeline& timeline) : timeline_(timeline) {
+// One timeline and what it uses.
+struct Panel {
+  explicit Panel(const Timeline& drawn) : timeline(drawn) {
     size_t rows = timeline.rows.size();
     for (const auto& event : timeline.events) rows = std::max<size_t>(rows, event.rank + 1);
-    stages_.resize(rows);
+    stages.resize(rows);
+    std::vector<size_t> of_row(rows);
     double first = INFINITY, last = -INFINITY;
     for (const auto& event : timeline.events) {
       first = std::min(first, event.start_us);
       last = std::max(last, event.start_us + event.duration_us);
-      if (event.stage >= 0) stages_[event.rank].insert(event.stage);
-      used_.insert(event.category);
-      communication_ |= is_communication(event.category);
+      if (event.stage >= 0) stages[event.rank].insert(event.stage);
+      used.insert(event.category);
+      communication |= is_communication(event.category);
+      if (!is_communication(event.category)) boxes = std::max(boxes, ++of_row[event.rank]);
     }
     if (last > first) {
-      begin_us_ = first;
-      span_us_ = last - first;
+      begin_us = first;
+      end_us = last;
     }
-    size_t longest = 0;
-    for (size_t row = 0; row < rows; ++row) longest = std::max(longest, row_name(row).size());
-    row_height_ = std::clamp(680.0 / std::max<size_t>(rows, 1), 17.0, 46.0);
+  }
+  std::string row_name(size_t row) const {
+    return row < timeline.rows.size() ? timeline.rows[row] : fmt::format("rank {}", row);
+  }
+
+  const Timeline& timeline;
+  std::vector<std::set<int>> stages;  // of each row
+  std::set<EventCategory> used;
+  bool communication = false;
+  size_t boxes = 0;  // computes of the fullest row
+  double begin_us = 0.0, end_us = 0.0;
+};
+
+class Drawing {
+ public:
+  Drawing(const std::vector<Timeline>& panels, const std::string& notes) : notes_(notes) {
+    for (const Timeline& timeline : panels) panels_.emplace_back(timeline);
+    size_t longest = 0, rows = 1, boxes = 0;
+    for (const Panel& panel : panels_) {
+      rows = std::max(rows, panel.stages.size());
+      boxes = std::max(boxes, panel.boxes);
+      span_us_ = std::max(span_us_, panel.end_us - panel.begin_us);
+      for (size_t row = 0; row < panel.stages.size(); ++row) {
+        longest = std::max(longest, panel.row_name(row).size());
+      }
+    }
+    if (span_us_ == 0.0) span_us_ = 1.0;
+    page_width_ = std::clamp(16.0 * static_cast<double>(boxes), least_width, most_width);
+    row_height_ = std::clamp(680.0 / static_cast<double>(rows), 17.0, 46.0);
     left_ = margin + 12.0 + 7.0 * static_cast<double>(longest);
-    scale_ = (page_width - margin - left_) / span_us_;
+    scale_ = (page_width_ - margin - left_) / span_us_;
   }
 
   std::string svg() {
-    draw_title();
-    draw_legend();
-    top_ = y_;
-    draw_rows();
-    for (const auto& event : timeline_.events) draw_event(event);
-    draw_axis();
+    for (Panel& panel : panels_) {
+      panel_ = &panel;
+      draw_title();
+      if (&panel == &panels_.front()) draw_legend();
+      top_ = y_;
+      draw_rows();
+      for (const auto& event : panel.timeline.events) draw_event(event);
+      draw_axis();
+      y_ += 14.0;
+    }
+    draw_notes();
     return fmt::format(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1:.0f}\" width=\"{0}\" "
-        "height=\"{1:.0f}\" font-family=\"Helvetica, Arial, sans-serif\">\n{2}"
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" "
+        "width=\"{0:.0f}\" height=\"{1:.0f}\" font-family=\"Helvetica, Arial, sans-serif\">\n{2}"
         "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n{3}</svg>\n",
-        page_width, y_ + margin, style(), body_);
+        page_width_, y_ + 6.0, style(), body_);
   }
 
  private:
@@ -132,20 +165,18 @@ class Drawing {
     return css + "</style>\n";
   }
 
-  std::string row_name(size_t row) const {
-    return row < timeline_.rows.size() ? timeline_.rows[row] : fmt::format("rank {}", row);
-  }
-
-  double x(double us) const { return left_ + (us - begin_us_) * scale_; }
+  double x(double us) const { return left_ + (us - panel_->begin_us) * scale_; }
 
   void draw_title() {
     size_t from = 0;
     bool first = true;
-    while (from < timeline_.title.size()) {
-      const size_t to = std::min(timeline_.title.find('\n', from), timeline_.title.size());
+    while (from < panel_->timeline.title.size()) {
+      const size_t to =
+          std::min(panel_->timeline.title.find('\n', from), panel_->timeline.title.size());
       y_ += first ? 20.0 : 18.0;
       put("<text x=\"{}\" y=\"{:.1f}\" font-size=\"{}\"{}>{}</text>\n", margin, y_, first ? 17 : 13,
-          first ? " font-weight=\"bold\"" : "", escape(timeline_.title.substr(from, to - from)));
+          first ? " font-weight=\"bold\"" : "",
+          escape(panel_->timeline.title.substr(from, to - from)));
       from = to + 1;
       first = false;
     }
@@ -161,11 +192,16 @@ class Drawing {
       at += 20 + 6.6 * static_cast<double>(label.size()) + 22;
     };
     for (const Look& row : looks) {
-      if (used_.contains(row.category)) entry(colour(row.category, 0.0), row.label);
+      const bool used = std::any_of(panels_.begin(), panels_.end(), [&](const Panel& panel) {
+        return panel.used.contains(row.category);
+      });
+      if (used) entry(colour(row.category, 0.0), row.label);
     }
     entry("#eeeeee", "idle");
-    const bool chunks = std::any_of(stages_.begin(), stages_.end(),
-                                    [](const auto& held) { return held.size() > 1; });
+    const bool chunks = std::any_of(panels_.begin(), panels_.end(), [](const Panel& panel) {
+      return std::any_of(panel.stages.begin(), panel.stages.end(),
+                         [](const auto& held) { return held.size() > 1; });
+    });
     if (chunks) {
       put("<text x=\"{:.1f}\" y=\"{:.1f}\" font-size=\"12\">lighter: a later chunk of the rank"
           "</text>\n",
@@ -177,22 +213,24 @@ class Drawing {
   double lane_top(int row) const { return top_ + row * row_height_ + 1.0; }
   double lane_height() const { return row_height_ - 2.0; }
   // Computes take the upper part where there is communication to be shown below them.
-  double compute_height() const { return communication_ ? 0.76 * lane_height() : lane_height(); }
+  double compute_height() const {
+    return panel_->communication ? 0.76 * lane_height() : lane_height();
+  }
 
   void draw_rows() {
     const double size = std::min(12.0, row_height_ - 4.0);
-    for (size_t row = 0; row < stages_.size(); ++row) {
+    for (size_t row = 0; row < panel_->stages.size(); ++row) {
       const double y = lane_top(static_cast<int>(row));
       put("<text x=\"{:.1f}\" y=\"{:.1f}\" font-size=\"{}\" text-anchor=\"end\">{}</text>"
           "<path d=\"M{:.1f} {:.1f}H{:.1f}v{:.1f}H{:.1f}z\" fill=\"#eeeeee\"/>\n",
-          left_ - 8, y + lane_height() / 2 + 0.36 * size, size, escape(row_name(row)), left_, y,
-          page_width - margin, lane_height(), left_);
+          left_ - 8, y + lane_height() / 2 + 0.36 * size, size, escape(panel_->row_name(row)),
+          left_, y, page_width_ - margin, lane_height(), left_);
     }
   }
 
   // How light a box is: chunk c of n of its rank, by the order of the rank's stages.
   double lightness(const TimelineEvent& event) const {
-    const auto& held = stages_[event.rank];
+    const auto& held = panel_->stages[event.rank];
     if (event.stage < 0 || held.size() < 2 || is_communication(event.category)) return 0.0;
     const auto chunk = std::distance(held.begin(), held.find(event.stage));
     return 0.62 * static_cast<double>(chunk) / static_cast<double>(held.size() - 1);
@@ -211,8 +249,9 @@ class Drawing {
         white > 0.0 ? fmt::format(" style=\"fill:{}\"", colour(event.category, white)) : "",
         // An edge, unless it would hide the box.
         width >= 3.0 && !communication ? " stroke=\"#444\" stroke-width=\"0.5\"" : "",
-        escape(row_name(event.rank)), escape(event.name), 1e-3 * (event.start_us - begin_us_),
-        1e-3 * (event.start_us - begin_us_ + event.duration_us));
+        escape(panel_->row_name(event.rank)), escape(event.name),
+        1e-3 * (event.start_us - panel_->begin_us),
+        1e-3 * (event.start_us - panel_->begin_us + event.duration_us));
     if (event.microbatch < 0 || communication) return;
     const std::string number = std::to_string(event.microbatch);
     if (width < 6.6 * static_cast<double>(number.size()) + 2.0 || height < 10.0) return;
@@ -221,24 +260,36 @@ class Drawing {
   }
 
   void draw_axis() {
-    const double bottom = top_ + row_height_ * static_cast<double>(stages_.size());
-    const double span_ms = 1e-3 * span_us_, step = tick_step(span_ms);
+    const double bottom = top_ + row_height_ * static_cast<double>(panel_->stages.size());
+    const double span_ms = 1e-3 * span_us_;
+    // A tick for each hundred points or so.
+    const double step = tick_step(span_ms * std::min(1.0, least_width / page_width_));
     for (int i = 0; i * step <= span_ms * (1 + 1e-9); ++i) {
-      const double at = x(begin_us_ + 1e3 * i * step);
+      const double at = x(panel_->begin_us + 1e3 * i * step);
       put("<path d=\"M{0:.2f} {1:.1f}V{2:.1f}\" stroke=\"#888\" stroke-width=\"0.6\" "
           "stroke-opacity=\"0.45\"/><text class=\"m\" x=\"{0:.2f}\" y=\"{3:.1f}\">{4:.6g}</text>\n",
           at, top_, bottom + 5, bottom + 18, i * step);
     }
     y_ = bottom + 34;
     put("<text class=\"m\" x=\"{:.1f}\" y=\"{:.1f}\">time (ms)</text>\n",
-        (left_ + page_width - margin) / 2, y_);
+        (left_ + page_width_ - margin) / 2, y_);
   }
 
-  const Timeline& timeline_;
-  std::vector<std::set<int>> stages_;  // of each row
-  std::set<EventCategory> used_;
-  bool communication_ = false;
-  double begin_us_ = 0.0, span_us_ = 1.0;
+  void draw_notes() {
+    for (size_t from = 0; from < notes_.size();) {
+      const size_t to = std::min(notes_.find('\n', from), notes_.size());
+      y_ += 17.0;
+      put("<text x=\"{}\" y=\"{:.1f}\" font-size=\"13\" font-family=\"monospace\" "
+          "style=\"white-space:pre\">{}</text>\n",
+          margin, y_, escape(notes_.substr(from, to - from)));
+      from = to + 1;
+    }
+  }
+
+  std::vector<Panel> panels_;
+  const std::string& notes_;
+  const Panel* panel_ = nullptr;  // that is drawn
+  double page_width_ = least_width, span_us_ = 0.0;
   double row_height_ = 0.0, left_ = 0.0, scale_ = 0.0;
   double top_ = 0.0;  // of the rows
   double y_ = 16.0;   // what is drawn so far ends here
@@ -247,8 +298,12 @@ class Drawing {
 
 }  // namespace
 
+std::string timeline_svg(const std::vector<Timeline>& panels, const std::string& notes) {
+  return Drawing(panels, notes).svg();
+}
+
 std::string timeline_svg(const Timeline& timeline) {
-  return Drawing(timeline).svg();
+  return timeline_svg(std::vector<Timeline>{timeline});
 }
 
 }  // namespace trident

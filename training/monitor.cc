@@ -8,6 +8,7 @@
 
 #include "core/ledger.h"
 #include "scheduler/bubble.h"
+#include "training/gather_bytes.h"
 
 namespace trident {
 namespace {
@@ -78,27 +79,17 @@ StepFigures Monitor::collect(bool timeline) {
   const std::size_t most = static_cast<std::size_t>(schedule.microbatches) *
                            static_cast<std::size_t>(schedule.chunks) * 9;
   const std::size_t size = sizeof(RankReport) + most * sizeof(TracedAction);
-  std::vector<std::uint8_t> packed(size);
+  std::vector<std::uint8_t> packed(sizeof report + events.size() * sizeof(TracedAction));
   std::memcpy(packed.data(), &report, sizeof report);
   std::memcpy(packed.data() + sizeof report, events.data(), events.size() * sizeof(TracedAction));
-  const auto bytes = static_cast<std::int64_t>(size);
-  const Tensor mine = context.from_host<std::uint8_t>({bytes}, packed, Category::communication);
-  Tensor all;
-  if (group_.rank() == 0) {
-    all = context.empty({bytes * group_.size()}, DType::u8, Category::communication);
-  }
-  group_.gather(context, mine, all, 0);
-  if (group_.rank() != 0) {
-    context.synchronize();
-    return {};
-  }
-  const std::vector<std::uint8_t> gathered = context.to_host<std::uint8_t>(all);
+  const auto parts = gather_bytes(context, group_, packed, size);
+  if (group_.rank() != 0) return {};
 
   StepFigures figures;
   std::vector<RankReport> reports(static_cast<std::size_t>(group_.size()));
   std::vector<ExecutionTrace> traces(reports.size());
   for (std::size_t r = 0; r < reports.size(); ++r) {
-    const std::uint8_t* at = gathered.data() + r * size;
+    const std::uint8_t* at = parts[r].data();
     std::memcpy(&reports[r], at, sizeof(RankReport));
     traces[r].events.resize(static_cast<std::size_t>(reports[r].events));
     std::memcpy(traces[r].events.data(), at + sizeof(RankReport),

@@ -143,7 +143,7 @@ TEST(Properties, OfTenThousandRandomSchedules) {
     const Simulation simulation = simulate(s, times, c.request.transfer);
     EXPECT_NEAR(simulation.bubble.makespan, critical_path(s, times, c.request.transfer), 1e-9);
     // What a rank doesn't work it idles, for one reason or another.
-    const std::vector<IdleTime> idle = idle_by_reason(s, simulation, c.request.transfer);
+    const std::vector<IdleTime> idle = idle_by_reason(s, simulation);
     for (int rank = 0; rank < s.stages; ++rank) {
       double work = 0.0;
       for (const auto& [start, end] : simulation.actions[rank]) work += end - start;
