@@ -91,10 +91,11 @@ TEST(Timeline, SvgIsWellFormedAndHasABoxForEachAction) {
 }
 
 TEST(Timeline, SvgDrawsAnEmptyTimeline) {
-  EXPECT_EQ(xml_problem(timeline_svg({})), "");
-  EXPECT_EQ(xml_problem(timeline_svg({"", {"a", "b"}, {}})), "");
-  EXPECT_EQ(xml_problem(timeline_svg({"", {}, {{0, "F", EventCategory::forward, 5, 0, 0, 0}}})),
-            "");
+  EXPECT_EQ(xml_problem(timeline_svg(Timeline{})), "");
+  EXPECT_EQ(xml_problem(timeline_svg(Timeline{"", {"a", "b"}, {}})), "");
+  EXPECT_EQ(
+      xml_problem(timeline_svg(Timeline{"", {}, {{0, "F", EventCategory::forward, 5, 0, 0, 0}}})),
+      "");
 }
 
 TEST(Timeline, BoxesLieWhereTheTimesSay) {
