@@ -55,7 +55,8 @@ struct PipelineConfig {
   std::string schedule = {};       // derived: "1f1b", or "interleaved_1f1b" with several chunks
   std::string schedule_file = {};  // "": none
   std::int64_t microbatch_group_size_per_vp_stage = 0;  // 0: the schedule's own rule
-  std::vector<std::int64_t> layer_split = {};  // layers of each of the p·v stages, in stage order
+  // Layers of each of the p·v stages, in stage order; "even" and "auto" are numbers once loaded.
+  std::vector<std::int64_t> layer_split = {};
   bool operator==(const PipelineConfig&) const = default;
 };
 

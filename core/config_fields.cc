@@ -173,9 +173,9 @@ std::vector<Field> pipeline_fields() {
                    {"interleaved_zero_bubble"},
                    {"zbv"},
                    {"dualpipev"},
-                   {"pipedream", "further schedules"},
-                   {"pipedream_2bw", "further schedules"},
-                   {"auto", "further schedules"}},
+                   {"pipedream", "asynchronous training"},
+                   {"pipedream_2bw", "asynchronous training"},
+                   {"auto"}},
        .derived = "\"interleaved_1f1b\" with several chunks, else \"1f1b\""},
       {.path = "/pipeline/schedule_file",
        .member = member(&P::schedule_file),
@@ -192,10 +192,12 @@ std::vector<Field> pipeline_fields() {
       {.path = "/pipeline/layer_split",
        .member = member(&P::layer_split),
        .doc = "Layers of each stage: a list in stage order, one number for each chunk of each "
-              "pipeline rank, or \"even\", which gives the remainder to the earliest stages.",
+              "pipeline rank; \"even\", which gives the remainder to the earliest stages; or "
+              "\"auto\", which makes the slowest stage as fast as can be, by FLOPs with embedding "
+              "and head.",
        .unit = "layers",
        .range = from(1, 1e5),
-       .choices = {{"even"}, {"auto", "automatic layer splits"}},
+       .choices = {{"even"}, {"auto"}},
        .derived = "\"even\""},
   };
 }

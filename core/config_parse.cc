@@ -76,7 +76,8 @@ class Reader {
 
   void read(const Field& field, const json& value, std::int64_t& member) {
     if (value.is_string() && !field.choices.empty()) {
-      read_word(field, value);
+      // Resolved later: no number is "even", a zero "auto".
+      if (read_word(field, value) && value == "auto") member = {0};
       return;
     }
     const auto number = as_integer(value);
@@ -104,7 +105,8 @@ class Reader {
 
   void read(const Field& field, const json& value, std::vector<std::int64_t>& member) {
     if (value.is_string() && !field.choices.empty()) {
-      read_word(field, value);
+      // Resolved later: no number is "even", a zero "auto".
+      if (read_word(field, value) && value == "auto") member = {0};
       return;
     }
     // An empty list is one of no iterations, but no split of layers.

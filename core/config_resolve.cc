@@ -8,6 +8,7 @@
 
 #include "core/config_fields.h"
 #include "core/error.h"
+#include "core/layer_split.h"
 
 namespace trident {
 namespace config_detail {
@@ -127,7 +128,8 @@ void Resolver::layer_split() {
   derive("/pipeline/schedule", {kChunks},
          [&] { config_.pipeline.schedule = chunks > 1 ? "interleaved_1f1b" : "1f1b"; });
   auto& split = config_.pipeline.layer_split;
-  if (!split.empty() || !problems_.sound("/pipeline/layer_split")) return;
+  const bool balanced = split == std::vector<std::int64_t>{0};
+  if (!problems_.sound("/pipeline/layer_split") || (!split.empty() && !balanced)) return;
   if (!problems_.sound({kChunks, kPipeline, "/model/num_layers"})) {
     problems_.spoil("/pipeline/layer_split");
     return;
@@ -142,6 +144,15 @@ void Resolver::layer_split() {
                               config_.parallel.pipeline_model_parallel_size, chunks, stages, layers,
                               most > 0 ? fmt::format("use at most {}", most) : "use fewer chunks"));
     problems_.spoil("/pipeline/layer_split");
+    return;
+  }
+  if (balanced) {
+    const LayerCosts costs = layer_costs(config_);
+    SplitProblem problem;
+    problem.layer_time.assign(static_cast<std::size_t>(layers), costs.layer.total());
+    problem.first = costs.embedding.total();
+    problem.last = costs.head.total();
+    split = balanced_split(problem, stages);
     return;
   }
   split.assign(static_cast<std::size_t>(stages), layers / stages);

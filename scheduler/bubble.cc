@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "core/error.h"
 
@@ -28,6 +29,32 @@ void check_same(const Schedule& schedule, const std::vector<ExecutionTrace>& tra
   }
 }
 
+// Mean time of each stage's actions. A full backward counts as input gradient alone where the stage
+// splits none, so that the sum is right in either case.
+StageTimes mean_times(const Schedule& schedule, const std::vector<std::vector<double>>& durations) {
+  const auto stages = static_cast<size_t>(schedule.total_stages());
+  std::vector<std::array<double, 4>> sum(stages), count(stages);  // by kind
+  for (size_t rank = 0; rank < durations.size(); ++rank) {
+    for (size_t i = 0; i < durations[rank].size(); ++i) {
+      const Action& action = schedule.ranks[rank][i];
+      sum[action.stage][static_cast<size_t>(action.kind)] += durations[rank][i];
+      count[action.stage][static_cast<size_t>(action.kind)] += 1;
+    }
+  }
+  StageTimes times;
+  for (size_t stage = 0; stage < stages; ++stage) {
+    const auto mean = [&](Kind kind) {
+      const double n = count[stage][static_cast<size_t>(kind)];
+      return n > 0 ? sum[stage][static_cast<size_t>(kind)] / n : 0.0;
+    };
+    const bool split = count[stage][static_cast<size_t>(Kind::backward_weight)] > 0;
+    times.forward.push_back(mean(Kind::forward));
+    times.backward_input.push_back(mean(split ? Kind::backward_input : Kind::backward));
+    times.backward_weight.push_back(split ? mean(Kind::backward_weight) : 0.0);
+  }
+  return times;
+}
+
 }  // namespace
 
 MeasuredBubble measure_bubble(const Schedule& schedule, const std::vector<ExecutionTrace>& traces) {
@@ -46,7 +73,8 @@ MeasuredBubble measure_bubble(const Schedule& schedule, const std::vector<Execut
       cpu[rank].push_back(second * static_cast<double>(end.cpu_ns - begin.cpu_ns));
     }
   }
-  return {replay(schedule, cpu).bubble, bubble_of(schedule, wall)};
+  return {replay(schedule, cpu).bubble, bubble_of(schedule, wall),
+          simulate(schedule, mean_times(schedule, cpu))};
 }
 
 }  // namespace trident

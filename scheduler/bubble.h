@@ -16,6 +16,9 @@ struct MeasuredBubble {
   // From the wall clock as it was (metrics: bubble_ratio_wall). Where rank threads outnumber cores,
   // waiting for a core counts as work here.
   Bubble wall;
+  // What the model says: the schedule simulated with free transfers and one time for each stage's
+  // F, B and W, the mean of their CPU times in this run (metrics: bubble_predicted).
+  Simulation predicted;
 };
 
 // `traces` are those of one iteration, [p], by pipeline rank. Their wall clocks have one zero: the

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <set>
 
+#include "core/escape_xml.h"
 #include "scheduler/timeline.h"
 
 namespace trident {
@@ -44,30 +45,6 @@ std::string colour(EventCategory category, double white) {
     return static_cast<int>(std::lround(part + (255 - part) * white));
   };
   return fmt::format("#{:02x}{:02x}{:02x}", mix(base.red), mix(base.green), mix(base.blue));
-}
-
-// XML text; control characters, which XML 1.0 can't hold, become spaces.
-std::string escape(const std::string& text) {
-  std::string escaped;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        escaped += "&amp;";
-        break;
-      case '<':
-        escaped += "&lt;";
-        break;
-      case '>':
-        escaped += "&gt;";
-        break;
-      case '"':
-        escaped += "&quot;";
-        break;
-      default:
-        escaped += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-    }
-  }
-  return escaped;
 }
 
 // The distance of ticks, 1, 2 or 5 times a power of ten, that gives at most about ten.
@@ -176,7 +153,7 @@ class Drawing {
       y_ += first ? 20.0 : 18.0;
       put("<text x=\"{}\" y=\"{:.1f}\" font-size=\"{}\"{}>{}</text>\n", margin, y_, first ? 17 : 13,
           first ? " font-weight=\"bold\"" : "",
-          escape(panel_->timeline.title.substr(from, to - from)));
+          escape_xml(panel_->timeline.title.substr(from, to - from)));
       from = to + 1;
       first = false;
     }
@@ -223,7 +200,7 @@ class Drawing {
       const double y = lane_top(static_cast<int>(row));
       put("<text x=\"{:.1f}\" y=\"{:.1f}\" font-size=\"{}\" text-anchor=\"end\">{}</text>"
           "<path d=\"M{:.1f} {:.1f}H{:.1f}v{:.1f}H{:.1f}z\" fill=\"#eeeeee\"/>\n",
-          left_ - 8, y + lane_height() / 2 + 0.36 * size, size, escape(panel_->row_name(row)),
+          left_ - 8, y + lane_height() / 2 + 0.36 * size, size, escape_xml(panel_->row_name(row)),
           left_, y, page_width_ - margin, lane_height(), left_);
     }
   }
@@ -249,7 +226,7 @@ class Drawing {
         white > 0.0 ? fmt::format(" style=\"fill:{}\"", colour(event.category, white)) : "",
         // An edge, unless it would hide the box.
         width >= 3.0 && !communication ? " stroke=\"#444\" stroke-width=\"0.5\"" : "",
-        escape(panel_->row_name(event.rank)), escape(event.name),
+        escape_xml(panel_->row_name(event.rank)), escape_xml(event.name),
         1e-3 * (event.start_us - panel_->begin_us),
         1e-3 * (event.start_us - panel_->begin_us + event.duration_us));
     if (event.microbatch < 0 || communication) return;
@@ -281,7 +258,7 @@ class Drawing {
       y_ += 17.0;
       put("<text x=\"{}\" y=\"{:.1f}\" font-size=\"13\" font-family=\"monospace\" "
           "style=\"white-space:pre\">{}</text>\n",
-          margin, y_, escape(notes_.substr(from, to - from)));
+          margin, y_, escape_xml(notes_.substr(from, to - from)));
       from = to + 1;
     }
   }

@@ -104,6 +104,7 @@ StepFigures Monitor::collect(bool timeline) {
     largest("total", reports[r].peak_total);
   }
 
+  figures.rank_bubble_ratio.assign(static_cast<std::size_t>(grid.size(Axis::pipeline)), 0);
   const int pipelines = grid.size(Axis::data) * grid.size(Axis::tensor);
   for (int data = 0; data < grid.size(Axis::data); ++data) {
     for (int tensor = 0; tensor < grid.size(Axis::tensor); ++tensor) {
@@ -115,12 +116,22 @@ StepFigures Monitor::collect(bool timeline) {
       const MeasuredBubble bubble = measure_bubble(schedule, pipeline);
       figures.bubble_ratio += bubble.replayed.ratio / pipelines;
       figures.bubble_ratio_wall += bubble.wall.ratio / pipelines;
+      figures.bubble_predicted += bubble.predicted.bubble.ratio / pipelines;
+      for (std::size_t p = 0; p < bubble.replayed.rank_ratio.size(); ++p) {
+        figures.rank_bubble_ratio[p] += bubble.replayed.rank_ratio[p] / pipelines;
+      }
+      if (timeline && data == 0 && tensor == 0) {
+        figures.predicted.events = timeline_events(schedule, bubble.predicted, 1e6);
+      }
     }
   }
 
   if (timeline) {
     std::int64_t zero = reports[0].clock.begin.wall_ns;
     for (const RankReport& r : reports) zero = std::min(zero, r.clock.begin.wall_ns);
+    for (int p = 0; p < grid.size(Axis::pipeline); ++p) {
+      figures.predicted.rows.push_back(fmt::format("pp {}", p));
+    }
     for (int r = 0; r < group_.size(); ++r) {
       const Coordinates at = grid.coordinates(r);
       figures.timeline.rows.push_back(

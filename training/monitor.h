@@ -16,9 +16,12 @@ namespace trident {
 struct StepFigures {
   double bubble_ratio = 0;  // of all pipelines' mean, durations in CPU time (scheduler/bubble.h)
   double bubble_ratio_wall = 0;                     // by the clock
+  double bubble_predicted = 0;                      // by the schedule and this step's F, B, W
+  std::vector<double> rank_bubble_ratio;            // bubble_ratio of each pipeline rank, [p]
   std::map<std::string, std::int64_t> bytes_sent;   // summed over ranks, by group
   std::map<std::string, std::int64_t> peak_memory;  // bytes of the largest rank, by category
   Timeline timeline;                                // filled where asked for
+  Timeline predicted;                               // of the first pipeline, where asked for
 };
 
 class Monitor {

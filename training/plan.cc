@@ -1,12 +1,14 @@
 #include "training/plan.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "core/exact_sum.h"
+#include "core/layer_split.h"
 #include "models/head.h"
 #include "parallel/data/bucket_layout.h"
 #include "parallel/rank_grid.h"
@@ -126,6 +128,23 @@ Plan make_plan(const Config& config, const Architecture& architecture) {
   Plan plan{.world_size = config.world_size(),
             .flops_per_step = flops_per_step(config, architecture)};
   plan.bubble_ratio = simulate(schedule, stage_times(schedule, ShareTimes{})).bubble.ratio;
+  plan.layer_split = config.pipeline.layer_split;
+  const std::vector<PartCost> costs = stage_costs(layer_costs(config), plan.layer_split);
+  StageTimes times;
+  for (const PartCost& stage : costs) {
+    times.forward.push_back(stage.forward);
+    times.backward_input.push_back(stage.backward_input);
+    times.backward_weight.push_back(stage.backward_weight);
+  }
+  plan.bubble_ratio_of_split = simulate(schedule, times).bubble.ratio;
+  double all = 0, most = 0;
+  for (const auto& held : schedule.placement) {
+    double rank = 0;
+    for (const int stage : held) rank += costs[static_cast<std::size_t>(stage)].total();
+    all += rank;
+    most = std::max(most, rank);
+  }
+  plan.imbalance = most * p / all - 1;
   for (int pipeline = 0; pipeline < p; ++pipeline) {
     for (int tensor = 0; tensor < t; ++tensor) {
       const Share share = share_of(architecture, shape, config, schedule, tensor, pipeline);
@@ -234,6 +253,9 @@ std::string plan_json(const Plan& plan) {
                                 {"parameters", plan.parameters},
                                 {"flops_per_step", plan.flops_per_step},
                                 {"bubble_ratio", plan.bubble_ratio},
+                                {"layer_split", plan.layer_split},
+                                {"imbalance", plan.imbalance},
+                                {"bubble_ratio_of_split", plan.bubble_ratio_of_split},
                                 {"ranks", ranks}}
       .dump(2);
 }
@@ -242,6 +264,12 @@ std::string plan_text(const Plan& plan) {
   std::string text = fmt::format(
       "{} ranks, {} parameters, {:.4g} TFLOP a step, predicted bubble {:.1f}%\n", plan.world_size,
       in_words(plan.parameters), plan.flops_per_step * 1e-12, 100 * plan.bubble_ratio);
+  if (plan.layer_split.size() > 1) {
+    text += fmt::format(
+        "layers by stage {}: the busiest rank has {:.1f}% more FLOPs than the mean, bubble "
+        "{:.1f}%\n",
+        fmt::join(plan.layer_split, " "), 100 * plan.imbalance, 100 * plan.bubble_ratio_of_split);
+  }
   text += fmt::format("{:>6} {:>5} {:>4} {:>4} {:>4} {:>6} {:>13} {:>11} {:>11} {:>11}  {}\n",
                       "rank", "count", "dp", "tp", "pp", "layers", "parameters", "weights MB",
                       "grads MB", "optim. MB", "sent a step (MB)");

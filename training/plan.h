@@ -28,6 +28,10 @@ struct Plan {
   std::int64_t parameters = 0;  // of the model: each once, without padding
   double flops_per_step = 0;    // forward and backward of the global batch (Megatron-LM's count)
   double bubble_ratio = 0;      // of the schedule with equal stages and free transfers
+  // The same with each stage's FLOPs under the layer split, and how much more than the mean the
+  // busiest pipeline rank has (0.25: a quarter more).
+  std::vector<std::int64_t> layer_split;
+  double imbalance = 0, bubble_ratio_of_split = 0;
   std::vector<PlanRank> ranks;
 };
 

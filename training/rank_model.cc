@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/layer_split.h"
 #include "scheduler/csv.h"
 #include "scheduler/lower.h"
 #include "scheduler/schedules.h"
@@ -32,16 +33,37 @@ Schedule schedule_of_file(const std::string& path, const ScheduleRequest& run) {
   return schedule;
 }
 
+// Of each rank under the looped placement.
+ShareTimes share_times(const Config& config) {
+  const auto p = static_cast<std::size_t>(config.parallel.pipeline_model_parallel_size);
+  const std::vector<PartCost> stages =
+      stage_costs(layer_costs(config), config.pipeline.layer_split);
+  std::vector<PartCost> ranks(p);
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) ranks[stage % p] += stages[stage];
+  ShareTimes times{{}, {}, {}};
+  for (const PartCost& rank : ranks) {
+    times.forward.push_back(rank.forward);
+    times.backward_input.push_back(rank.backward_input);
+    times.backward_weight.push_back(rank.backward_weight);
+  }
+  return times;
+}
+
 }  // namespace
 
 Schedule schedule_of(const Config& config) {
-  const ScheduleRequest request{
+  ScheduleRequest request{
       .kind = config.pipeline.schedule,
       .stages = static_cast<int>(config.parallel.pipeline_model_parallel_size),
       .microbatches = static_cast<int>(config.num_microbatches()),
       .chunks = static_cast<int>(config.parallel.virtual_pipeline_model_parallel_size),
       .group_size = static_cast<int>(config.pipeline.microbatch_group_size_per_vp_stage)};
   const std::string& file = config.pipeline.schedule_file;
+  if (request.kind == "auto" && file.empty()) {
+    // Searched with the FLOPs of each rank's share, within the memory of 1F1B.
+    request.max_in_flight = request.stages;
+    request.times = share_times(config);
+  }
   try {
     Schedule schedule = file.empty() ? make_schedule(request) : schedule_of_file(file, request);
     validate(schedule);

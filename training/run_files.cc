@@ -76,6 +76,7 @@ void RunFiles::write(const IterationMetrics& m) {
                               {"bubble_ratio", m.bubble_ratio},
                               {"bubble_ratio_wall", m.bubble_ratio_wall},
                               {"bubble_predicted", m.bubble_predicted},
+                              {"rank_bubble_ratio", m.rank_bubble_ratio},
                               {"bytes_sent", m.bytes_sent},
                               {"peak_memory", m.peak_memory},
                               {"loss_scale", m.loss_scale},
@@ -94,6 +95,7 @@ void RunFiles::write(const IterationMetrics& m) {
                                                       {"mfu", m.mfu},
                                                       {"bubble_ratio", m.bubble_ratio},
                                                       {"bubble_ratio_wall", m.bubble_ratio_wall},
+                                                      {"bubble_predicted", m.bubble_predicted},
                                                       {"loss_scale", m.loss_scale}};
   for (const auto& [group, bytes] : m.bytes_sent) {
     scalars.emplace_back("bytes_sent/" + group, static_cast<double>(bytes));
@@ -108,9 +110,15 @@ void RunFiles::write(const IterationMetrics& m) {
   tensorboard_->add_scalars(m.iteration, scalars);
 }
 
-void RunFiles::write_timeline(const Timeline& timeline) {
-  write_file_atomic(directory_ + "/timeline.svg", timeline_svg(timeline));
-  write_file_atomic(directory_ + "/trace.json", chrome_trace(timeline));
+void RunFiles::write_report(const std::string& html) {
+  write_file_atomic(directory_ + "/report.html", html);
+  written_.push_back(directory_ + "/report.html");
+}
+
+void RunFiles::write_timeline(const Timeline& predicted, const Timeline& measured) {
+  write_file_atomic(directory_ + "/timeline.svg",
+                    timeline_svg(std::vector<Timeline>{predicted, measured}));
+  write_file_atomic(directory_ + "/trace.json", chrome_trace(measured));
   written_.push_back(directory_ + "/timeline.svg");
   written_.push_back(directory_ + "/trace.json");
 }

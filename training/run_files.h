@@ -24,7 +24,8 @@ class RunFiles {
   // Makes the directory; RequestError where it holds metrics.jsonl and may not be overwritten.
   explicit RunFiles(const Config&);
   void write(const IterationMetrics&);
-  void write_timeline(const Timeline&);
+  void write_timeline(const Timeline& predicted, const Timeline& measured);
+  void write_report(const std::string& html);
   const std::vector<std::string>& written() const { return written_; }
 
  private:

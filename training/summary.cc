@@ -81,12 +81,13 @@ std::string closing_text(const Config& config, const Plan& plan, const TrainingS
   if (!sample.empty()) text += "\nsample:\n" + sample + "\n";
 
   // The first iteration still makes buffers and cached products.
-  double bubble = 0, wall = 0, tokens = 0, mfu = 0;
+  double bubble = 0, wall = 0, predicted_bubble = 0, tokens = 0, mfu = 0;
   std::int64_t count = 0;
   for (const IterationMetrics& m : summary.history) {
     if (m.iteration == 1 && summary.history.size() > 1) continue;
     bubble += m.bubble_ratio;
     wall += m.bubble_ratio_wall;
+    predicted_bubble += m.bubble_predicted;
     tokens += m.tokens_per_second;
     mfu += m.mfu;
     ++count;
@@ -96,7 +97,7 @@ std::string closing_text(const Config& config, const Plan& plan, const TrainingS
       "\nspeed   {:.0f} tokens/s, {:.1f}% of this machine's product rate\n"
       "bubble  {:.1f}% measured by CPU time, {:.1f}% by the clock, {:.1f}% predicted ({})\n",
       tokens * scale, 100 * mfu * scale, 100 * bubble * scale, 100 * wall * scale,
-      100 * last.bubble_predicted, config.pipeline.schedule);
+      100 * predicted_bubble * scale, config.pipeline.schedule);
   const std::int64_t threads = config.runtime.ranks_per_node * config.runtime.threads_per_rank;
   if (threads > cores) {
     text += fmt::format(

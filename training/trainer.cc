@@ -14,6 +14,7 @@
 #include "training/plan.h"
 #include "training/product_rate.h"
 #include "training/run_files.h"
+#include "training/run_report.h"
 
 namespace trident {
 namespace {
@@ -91,7 +92,6 @@ class TrainingRun {
   BatchSampler train_;
   std::vector<std::pair<std::string, BatchSampler>> validation_;
   std::unique_ptr<RunFiles> files_;
-  double predicted_ = 0;
   TrainingSummary summary_;
 };
 
@@ -185,7 +185,8 @@ bool TrainingRun::iteration(std::int64_t k) {
   metrics.mfu = inputs_.product_rate > 0 ? metrics.tflops * 1e12 / inputs_.product_rate : 0;
   metrics.bubble_ratio = figures.bubble_ratio;
   metrics.bubble_ratio_wall = figures.bubble_ratio_wall;
-  metrics.bubble_predicted = predicted_;
+  metrics.bubble_predicted = figures.bubble_predicted;
+  metrics.rank_bubble_ratio = figures.rank_bubble_ratio;
   metrics.bytes_sent = figures.bytes_sent;
   metrics.peak_memory = figures.peak_memory;
   metrics.skipped = !step.applied;
@@ -196,12 +197,16 @@ bool TrainingRun::iteration(std::int64_t k) {
   }
   summary_.history.push_back(std::move(metrics));
   if (draw) {
+    const std::string what = fmt::format("{}, iteration {}: ", model_.schedule().kind, k + 1);
+    summary_.predicted = figures.predicted;
+    summary_.predicted.title =
+        fmt::format("{}predicted bubble {:.1f}%, by the schedule and the mean times of F, B and W",
+                    what, 100 * figures.bubble_predicted);
     summary_.timeline = figures.timeline;
-    summary_.timeline.title = fmt::format(
-        "{}, iteration {}: bubble {:.1f}% by CPU time, {:.1f}% by the clock, {:.1f}% predicted",
-        model_.schedule().kind, k + 1, 100 * figures.bubble_ratio, 100 * figures.bubble_ratio_wall,
-        100 * predicted_);
-    files_->write_timeline(summary_.timeline);
+    summary_.timeline.title =
+        fmt::format("{}measured bubble {:.1f}% by CPU time, {:.1f}% by the clock", what,
+                    100 * figures.bubble_ratio, 100 * figures.bubble_ratio_wall);
+    files_->write_timeline(summary_.predicted, summary_.timeline);
   }
   return !stop;
 }
@@ -214,7 +219,6 @@ TrainingSummary TrainingRun::run() {
     message("warning: config: /data/tokenizer/path: there is no file \"" + tokenizer +
             "\"; the saved weights go without a tokenizer");
   }
-  predicted_ = make_plan(config_, *inputs_.architecture).bubble_ratio;
   if (config_.checkpoint.load.empty()) {
     model_.initialise();
   } else {
@@ -234,6 +238,12 @@ TrainingSummary TrainingRun::run() {
     if (leads()) summary_.written.push_back(config_.checkpoint.save);
   }
   if (leads()) {
+    std::vector<Timeline> timelines;
+    if (!summary_.timeline.events.empty()) {
+      timelines = {summary_.predicted, summary_.timeline};
+    }
+    files_->write_report(run_report(config_, make_plan(config_, *inputs_.architecture),
+                                    summary_.history, timelines));
     const auto& files = files_->written();
     summary_.written.insert(summary_.written.begin(), files.begin(), files.end());
   }

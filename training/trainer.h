@@ -25,6 +25,7 @@ struct IterationMetrics {
   std::int64_t consumed_tokens = 0;
   double iteration_time_ms = 0, tokens_per_second = 0, tflops = 0, mfu = 0;
   double bubble_ratio = 0, bubble_ratio_wall = 0, bubble_predicted = 0;
+  std::vector<double> rank_bubble_ratio;  // of each pipeline rank
   std::map<std::string, std::int64_t> bytes_sent, peak_memory;
   double loss_scale = 1;
   bool skipped = false;
@@ -44,7 +45,7 @@ struct TrainerHooks {
 struct TrainingSummary {
   std::vector<IterationMetrics> history;  // iterations logged
   bool stopped = false;                   // by the stop flag
-  Timeline timeline;                      // of the iteration that was drawn
+  Timeline predicted, timeline;           // of the iteration that was drawn
   std::vector<std::string> written;       // paths of files, for the reader
 };
 

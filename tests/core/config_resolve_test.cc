@@ -8,6 +8,20 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+TEST(ConfigResolve, AnAutomaticSplitWeighsTheHead) {
+  const auto split = [](std::vector<std::string> more) {
+    more.insert(more.end(), {"model.num_layers=12", "parallel.pipeline_model_parallel_size=4",
+                             "pipeline.layer_split=auto"});
+    return small_config(more).pipeline.layer_split;
+  };
+  // With 256 words the head is worth a third of a layer; with 8,192 about ten.
+  EXPECT_EQ(split({}), (std::vector<std::int64_t>{3, 3, 3, 3}));
+  EXPECT_EQ(split({"model.vocab_size=2048"}).back(), 2);
+  EXPECT_EQ(split({"model.vocab_size=8192"}).back(), 1);
+  // What is filled in loads as it is.
+  EXPECT_EQ(split({"pipeline.layer_split=[1,2,3,6]"}), (std::vector<std::int64_t>{3, 3, 3, 3}));
+}
+
 TEST(ConfigDefaults, FollowFromTheModelSizes) {
   const Config config = small_config();
   EXPECT_EQ(config.model.num_query_groups, 4);

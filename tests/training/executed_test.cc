@@ -24,15 +24,15 @@ TEST(Executed, TraceIsTheListOfTheScheduleAskedForOnEveryRank) {
   for (const std::string& kind : schedule_kinds()) {
     for (const int stages : {2, 4}) {
       SCOPED_TRACE(kind + " on " + std::to_string(stages));
-      const int chunks = complete({kind, stages, 12}).chunks;
-      if (make_schedule({kind, stages, 12}).asynchronous()) continue;
+      const int chunks = std::max(1, complete({kind, stages, 12}).chunks);
+      if (kind.starts_with("pipedream")) continue;
       const TempDir dir;
       const Config config =
           seeded_config("gpt2", dir.path(),
                         overrides_of({1, 1, stages, chunks}) +
                             Overrides{"pipeline.schedule=" + kind, "model.num_layers=8"});
-      const Schedule schedule =
-          make_schedule({.kind = kind, .stages = stages, .microbatches = 12, .chunks = chunks});
+      const Schedule schedule = schedule_of(config);
+      EXPECT_EQ(schedule.kind, kind);
       const auto lists = lower(schedule);
       std::vector<std::vector<LoweredAction>> ran(static_cast<std::size_t>(stages));
       std::vector<std::vector<Action>> computed(ran.size());

@@ -150,7 +150,11 @@ TEST(Metrics, AddUpOverRanksAndAgreeWithThePlan) {
     const double seconds = m.iteration_time_ms * 1e-3;
     EXPECT_NEAR(m.tokens_per_second * seconds / static_cast<double>(tokens), 1, 1e-9);
     EXPECT_NEAR(m.tflops * 1e12 * seconds / plan.flops_per_step, 1, 1e-9);
-    EXPECT_NEAR(m.bubble_predicted, plan.bubble_ratio, 1e-12);
+    // Replayed action by action, and predicted from mean times: nearly the same.
+    EXPECT_NEAR(m.bubble_predicted, m.bubble_ratio, 0.2);
+    EXPECT_GT(m.bubble_predicted, 0);
+    ASSERT_EQ(m.rank_bubble_ratio.size(), 2U);
+    EXPECT_NEAR((m.rank_bubble_ratio[0] + m.rank_bubble_ratio[1]) / 2, m.bubble_ratio, 1e-12);
   }
 }
 

@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""Writes docs/schedules.md and docs/schedules.svg: the bubble of every kind of schedule by formula,
+by simulation and measured.
+
+    python3 bench/schedules.py [--program build/release/trident] [--times F=5,B=5,W=5] [--docs docs]
+
+p in 2, 4, 8 and m in p, 2p, 4p, 8p. Measured: `trident schedule --measure`, in-process ranks whose
+stages sleep, so that it needs no cores (a quiet machine all the same). The first row is one rank
+with the work of all.
+"""
+
+import argparse
+import json
+import pathlib
+import platform
+import re
+import subprocess
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+KINDS = ["naive", "gpipe", "1f1b", "interleaved_1f1b", "looped_bfs", "zb_h1", "zb_h2",
+         "interleaved_zero_bubble", "zbv", "dualpipev", "pipedream", "pipedream_2bw", "auto"]
+COLOURS = {"formula": "#999999", "simulated": "#56b4e9", "measured": "#e69f00"}  # Okabe and Ito
+
+
+def report(program, kind, p, m, times):
+    run = subprocess.run([program, "schedule", "--kind", kind, "--stages", str(p), "--microbatches",
+                          str(m), "--times", times, "--measure", "--format", "json"],
+                         capture_output=True, text=True)
+    if run.returncode == 2:
+        return None  # not with these sizes
+    run.check_returncode()
+    return json.loads(run.stdout)
+
+
+def percent(value):
+    return "–" if value is None else f"{100 * value:.2f}"
+
+
+def row(name, p, m, r):
+    simulated, measured = r["simulated"], r["measured"]
+    return (f"| {name} | {p} | {m} | {percent(r['analytic']['bubble_ratio'])} "
+            f"| {percent(simulated['bubble_ratio'])} | {percent(measured['bubble_ratio'])} "
+            f"| {percent(r['analytic']['bubble_ratio_span'])} "
+            f"| {percent(simulated['bubble_ratio_span'])} "
+            f"| {percent(measured['bubble_ratio_span'])} | {simulated['makespan']:.1f} "
+            f"| {measured['makespan']:.1f} | {max(simulated['peak_in_flight']):g} "
+            f"| {max(simulated['weight_versions'])} |")
+
+
+def plot(groups):
+    """Bars of (title, [(kind, report)]) as SVG, a panel each."""
+    width, panel, left, bottom = 1180, 250, 46, 78
+    parts, y = [], 30
+    x = left
+    for name, colour in COLOURS.items():
+        parts.append(f'<rect x="{x}" y="8" width="13" height="13" fill="{colour}"/>'
+                     f'<text x="{x + 18}" y="19">{name}</text>')
+        x += 110
+    for title, bars in groups:
+        highest = 1.0
+        base = y + panel - bottom
+        scale = (panel - bottom - 26) / highest
+        parts.append(f'<text x="{left}" y="{y + 14}" font-weight="bold">{title}</text>')
+        for tick in (0, 0.25, 0.5, 0.75, 1.0):
+            at = base - tick * scale
+            parts.append(f'<path d="M{left} {at:.1f}H{width - 10}" stroke="#ddd"/>'
+                         f'<text x="{left - 6}" y="{at + 4:.1f}" text-anchor="end">'
+                         f'{100 * tick:.0f}%</text>')
+        step = (width - left - 20) / len(bars)
+        for i, (kind, r) in enumerate(bars):
+            at = left + 10 + i * step
+            values = (r["analytic"]["bubble_ratio"], r["simulated"]["bubble_ratio"],
+                      r["measured"]["bubble_ratio"]) if r else (None, None, None)
+            for k, (value, colour) in enumerate(zip(values, COLOURS.values())):
+                if value is None:
+                    continue
+                high = max(1.0, value * scale)
+                parts.append(f'<rect x="{at + k * step / 4:.1f}" y="{base - high:.1f}" '
+                             f'width="{step / 4 - 1:.1f}" height="{high:.1f}" fill="{colour}"/>')
+            parts.append(f'<text x="{at + step / 3:.1f}" y="{base + 13:.1f}" text-anchor="end" '
+                         f'transform="rotate(-24 {at + step / 3:.1f} {base + 13:.1f})">{kind}'
+                         '</text>')
+        y += panel
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {y}" width="{width}" '
+            f'height="{y}" font-family="Helvetica, Arial, sans-serif" font-size="12">'
+            f'<rect width="100%" height="100%" fill="#fff"/>{"".join(parts)}</svg>\n')
+
+
+def processor():
+    text = pathlib.Path("/proc/cpuinfo").read_text()
+    return re.search(r"model name\s*:\s*(.*)", text).group(1)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build/release/trident")
+    parser.add_argument("--times", default="F=5,B=5,W=5")
+    parser.add_argument("--docs", type=pathlib.Path, default=ROOT / "docs")
+    options = parser.parse_args()
+    program = str(options.program.resolve())
+    lines, groups, worst = [], [], (0.0, "")
+    for p in (2, 4, 8):
+        for m in (p, 2 * p, 4 * p, 8 * p):
+            # One rank with all the work: p times the share, no neighbour, no bubble.
+            whole = re.sub(r"=([\d.]+)", lambda t: f"={float(t.group(1)) * p:g}", options.times)
+            single = report(program, "gpipe", 1, m, whole)
+            lines.append(row("one rank", 1, m, single))
+            bars = [("one rank", single)]
+            for kind in KINDS:
+                r = report(program, kind, p, m, options.times)
+                bars.append((kind, r))
+                if r is None:
+                    continue
+                lines.append(row(kind, p, m, r))
+                apart = abs(r["measured"]["bubble_ratio"] - r["simulated"]["bubble_ratio"])
+                worst = max(worst, (apart, f"{kind}, p = {p}, m = {m}"))
+            print(f"p = {p}, m = {m}: furthest apart so far {100 * worst[0]:.2f} points, {worst[1]}",
+                  flush=True)
+            if m == 4 * p:
+                groups.append((f"p = {p}, m = {m}: bubble by makespan", bars))
+    options.docs.joinpath("schedules.svg").write_text(plot(groups))
+    options.docs.joinpath("schedules.md").write_text(f"""# The bubble of every schedule
+
+Made by `bench/schedules.py` on {time.strftime('%Y-%m-%d')}: {processor()}, {platform.system()}
+{platform.release()}. Times `{options.times}`, in milliseconds, for one micro-batch through one rank's
+whole share; transfers are free. The formulas are those of `scheduler/analytic.h`; measured is
+`trident schedule --measure`, the real executor on in-process ranks whose stages sleep. Bubbles in
+percent, by makespan and by the longest rank's span; asynchronous kinds (pipedream, pipedream_2bw)
+count between the first and the last update, and their formula is the limit of long runs. Makespans in
+milliseconds; in flight in micro-batches' worth of a rank's whole share, of the rank that holds most.
+The furthest apart are measured and simulated in {worst[1]}: {100 * worst[0]:.2f} points.
+
+![Bars of the bubble by formula, simulation and measurement](schedules.svg)
+
+| kind | p | m | formula | simulated | measured | formula, span | simulated, span | measured, span | makespan simulated | measured | in flight | versions |
+|---|---|---|---|---|---|---|---|---|---|---|---|---|
+""" + "\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
