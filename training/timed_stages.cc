@@ -129,7 +129,7 @@ class TimedStages final : public StageRunner {
 
 // As many as the work of the busiest rank fits into some seconds, at least one.
 int runs_of(const Schedule& schedule, const StageTimes& times) {
-  constexpr double seconds = 10e3;
+  constexpr double seconds = 3e3;
   double longest = 0.0;
   for (const auto& held : schedule.placement) {
     double work = 0.0;
@@ -138,7 +138,7 @@ int runs_of(const Schedule& schedule, const StageTimes& times) {
     }
     longest = std::max(longest, work * schedule.microbatches);
   }
-  return static_cast<int>(std::clamp(longest > 0.0 ? seconds / longest : 1.0, 1.0, 7.0));
+  return static_cast<int>(std::clamp(longest > 0.0 ? seconds / longest : 1.0, 1.0, 25.0));
 }
 
 // What ran, as a simulation tells it, in milliseconds.

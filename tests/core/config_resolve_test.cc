@@ -14,9 +14,9 @@ TEST(ConfigResolve, AnAutomaticSplitWeighsTheHead) {
                              "pipeline.layer_split=auto"});
     return small_config(more).pipeline.layer_split;
   };
-  // With 256 words the head is worth a third of a layer; with 8,192 about ten.
+  // With 256 words the head is worth a third of a layer; with 1,024 more than one.
   EXPECT_EQ(split({}), (std::vector<std::int64_t>{3, 3, 3, 3}));
-  EXPECT_EQ(split({"model.vocab_size=2048"}).back(), 2);
+  EXPECT_EQ(split({"model.vocab_size=1024"}).back(), 2);
   EXPECT_EQ(split({"model.vocab_size=8192"}).back(), 1);
   // What is filled in loads as it is.
   EXPECT_EQ(split({"pipeline.layer_split=[1,2,3,6]"}), (std::vector<std::int64_t>{3, 3, 3, 3}));

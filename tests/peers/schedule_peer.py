@@ -2,11 +2,13 @@
 """Compares the orders of `trident schedule` with those of torch.distributed.pipelining.
 
     python tests/peers/schedule_peer.py [--program build/release/trident]
+    python tests/peers/schedule_peer.py --write-fixture tests/scheduler/pytorch_orders.txt
 
 For every kind that both know, over (stages, micro-batches, chunks): equal action by action, idle
 steps left out, but for one slip of PyTorch's (its 1F1B lists the last rank's forwards one too
 high). The CSV of several chunks is then loaded by PyTorch, given its transfers there and, where it
-has no fused pairs, run in its simulator. Ends with `N passed, 0 failed`.
+has no fused pairs, run in its simulator. Ends with `N passed, 0 failed`. The second form writes
+PyTorch's orders of the smaller sizes for the C++ tests, which have no PyTorch.
 """
 
 import argparse
@@ -15,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 
+import torch
 from torch.distributed.pipelining import schedules as peer
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -95,10 +98,26 @@ def run_in_peer(text, p, m, v, kind):
     peer._simulate_comms_compute(with_transfers, lambda stage: ranks[stage], p * v)
 
 
+def write_fixture(path):
+    """For each kind and size a line "kind p m v", then a line of cells for each rank."""
+    lines = [f"# torch.distributed.pipelining of PyTorch {torch.__version__}"]
+    for kind in {**SINGLE, **MULTI}:
+        for p, m, v in sizes(kind):
+            if p in (2, 3, 4) and m <= 12 and v <= 2:
+                lines.append(f"{kind} {p} {m} {v}")
+                lines += [",".join(row) for row in theirs(kind, p, m, v)]
+    path.write_text("\n".join(lines) + "\n")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build/release/trident")
-    program = str(parser.parse_args().program.resolve())
+    parser.add_argument("--write-fixture", type=pathlib.Path)
+    options = parser.parse_args()
+    if options.write_fixture:
+        write_fixture(options.write_fixture)
+        return
+    program = str(options.program.resolve())
     passed = failed = 0
     for kind in {**SINGLE, **MULTI}:
         compared = 0

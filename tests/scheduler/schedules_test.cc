@@ -5,6 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
+#include <map>
+#include <sstream>
 #include <string>
 
 #include "core/config.h"
@@ -141,6 +144,34 @@ TEST(Schedules, DualPipeVPairsForwardsWithBackwards) {
   EXPECT_EQ(cells,
             "1F0 2F0 1F1 2F1 1F2 2B0 (2F2;1B0)OVERLAP_F_B (1F3;2B1)OVERLAP_F_B "
             "(2F3;1B1)OVERLAP_F_B 2B2 1B2 2I3 1I3 2W3 1W3");
+}
+
+// tests/peers/schedule_peer.py wrote the file, and compares more sizes with PyTorch itself.
+TEST(Schedules, OrdersAreThoseOfPyTorch) {
+  std::ifstream file(std::string(TRIDENT_SOURCE_DIR) + "/tests/scheduler/pytorch_orders.txt");
+  ASSERT_TRUE(file.good());
+  std::string line;
+  std::getline(file, line);
+  EXPECT_THAT(line, testing::StartsWith("# torch.distributed.pipelining of PyTorch"));
+  std::map<std::string, int> compared;
+  while (std::getline(file, line)) {
+    ScheduleRequest request;
+    std::istringstream(line) >> request.kind >> request.stages >> request.microbatches >>
+        request.chunks;
+    const Schedule schedule = make_schedule(request);
+    SCOPED_TRACE(line);
+    for (const auto& actions : schedule.ranks) {
+      std::string cells;
+      append_cells(cells, actions, ",");
+      ASSERT_TRUE(std::getline(file, line));
+      EXPECT_EQ(cells, line);
+    }
+    ++compared[request.kind];
+  }
+  int all = 0;
+  for (const auto& [kind, count] : compared) all += count;
+  EXPECT_EQ(compared.size(), 7U);
+  EXPECT_GE(all, 60);
 }
 
 TEST(Schedules, EveryKindIsValidAtEverySizeItAccepts) {
