@@ -133,6 +133,31 @@ void validate_pipeline(const Config& config, Problems& problems) {
                                        schedule));
     }
   }
+  if (schedule == "pipedream" && !own && problems.sound("/pipeline/schedule")) {
+    // Each stage updates by itself, after each micro-batch.
+    if (config.gradient_clipping > 0 && problems.sound("/gradient_clipping")) {
+      problems.add("/gradient_clipping",
+                   fmt::format("{} needs the norm over all stages at every update, for which "
+                               "schedule \"pipedream\" would have to be flushed; use 0, or "
+                               "schedule \"pipedream_2bw\"",
+                               config.gradient_clipping));
+    }
+    if (config.training.on_non_finite == "skip" && problems.sound("/training/on_non_finite")) {
+      problems.add("/training/on_non_finite",
+                   "\"skip\" can't leave out updates that schedule \"pipedream\" has made; use "
+                   "\"stop\"");
+    }
+    if (config.model.tie_word_embeddings && pipeline > 1 &&
+        problems.sound("/model/tie_word_embeddings")) {
+      problems.add("/model/tie_word_embeddings",
+                   "the first and the last stage would have to update together, but in schedule "
+                   "\"pipedream\" each does by itself; use false, or schedule \"pipedream_2bw\"");
+    }
+    if (!config.logging.dump_gradients_at.empty() && problems.sound("/logging/dump_gradients_at")) {
+      problems.add("/logging/dump_gradients_at",
+                   "schedule \"pipedream\" has no gradient of a whole iteration; leave it out");
+    }
+  }
   constexpr auto kSplit = "/pipeline/layer_split";
   if (!problems.sound({kSplit, kPipeline, kChunks, "/model/num_layers"})) return;
   const auto& split = config.pipeline.layer_split;

@@ -42,6 +42,16 @@ ShardSpec ShardSpec::stacked(Shape global, const std::vector<std::int64_t>& bloc
   return spec;
 }
 
+WeightView Parameter::acquire(WeightVersion version) const {
+  if (version == live_) return WeightView(weight_);
+  const auto found = stashed_.find(version);
+  if (found == stashed_.end()) {
+    throw Error("parameter " + name() + ": version " + std::to_string(version) +
+                " is not kept, the live one is " + std::to_string(live_));
+  }
+  return WeightView(found->second);
+}
+
 const Tensor& Weight::gradient(Context& context) const {
   const Tensor& tensor = parameter_->gradient(use_);
   if (parameter_->take_stale(use_)) fill(context, tensor, 0);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -85,9 +86,13 @@ class Parameter {
   const ParameterSpec& spec() const { return spec_; }
   const std::string& name() const { return spec_.name; }
 
-  // The weight as of `version`. There is one version today; ZeRO-3 will gather and PipeDream will
-  // look up its stash here, released when the view goes.
-  WeightView acquire(WeightVersion) const { return WeightView(weight_); }
+  // The weight as of `version`: the live one, or one of the stash (parallel/data/weight_stash.h);
+  // Error where it is not there. ZeRO-3 will gather here, released when the view goes.
+  WeightView acquire(WeightVersion version) const;
+  // Versions count updates; without a stash there is one, 0.
+  void stash(WeightVersion version, Tensor weight) { stashed_[version] = std::move(weight); }
+  void unstash(WeightVersion version) { stashed_.erase(version); }
+  void set_live(WeightVersion version) { live_ = version; }
 
   // A tied weight that is used twice on one rank accumulates the two gradients apart.
   int add_use() { return uses_++; }
@@ -111,6 +116,8 @@ class Parameter {
   ParameterSpec spec_;
   int uses_ = 0;
   Tensor weight_;
+  WeightVersion live_ = 0;
+  std::map<WeightVersion, Tensor> stashed_;
   Tensor gradients_[2];
   bool stale_[2] = {};
 };

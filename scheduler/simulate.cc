@@ -62,11 +62,18 @@ class Clockwork {
       : schedule_(schedule),
         transfer_(transfer),
         rank_of_(schedule.total_stages()),
-        forward_end_(cells(), not_done),
-        backward_end_(cells(), not_done),
+        forward_end_(cells(), 0.0),
+        backward_end_(cells(), 0.0),
         waiter_(2 * cells(), -1) {
     for (int rank = 0; rank < schedule.stages; ++rank) {
       for (int stage : schedule.placement[rank]) rank_of_[stage] = rank;
+      // What is in no list was done before (an iteration of an asynchronous run).
+      for (const Action& action : schedule.ranks[rank]) {
+        if (action.kind == Kind::backward_weight) continue;
+        (action.kind == Kind::forward ? forward_end_
+                                      : backward_end_)[cell(action.stage, action.microbatch)] =
+            not_done;
+      }
     }
   }
 

@@ -245,7 +245,11 @@ Json bench_step(const Config& config, const ArchitectureSet& architectures, int 
           monitor.begin();
           topology.world.barrier(context);
           const ClockReading begin = read_clock();
-          const StepResult step = model.train(batches, config.optimizer.params.lr);
+          auto now = batches;
+          for (int ahead = 0; ahead < model.look_ahead(); ++ahead) {
+            now.push_back(batches[static_cast<std::size_t>(ahead) % batches.size()]);
+          }
+          const StepResult step = model.train(now, config.optimizer.params.lr);
           topology.world.barrier(context);
           const double seconds = seconds_between(begin, read_clock());
           const double bubble = monitor.collect(false).bubble_ratio;

@@ -160,7 +160,13 @@ void save_hugging_face(RankModel& model, const std::string& directory) {
   std::unique_ptr<SafetensorsSetWriter> writer;
   if (model.topology().world.rank() == 0) {
     std::filesystem::create_directories(directory);
-    writer = std::make_unique<SafetensorsSetWriter>(directory, declarations(parameters, dtype));
+    std::map<std::string, std::string> metadata;
+    if (model.schedule().asynchronous()) {  // all stages have had as many updates
+      metadata["weight_version"] = std::to_string(model.weight_version());
+    }
+    writer =
+        std::make_unique<SafetensorsSetWriter>(directory, declarations(parameters, dtype),
+                                               std::uint64_t{5} * 1000 * 1000 * 1000, metadata);
   }
   collect(
       model, parameters, dtype, [](const Parameter& p) { return p.weight(); },

@@ -61,7 +61,7 @@ void Monitor::begin() {
 
 StepFigures Monitor::collect(bool timeline) {
   Context& context = model_.context();
-  const Schedule& schedule = model_.schedule();
+  const Schedule& schedule = model_.executed().schedule;
   const RankGrid& grid = model_.topology().grid;
 
   RankReport report;
@@ -75,9 +75,8 @@ StepFigures Monitor::collect(bool timeline) {
   for (int i = 0; i < 5; ++i)
     report.sent[i] = after.at(group_names[i]) - before_.at(group_names[i]);
 
-  // No list is longer than this: a compute and six transfers of each chunk and direction.
-  const std::size_t most = static_cast<std::size_t>(schedule.microbatches) *
-                           static_cast<std::size_t>(schedule.chunks) * 9;
+  std::size_t most = 0;
+  for (const auto& list : model_.executed().lists) most = std::max(most, list.size());
   const std::size_t size = sizeof(RankReport) + most * sizeof(TracedAction);
   std::vector<std::uint8_t> packed(sizeof report + events.size() * sizeof(TracedAction));
   std::memcpy(packed.data(), &report, sizeof report);

@@ -128,6 +128,13 @@ Plan make_plan(const Config& config, const Architecture& architecture) {
   Plan plan{.world_size = config.world_size(),
             .flops_per_step = flops_per_step(config, architecture)};
   plan.bubble_ratio = simulate(schedule, stage_times(schedule, ShareTimes{})).bubble.ratio;
+  const std::int64_t updates =
+      schedule.updates == Updates::each_microbatch ? config.num_microbatches() : 1;
+  // Older versions of the weights that are kept beside the live ones.
+  const auto stashes = [&](int pipeline) -> std::int64_t {
+    if (schedule.updates == Updates::each_microbatch) return p - 1 - pipeline;
+    return schedule.asynchronous() ? 1 : 0;
+  };
   plan.layer_split = config.pipeline.layer_split;
   const std::vector<PartCost> costs = stage_costs(layer_costs(config), plan.layer_split);
   StageTimes times;
@@ -173,7 +180,8 @@ Plan make_plan(const Config& config, const Architecture& architecture) {
       const bool first = share.chunks.front().stage == 0;
       base.bytes_sent["embedding"] =
           p > 1 && tied > 0 ? all_reduce_sent(tied, 4, 2, first ? 0 : 1) : 0;
-      base.bytes["parameter"] = elements * static_cast<std::int64_t>(size_of(shape.dtype));
+      base.bytes["parameter"] =
+          elements * static_cast<std::int64_t>(size_of(shape.dtype)) * (1 + stashes(pipeline));
       base.bytes["gradient"] = (elements + second) * 4;
       base.bytes["optimizer"] = elements / (zero1 ? d : 1) * 4 * (states + (mixed ? 1 : 0));
       const int world = static_cast<int>(config.world_size());
@@ -189,7 +197,7 @@ Plan make_plan(const Config& config, const Architecture& architecture) {
           sent += scatter_sent(
               bucket.elements * (zero1 ? static_cast<std::int64_t>(size_of(shape.dtype)) : 4), d);
         }
-        rank.bytes_sent["data"] = sent;
+        rank.bytes_sent["data"] = sent * updates;
         // The loss and the norm of every step.
         rank.bytes_sent["world"] =
             world == 1 ? 0

@@ -117,9 +117,10 @@ RankModel::RankModel(Context& context, const Config& config, const Architecture&
       architecture_(architecture),
       topology_(topology),
       shape_(architecture.shape(config)),
-      schedule_(schedule_of(config)) {
+      schedule_(schedule_of(config)),
+      lists_(schedule_, std::max<std::int64_t>(1, config.training.train_iters)),
+      executed_(&lists_.of(0)) {
   const auto stage_rank = static_cast<std::size_t>(topology.at.pipeline);
-  list_ = lower(schedule_)[stage_rank];
   forward_list_ = lower(forward_only(schedule_))[stage_rank];
 
   const TensorParallel tensor = tensor_parallel_of(config, topology);
@@ -138,9 +139,37 @@ RankModel::RankModel(Context& context, const Config& config, const Architecture&
 
   std::int64_t rows = config.batch.micro_batch_size * config.data.sequence_length;
   if (tensor.sequence_parallel) rows /= tensor.size;
-  runner_ = std::make_unique<ModelStageRunner>(
-      context, chunks_, topology.pipeline, schedule_.placement,
-      ModelStageRunner::Shape{.rows = rows, .hidden = shape_.hidden, .dtype = shape_.dtype});
+  const auto make_runner = [&](int first_channel) {
+    return std::make_unique<ModelStageRunner>(
+        context, chunks_, topology.pipeline, schedule_.placement,
+        ModelStageRunner::Shape{.rows = rows, .hidden = shape_.hidden, .dtype = shape_.dtype},
+        first_channel);
+  };
+  runner_ = make_runner(0);
+  evaluator_ = make_runner(2);  // training may have micro-batches in flight meanwhile
+  if (!schedule_.asynchronous() || purpose != Purpose::training) return;
+  const bool each = schedule_.updates == Updates::each_microbatch;
+  stash_ = std::make_unique<WeightStash>(*buckets_, each ? 0 : schedule_.microbatches);
+  runner_->use(stash_.get(), each, [this] {
+    buckets_->finish_gradients(context_);
+    update(1.0);
+    buckets_->gather_weights(context_);
+    buckets_->begin_gradients();
+  });
+}
+
+void RankModel::update(double gradient_scale) {
+  if (stash_) stash_->before_update(context_);
+  optimizer_->step(context_, *buckets_, static_cast<float>(learning_rate_),
+                   static_cast<float>(gradient_scale));
+}
+
+int RankModel::look_ahead() const {
+  return lists_.of(iteration_).schedule.microbatches - schedule_.microbatches;
+}
+
+std::int64_t RankModel::weight_version() const {
+  return stash_ ? stash_->live() : optimizer_ ? optimizer_->steps() : 0;
 }
 
 void RankModel::initialise() {
@@ -168,7 +197,8 @@ std::vector<MicroBatch> RankModel::upload(const std::vector<HostMicroBatch>& bat
     MicroBatch batch{.batch = samples,
                      .sequence = tokens / samples,
                      .training = training,
-                     .loss_scale = loss_scale};
+                     .loss_scale = loss_scale,
+                     .version = stash_ ? stash_->live() : 0};
     batch.samples =
         context_.from_host<std::int64_t>({samples}, host.sample_ids, Category::activation);
     if (first) {
@@ -210,13 +240,28 @@ StepResult RankModel::train(const std::vector<HostMicroBatch>& batches, double l
   if (!optimizer_) throw Error("RankModel::train: this model was made for inference");
   const double tokens = static_cast<double>(config_.batch.global_batch_size) *
                         static_cast<double>(config_.data.sequence_length);
+  const bool each = schedule_.updates == Updates::each_microbatch;
+  const std::int64_t iterations = std::max<std::int64_t>(1, config_.training.train_iters);
+  const bool goes_on = schedule_.asynchronous() && iteration_ + 1 < iterations;
+  executed_ = &lists_.of(iteration_);
+  if (std::ssize(batches) < executed_->schedule.microbatches) {
+    throw Error(
+        fmt::format("RankModel::train: got {} micro-batches, {} of this and {} of later "
+                    "iterations are needed",
+                    batches.size(), schedule_.microbatches, look_ahead()));
+  }
+  learning_rate_ = learning_rate;
   context_.mark(clock_.begin);
-  runner_->begin(upload(batches, true, static_cast<float>(1.0 / tokens)), buckets_.get());
+  // PipeDream's update has the mean over the tokens of one micro-batch of all data ranks.
+  const double mean_over = each ? tokens / schedule_.microbatches : tokens;
+  runner_->begin(upload(batches, true, static_cast<float>(1.0 / mean_over)), buckets_.get(),
+                 static_cast<std::size_t>(schedule_.microbatches));
   buckets_->begin_gradients();
-  execute(list_, *runner_, trace_);
-  const Tensor losses = runner_->finish();
+  execute(executed_->lists[static_cast<std::size_t>(topology_.at.pipeline)], *runner_, trace_);
+  const Tensor losses = runner_->finish(goes_on);
+  iteration_ = (iteration_ + 1) % iterations;
   context_.mark(clock_.executed);
-  buckets_->finish_gradients(context_);
+  if (!each) buckets_->finish_gradients(context_);
   context_.mark(clock_.reduced);
 
   StepResult result;
@@ -226,25 +271,22 @@ StepResult RankModel::train(const std::vector<HostMicroBatch>& batches, double l
   result.applied = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
   if (whole_gradients_) buckets_->gather_gradients(context_);
   context_.mark(clock_.checked);
-  if (result.applied) {
+  if (result.applied && !each) {
     const double limit = config_.gradient_clipping;
-    const double scale =
-        limit > 0 && result.grad_norm > limit ? limit / (result.grad_norm + 1e-6) : 1.0;
-    optimizer_->step(context_, *buckets_, static_cast<float>(learning_rate),
-                     static_cast<float>(scale));
+    update(limit > 0 && result.grad_norm > limit ? limit / (result.grad_norm + 1e-6) : 1.0);
   }
   context_.mark(clock_.updated);
-  if (result.applied) buckets_->gather_weights(context_);
+  if (result.applied && !each) buckets_->gather_weights(context_);
   context_.mark(clock_.end);
   context_.synchronize();
   return result;
 }
 
 double RankModel::evaluate(const std::vector<HostMicroBatch>& batches) {
-  runner_->begin(upload(batches, false, 1.0f), nullptr);
+  evaluator_->begin(upload(batches, false, 1.0f), nullptr);
   ExecutionTrace trace;
-  execute(forward_list_, *runner_, trace);
-  const Tensor losses = runner_->finish();
+  execute(forward_list_, *evaluator_, trace);
+  const Tensor losses = evaluator_->finish();
   const double total = total_loss(losses);
   context_.synchronize();
   const double tokens = static_cast<double>(config_.batch.global_batch_size) *

@@ -14,6 +14,7 @@
 #include "parallel/transport/transport.h"
 #include "scheduler/action.h"
 #include "scheduler/execute.h"
+#include "scheduler/iterations.h"
 #include "training/data/batch_sampler.h"
 #include "training/optimizer.h"
 #include "training/stage_runner.h"
@@ -45,10 +46,16 @@ class RankModel {
 
   // One update from this rank's micro-batches of the global batch (the same number on all ranks).
   // Reduces, clips, checks, updates. Where something is not finite the update is left out on every
-  // rank.
+  // rank. Under an asynchronous schedule ranks run ahead: behind the iteration's own micro-batches
+  // come look_ahead() of the iterations after it. PipeDream updates after every micro-batch, so
+  // nothing is clipped or left out, and the norm is that of the last micro-batch's gradient.
   StepResult train(const std::vector<HostMicroBatch>&, double learning_rate);
   // Mean loss over the tokens of these micro-batches of all ranks; no weight changes.
   double evaluate(const std::vector<HostMicroBatch>&);
+  // Micro-batches of later iterations that the next train() needs.
+  int look_ahead() const;
+  // Updates that the present weights have had, one each iteration but under PipeDream.
+  std::int64_t weight_version() const;
 
   // After train() with this set, gradients() are whole and not yet used by clipping. Costs a gather
   // under ZeRO.
@@ -62,6 +69,8 @@ class RankModel {
   ParameterBuckets& buckets() { return *buckets_; }
   const std::vector<Chunk>& chunks() const { return chunks_; }
   const Schedule& schedule() const { return schedule_; }
+  // What all ranks ran in the last train(): the schedule but for asynchronous ones.
+  const IterationLists::Iteration& executed() const { return *executed_; }
   const ExecutionTrace& trace() const { return trace_; }  // of the last train()
   const StepClock& clock() const { return clock_; }       // of the last train()
 
@@ -70,6 +79,8 @@ class RankModel {
                                  float loss_scale);
   // Sum of the losses of all tokens, in micro-batch order, then in data-rank order; on all ranks.
   double total_loss(const Tensor& losses);
+  // Changes the weights by the reduced gradients.
+  void update(double gradient_scale);
 
   Context& context_;
   Config config_;
@@ -77,12 +88,16 @@ class RankModel {
   Topology topology_;
   TransformerShape shape_;
   Schedule schedule_;
-  std::vector<LoweredAction> list_;          // this rank's, for training
-  std::vector<LoweredAction> forward_list_;  // for evaluation
+  IterationLists lists_;
+  const IterationLists::Iteration* executed_;
+  std::int64_t iteration_ = 0;
+  std::vector<LoweredAction> forward_list_;  // this rank's, for evaluation
   std::vector<Chunk> chunks_;
   std::unique_ptr<ParameterBuckets> buckets_;
   std::unique_ptr<Optimizer> optimizer_;
-  std::unique_ptr<ModelStageRunner> runner_;
+  std::unique_ptr<WeightStash> stash_;  // of asynchronous schedules
+  std::unique_ptr<ModelStageRunner> runner_, evaluator_;
+  double learning_rate_ = 0;  // of the iteration that runs
   ExecutionTrace trace_;
   StepClock clock_;
   bool whole_gradients_ = false;

@@ -81,6 +81,7 @@ void RunFiles::write(const IterationMetrics& m) {
                               {"peak_memory", m.peak_memory},
                               {"loss_scale", m.loss_scale},
                               {"skipped", m.skipped}};
+  if (m.weight_version) line["weight_version"] = *m.weight_version;
   if (!m.validation_loss.empty()) line["validation_loss"] = validation_json(m);
   for (const auto& [name, value] : m.extra) line[name] = value;
   metrics_.append(line);

@@ -137,12 +137,14 @@ class SafetensorsWriter {
 
 // Writes model.safetensors into `directory`, or, where the tensors need more than
 // `max_shard_bytes`, model-00001-of-0000N.safetensors … and model.safetensors.index.json.
+// Each file's metadata is `metadata` and the format's name.
 // finish() puts the shards into place, then the index, then removes what a set of another
 // form left there, which readers would prefer or mix in.
 class SafetensorsSetWriter {
  public:
   SafetensorsSetWriter(const std::string& directory, const std::vector<TensorDeclaration>& tensors,
-                       std::uint64_t max_shard_bytes = std::uint64_t{5} * 1000 * 1000 * 1000);
+                       std::uint64_t max_shard_bytes = std::uint64_t{5} * 1000 * 1000 * 1000,
+                       const std::map<std::string, std::string>& metadata = {});
 
   void write(std::string_view name, std::span<const std::byte> bytes);
   void write_rows(std::string_view name, std::int64_t first_row, std::int64_t rows,

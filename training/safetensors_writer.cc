@@ -145,8 +145,12 @@ void SafetensorsWriter::finish() {
 
 SafetensorsSetWriter::SafetensorsSetWriter(const std::string& directory,
                                            const std::vector<TensorDeclaration>& tensors,
-                                           std::uint64_t max_shard_bytes)
+                                           std::uint64_t max_shard_bytes,
+                                           const std::map<std::string, std::string>& metadata)
     : directory_(directory) {
+  // transformers refuses a file whose metadata doesn't name a format.
+  std::map<std::string, std::string> named = metadata;
+  named.emplace("format", "pt");
   std::vector<std::vector<TensorDeclaration>> parts(1);
   std::uint64_t part_bytes = 0;
   for (const auto& tensor : tensors) {
@@ -165,10 +169,8 @@ SafetensorsSetWriter::SafetensorsSetWriter(const std::string& directory,
     names_.push_back(parts.size() == 1
                          ? "model.safetensors"
                          : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, parts.size()));
-    // transformers refuses a file whose metadata doesn't name a format.
     shards_.push_back(std::make_unique<SafetensorsWriter>(
-        (std::filesystem::path(directory) / names_.back()).string(), std::move(parts[i]),
-        std::map<std::string, std::string>{{"format", "pt"}}));
+        (std::filesystem::path(directory) / names_.back()).string(), std::move(parts[i]), named));
   }
 }
 

@@ -9,8 +9,13 @@ namespace trident {
 
 ModelStageRunner::ModelStageRunner(Context& context, const std::vector<Chunk>& chunks,
                                    ProcessGroup pipeline,
-                                   const std::vector<std::vector<int>>& placement, Shape shape)
-    : context_(context), chunks_(chunks), pipeline_(std::move(pipeline)), shape_(shape) {
+                                   const std::vector<std::vector<int>>& placement, Shape shape,
+                                   int first_channel)
+    : context_(context),
+      chunks_(chunks),
+      pipeline_(std::move(pipeline)),
+      shape_(shape),
+      first_channel_(first_channel) {
   for (const auto& stages : placement) stages_ += static_cast<int>(stages.size());
   rank_of_stage_.resize(static_cast<std::size_t>(stages_));
   for (std::size_t rank = 0; rank < placement.size(); ++rank) {
@@ -20,20 +25,37 @@ ModelStageRunner::ModelStageRunner(Context& context, const std::vector<Chunk>& c
   }
 }
 
-void ModelStageRunner::begin(const std::vector<MicroBatch>& batches, ParameterBuckets* buckets) {
+void ModelStageRunner::use(WeightStash* stash, bool each_microbatch, std::function<void()> update) {
+  stash_ = stash;
+  each_microbatch_ = each_microbatch;
+  update_ = std::move(update);
+}
+
+void ModelStageRunner::begin(const std::vector<MicroBatch>& batches, ParameterBuckets* buckets,
+                             std::size_t microbatches) {
   batches_ = batches;
+  microbatches_ = std::min(microbatches, batches.size());
+  for (std::size_t i = 0; i < batches_.size(); ++i) {
+    const auto begun = versions_.find(done_ + static_cast<std::int64_t>(i));
+    if (begun != versions_.end()) batches_[i].version = begun->second;
+  }
   buckets_ = buckets;
   added_.clear();
   losses_ = Tensor();
   for (const Chunk& chunk : chunks_) {
     if (is_last(chunk)) {
-      losses_ = context_.empty({static_cast<std::int64_t>(batches.size())}, DType::f64,
+      losses_ = context_.empty({static_cast<std::int64_t>(microbatches_)}, DType::f64,
                                Category::activation);
     }
   }
 }
 
-Tensor ModelStageRunner::finish() {
+Tensor ModelStageRunner::finish(bool goes_on) {
+  if (goes_on) {
+    done_ += static_cast<std::int64_t>(microbatches_);
+    batches_.clear();
+    return losses_;
+  }
   for (const auto& [work, tensor] : sends_) work.wait(context_);
   sends_.clear();
   inputs_.clear();
@@ -45,8 +67,18 @@ Tensor ModelStageRunner::finish() {
   return losses_;
 }
 
+void ModelStageRunner::microbatch_done(int microbatch) {
+  if (stash_ != nullptr) {
+    stash_->release(done_ + microbatch);
+    versions_.erase(done_ + microbatch);
+  }
+  if (!each_microbatch_) return;
+  update_();
+  added_.clear();
+}
+
 Tensor ModelStageRunner::received(std::map<Key, Tensor>& from, int stage, int microbatch) {
-  const auto it = from.find({stage, microbatch});
+  const auto it = from.find(key_of(stage, microbatch));
   if (it == from.end()) {
     throw Error("stage runner: nothing has arrived for stage " + std::to_string(stage) +
                 ", micro-batch " + std::to_string(microbatch));
@@ -58,8 +90,13 @@ Tensor ModelStageRunner::received(std::map<Key, Tensor>& from, int stage, int mi
 
 void ModelStageRunner::forward(int chunk_index, int microbatch) {
   const Chunk& chunk = chunk_at(chunk_index);
+  if (stash_ != nullptr && buckets_ != nullptr) {
+    const WeightVersion version = stash_->take(done_ + microbatch);
+    versions_[done_ + microbatch] = version;
+    batches_[static_cast<std::size_t>(microbatch)].version = version;
+  }
   const MicroBatch& batch = batch_at(microbatch);
-  const Key key{chunk.stage, microbatch};
+  const Key key = key_of(chunk.stage, microbatch);
   Tensor x = chunk.stage == 0 ? Tensor() : received(inputs_, chunk.stage, microbatch);
   std::vector<RecordPtr> records(chunk.modules.size());
   for (std::size_t i = 0; i < chunk.modules.size(); ++i) {
@@ -70,7 +107,7 @@ void ModelStageRunner::forward(int chunk_index, int microbatch) {
   if (is_last(chunk)) {
     sum(context_, x, losses_.flat(microbatch, 1));
   } else if (peer_of(chunk.stage + 1) == pipeline_.rank()) {
-    inputs_[{chunk.stage + 1, microbatch}] = x;
+    inputs_[key_of(chunk.stage + 1, microbatch)] = x;
   } else {
     outputs_[key] = x;
   }
@@ -79,16 +116,16 @@ void ModelStageRunner::forward(int chunk_index, int microbatch) {
 void ModelStageRunner::hand_over_gradient(const Chunk& chunk, int microbatch, const Tensor& g) {
   if (chunk.stage == 0) return;
   if (peer_of(chunk.stage - 1) == pipeline_.rank()) {
-    output_grads_[{chunk.stage - 1, microbatch}] = g;
+    output_grads_[key_of(chunk.stage - 1, microbatch)] = g;
   } else {
-    input_grads_[{chunk.stage, microbatch}] = g;
+    input_grads_[key_of(chunk.stage, microbatch)] = g;
   }
 }
 
 void ModelStageRunner::backward(int chunk, int microbatch) {
   const Chunk& share = chunk_at(chunk);
   const MicroBatch& batch = batch_at(microbatch);
-  const Key key{share.stage, microbatch};
+  const Key key = key_of(share.stage, microbatch);
   auto& records = records_.at(key);
   Tensor g = is_last(share) ? Tensor() : received(output_grads_, share.stage, microbatch);
   for (std::size_t i = share.modules.size(); i-- > 0;) {
@@ -98,11 +135,12 @@ void ModelStageRunner::backward(int chunk, int microbatch) {
   }
   records_.erase(key);
   hand_over_gradient(share, microbatch, g);
+  microbatch_done(microbatch);
 }
 
 void ModelStageRunner::backward_input(int chunk, int microbatch) {
   const Chunk& share = chunk_at(chunk);
-  const Key key{share.stage, microbatch};
+  const Key key = key_of(share.stage, microbatch);
   auto& records = records_.at(key);
   Tensor g = is_last(share) ? Tensor() : received(output_grads_, share.stage, microbatch);
   for (std::size_t i = share.modules.size(); i-- > 0;) {
@@ -113,7 +151,7 @@ void ModelStageRunner::backward_input(int chunk, int microbatch) {
 
 void ModelStageRunner::backward_weight(int chunk, int microbatch) {
   const Chunk& share = chunk_at(chunk);
-  const Key key{share.stage, microbatch};
+  const Key key = key_of(share.stage, microbatch);
   auto& records = records_.at(key);
   for (std::size_t i = share.modules.size(); i-- > 0;) {
     share.modules[i]->backward_weight(context_, batch_at(microbatch), records[i]);
@@ -123,7 +161,7 @@ void ModelStageRunner::backward_weight(int chunk, int microbatch) {
 }
 
 void ModelStageRunner::weight_gradients_added(const Module& module, int& counter) {
-  if (++counter != static_cast<int>(batches_.size())) return;
+  if (++counter != (each_microbatch_ ? 1 : static_cast<int>(microbatches_))) return;
   // Backward goes from the last parameter to the first, as the buckets lie.
   auto parameters = module.parameters();
   std::reverse(parameters.begin(), parameters.end());
@@ -133,13 +171,13 @@ void ModelStageRunner::weight_gradients_added(const Module& module, int& counter
 void ModelStageRunner::post_receive(std::map<Key, Tensor>& into, int stage, int microbatch,
                                     int peer, int channel) {
   Tensor tensor = context_.empty({shape_.rows, shape_.hidden}, shape_.dtype, Category::activation);
-  receives_[{{stage, microbatch}, channel}] =
-      pipeline_.receive(context_, tensor, peer, Async::yes, channel);
-  into[{stage, microbatch}] = tensor;
+  receives_[{key_of(stage, microbatch), channel}] =
+      pipeline_.receive(context_, tensor, peer, Async::yes, first_channel_ + channel);
+  into[key_of(stage, microbatch)] = tensor;
 }
 
 void ModelStageRunner::wait_receive(int stage, int microbatch, int channel) {
-  const auto it = receives_.find({{stage, microbatch}, channel});
+  const auto it = receives_.find({key_of(stage, microbatch), channel});
   it->second.wait(context_);
   receives_.erase(it);
 }
@@ -148,7 +186,7 @@ void ModelStageRunner::send(std::map<Key, Tensor>& from, int stage, int microbat
                             int channel) {
   std::erase_if(sends_, [](const auto& send) { return send.first.done(); });
   Tensor tensor = received(from, stage, microbatch);
-  Work work = pipeline_.send(context_, tensor, peer, Async::yes, channel);
+  Work work = pipeline_.send(context_, tensor, peer, Async::yes, first_channel_ + channel);
   sends_.emplace_back(std::move(work), std::move(tensor));
 }
 

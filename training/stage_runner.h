@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <utility>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "core/context.h"
 #include "models/architecture.h"
 #include "parallel/data/buckets.h"
+#include "parallel/data/weight_stash.h"
 #include "parallel/process_group.h"
 #include "scheduler/execute.h"
 
@@ -22,15 +24,24 @@ class ModelStageRunner final : public StageRunner {
   };
   // `pipeline` has the pipeline ranks; placement[r] the stages of rank r, as in Schedule. Chunks in
   // `chunks` are this rank's, in the order of placement.
+  // Runners of one pipeline whose passes may overlap have channels of their own (first_channel).
   ModelStageRunner(Context&, const std::vector<Chunk>& chunks, ProcessGroup pipeline,
-                   const std::vector<std::vector<int>>& placement, Shape shape);
+                   const std::vector<std::vector<int>>& placement, Shape shape,
+                   int first_channel = 0);
 
-  // Starts a pass over these micro-batches. `buckets` is told when a gradient has all of them;
-  // nullptr for a pass without backward.
-  void begin(const std::vector<MicroBatch>& batches, ParameterBuckets* buckets);
-  // Ends it: waits (in the stream) for the sends, and gives the sum of losses of each micro-batch
-  // (fp64 [m]) where this rank has the last stage, else an undefined tensor.
-  Tensor finish();
+  // Asynchronous schedules: backward uses the weights of its forward, and where `each_microbatch`
+  // the gradients of each micro-batch are complete by themselves and `update` follows them.
+  void use(WeightStash* stash, bool each_microbatch, std::function<void()> update);
+
+  // Starts a pass over the first `microbatches` (all) of these; what follows belongs to later
+  // passes, and may be begun. `buckets` is told when a gradient has all of them; nullptr for a pass
+  // without backward.
+  void begin(const std::vector<MicroBatch>& batches, ParameterBuckets* buckets,
+             std::size_t microbatches = SIZE_MAX);
+  // Ends it: gives the sum of losses of each micro-batch (fp64 [m]) where this rank has the last
+  // stage, else an undefined tensor. Waits (in the stream) for the sends, unless the next pass goes
+  // on with what is in flight.
+  Tensor finish(bool goes_on = false);
 
   void forward(int chunk, int microbatch) override;
   void backward(int chunk, int microbatch) override;
@@ -45,7 +56,7 @@ class ModelStageRunner final : public StageRunner {
   void mark(Mark& slot) override;
 
  private:
-  using Key = std::pair<int, int>;  // stage, micro-batch
+  using Key = std::pair<int, std::int64_t>;  // stage, micro-batch counted over all passes
   enum Channel : int { activations = 0, gradients = 1 };
 
   const Chunk& chunk_at(int chunk) const { return chunks_[static_cast<std::size_t>(chunk)]; }
@@ -54,7 +65,10 @@ class ModelStageRunner final : public StageRunner {
   }
   bool is_last(const Chunk& chunk) const { return chunk.stage + 1 == stages_; }
   int peer_of(int stage) const { return rank_of_stage_[static_cast<std::size_t>(stage)]; }
+  Key key_of(int stage, int microbatch) const { return {stage, done_ + microbatch}; }
   Tensor received(std::map<Key, Tensor>& from, int stage, int microbatch);
+  // After a backward with weight gradients.
+  void microbatch_done(int microbatch);
   void post_receive(std::map<Key, Tensor>& into, int stage, int microbatch, int peer, int channel);
   void wait_receive(int stage, int microbatch, int channel);
   void send(std::map<Key, Tensor>& from, int stage, int microbatch, int peer, int channel);
@@ -69,7 +83,15 @@ class ModelStageRunner final : public StageRunner {
   int stages_ = 0;
   Shape shape_;
 
+  int first_channel_;
+  WeightStash* stash_ = nullptr;
+  bool each_microbatch_ = false;
+  std::function<void()> update_;
+
+  std::int64_t done_ = 0;  // micro-batches of the passes before that went on
+  std::size_t microbatches_ = 0;
   std::vector<MicroBatch> batches_;
+  std::map<std::int64_t, WeightVersion> versions_;  // of micro-batches in flight
   ParameterBuckets* buckets_ = nullptr;
   std::map<Key, std::vector<RecordPtr>> records_;     // by stage and micro-batch, one a module
   std::map<Key, Tensor> inputs_, outputs_;            // activations entering and leaving a stage

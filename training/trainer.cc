@@ -73,6 +73,7 @@ class TrainingRun {
   void message(const std::string& text) const {
     if (leads() && hooks_.on_message) hooks_.on_message(text);
   }
+  HostMicroBatch batch(BatchSampler& sampler, std::int64_t iteration, std::int64_t index);
   std::vector<HostMicroBatch> batches(BatchSampler& sampler, std::int64_t iteration);
   std::vector<std::pair<std::string, double>> evaluate();
   bool agreed_to_stop();
@@ -95,14 +96,21 @@ class TrainingRun {
   TrainingSummary summary_;
 };
 
-std::vector<HostMicroBatch> TrainingRun::batches(BatchSampler& sampler, std::int64_t iteration) {
-  std::vector<HostMicroBatch> list(static_cast<std::size_t>(sampler.micro_batches()));
+HostMicroBatch TrainingRun::batch(BatchSampler& sampler, std::int64_t iteration,
+                                  std::int64_t index) {
+  HostMicroBatch batch;
   try {
-    for (std::size_t i = 0; i < list.size(); ++i) {
-      sampler.fill(iteration, static_cast<std::int64_t>(i), list[i]);
-    }
+    sampler.fill(iteration, index, batch);
   } catch (const RequestError& error) {
     throw Error(error.what());  // a bad token is found when it is read: the run has started
+  }
+  return batch;
+}
+
+std::vector<HostMicroBatch> TrainingRun::batches(BatchSampler& sampler, std::int64_t iteration) {
+  std::vector<HostMicroBatch> list;
+  for (std::int64_t i = 0; i < sampler.micro_batches(); ++i) {
+    list.push_back(batch(sampler, iteration, i));
   }
   return list;
 }
@@ -132,6 +140,9 @@ void TrainingRun::refuse_non_finite(std::int64_t k, const StepResult& step) cons
   const std::string what =
       fmt::format("iteration {}: loss {}, gradient norm {}: not finite; samples {} to {}", k + 1,
                   step.loss, step.grad_norm, first, first + config_.batch.global_batch_size - 1);
+  if (model_.schedule().updates == Updates::each_microbatch) {
+    throw Error(what + "; pipedream has updated the weights after each of its micro-batches");
+  }
   if (config_.training.on_non_finite == "stop") {
     throw Error(what +
                 "; no weight was changed by this iteration "
@@ -145,7 +156,11 @@ bool TrainingRun::iteration(std::int64_t k) {
   const double rate = learning_rate(config_.scheduler, config_.optimizer.params.lr, k);
   const auto& dumps = config_.logging.dump_gradients_at;
   const bool dump = std::find(dumps.begin(), dumps.end(), k + 1) != dumps.end();
-  const auto micro_batches = batches(train_, k);
+  auto micro_batches = batches(train_, k);
+  const auto own = static_cast<std::int64_t>(micro_batches.size());
+  for (std::int64_t i = 0; i < model_.look_ahead(); ++i) {
+    micro_batches.push_back(batch(train_, k + 1 + i / own, i % own));
+  }
   monitor_.begin();
   model_.keep_whole_gradients(dump);
   const ClockReading begin = read_clock();
@@ -190,6 +205,7 @@ bool TrainingRun::iteration(std::int64_t k) {
   metrics.bytes_sent = figures.bytes_sent;
   metrics.peak_memory = figures.peak_memory;
   metrics.skipped = !step.applied;
+  if (model_.schedule().asynchronous()) metrics.weight_version = model_.weight_version();
   if (hooks_.on_iteration) hooks_.on_iteration(metrics);
   if (last || stop || (k + 1) % config_.logging.log_interval == 0 ||
       !metrics.validation_loss.empty()) {

@@ -29,6 +29,8 @@ struct IterationMetrics {
   std::map<std::string, std::int64_t> bytes_sent, peak_memory;
   double loss_scale = 1;
   bool skipped = false;
+  // Updates of the weights that were evaluated and are saved; asynchronous schedules only.
+  std::optional<std::int64_t> weight_version;
   std::vector<std::pair<std::string, double>> validation_loss;  // by set, "" for the only one
   std::map<std::string, double> extra;  // a user's own, added by on_iteration
 };

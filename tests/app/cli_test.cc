@@ -404,13 +404,12 @@ TEST_F(CliTest, WhatComesLaterIsAClearError) {
     expect_refused({command, "--anything", "x"},
                    {"trident " + command + ": this command is not available yet"});
   }
-  expect_refused(
-      train({"zero_optimization.stage=2", "precision.dtype=fp16",
-             "activation_checkpointing.granularity=full", "checkpoint.save_interval=2",
-             "runtime.device=cuda", "pipeline.schedule=pipedream"}),
-      {"/zero_optimization/stage: 2 is not available yet", "/precision/dtype: \"fp16\"",
-       "/activation_checkpointing/granularity: \"full\"", "/checkpoint/save_interval: 2 is not",
-       "/runtime/device: \"cuda\" is not", "/pipeline/schedule: \"pipedream\""});
+  expect_refused(train({"zero_optimization.stage=2", "precision.dtype=fp16",
+                        "activation_checkpointing.granularity=full", "checkpoint.save_interval=2",
+                        "runtime.device=cuda"}),
+                 {"/zero_optimization/stage: 2 is not available yet", "/precision/dtype: \"fp16\"",
+                  "/activation_checkpointing/granularity: \"full\"",
+                  "/checkpoint/save_interval: 2 is not", "/runtime/device: \"cuda\" is not"});
 }
 
 TEST_F(CliTest, WrongArgumentsAreExitCode2) {

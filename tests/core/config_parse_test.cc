@@ -93,9 +93,9 @@ TEST(ConfigParse, WhatIsNotAvailableYetSaysWhatBringsItAndWhatToUse) {
         "zero_optimization.stage3_prefetch_bucket_size=1",
         "zero_optimization.stage3_param_persistence_threshold=0", "precision.loss_scale=8",
         "precision.hysteresis=3", "activation_checkpointing.granularity=full",
-        "activation_checkpointing.num_layers=2", "pipeline.schedule=pipedream",
-        "batch.micro_batch_size=auto", "runtime.device=cuda", "runtime.transport=nccl",
-        "checkpoint.resume=must", "checkpoint.save_total_limit=2", "checkpoint.keep_best=true",
+        "activation_checkpointing.num_layers=2", "batch.micro_batch_size=auto",
+        "runtime.device=cuda", "runtime.transport=nccl", "checkpoint.resume=must",
+        "checkpoint.save_total_limit=2", "checkpoint.keep_best=true",
         "checkpoint.asynchronous=true", "checkpoint.load=auto"}) {
     EXPECT_THAT(problems_of({override_text}), ElementsAre(HasSubstr("is not available yet")))
         << override_text;

@@ -104,6 +104,24 @@ TEST(ConfigRules, ChunksFitTheSchedule) {
               IsEmpty());
 }
 
+TEST(ConfigRules, PipeDreamRefusesWhatNeedsAFlush) {
+  const auto with = [](std::vector<std::string> more) {
+    more.insert(more.end(), {kPipeline + "2", "pipeline.schedule=pipedream",
+                             "model.tie_word_embeddings=false"});
+    return problems_of(more);
+  };
+  EXPECT_THAT(with({"gradient_clipping=0"}), IsEmpty());
+  EXPECT_THAT(with({}), ElementsAre(HasSubstr("/gradient_clipping: 1 needs the norm over all "
+                                              "stages at every update")));
+  EXPECT_THAT(with({"gradient_clipping=0", "training.on_non_finite=skip"}),
+              ElementsAre(HasSubstr("/training/on_non_finite: \"skip\" can't leave out updates")));
+  EXPECT_THAT(with({"gradient_clipping=0", "logging.dump_gradients_at=[1]"}),
+              ElementsAre(HasSubstr("/logging/dump_gradients_at")));
+  EXPECT_THAT(problems_of({kPipeline + "2", "pipeline.schedule=pipedream", "gradient_clipping=0"}),
+              ElementsAre(HasSubstr("/model/tie_word_embeddings: the first and the last stage")));
+  EXPECT_THAT(problems_of({kPipeline + "2", "pipeline.schedule=pipedream_2bw"}), IsEmpty());
+}
+
 TEST(ConfigRules, SequenceLengthAndSequenceParallelism) {
   EXPECT_THAT(problems_of({"model.max_position_embeddings=16"}),
               ElementsAre("config: /data/sequence_length: 32 is more than "

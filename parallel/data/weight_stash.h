@@ -1,0 +1,38 @@
+// Older versions of a rank's weights, for schedules whose backward comes after an update that its
+// forward had not seen: weight stashing (Narayanan et al. 2019, "PipeDream") and double buffering
+// (Narayanan et al. 2021, PipeDream-2BW).
+#pragma once
+
+#include <cstdint>
+#include <map>
+
+#include "parallel/data/buckets.h"
+
+namespace trident {
+
+class WeightStash {
+ public:
+  // batch 0: a forward uses the weights that it meets (PipeDream). Else micro-batches n come in
+  // batches of that many, and batch b uses the weights after b-1 updates (2BW), b = n / batch.
+  WeightStash(ParameterBuckets& buckets, std::int64_t batch) : buckets_(buckets), batch_(batch) {}
+
+  // The version that micro-batch n (counted over the run) uses from its forward to its backward.
+  WeightVersion take(std::int64_t microbatch);
+  // Its backward is done.
+  void release(std::int64_t microbatch);
+  // Before the weights change: copies them if a micro-batch still needs them. Once for each update.
+  void before_update(Context&);
+  WeightVersion live() const { return live_; }  // updates so far
+
+ private:
+  void drop(WeightVersion version);
+
+  ParameterBuckets& buckets_;
+  std::int64_t batch_;
+  WeightVersion live_ = 0;
+  std::map<std::int64_t, WeightVersion> taken_;  // by micro-batch in flight
+  std::map<WeightVersion, int> users_;
+  std::map<WeightVersion, bool> kept_;
+};
+
+}  // namespace trident

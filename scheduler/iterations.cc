@@ -1,0 +1,65 @@
+#include "scheduler/iterations.h"
+
+#include <algorithm>
+
+#include "scheduler/lower.h"
+#include "scheduler/schedules.h"
+
+namespace trident {
+
+namespace {
+
+bool is_send(Step step) {
+  return step == Step::send_forward || step == Step::send_backward;
+}
+
+}  // namespace
+
+IterationLists::IterationLists(const Schedule& schedule, std::int64_t iterations)
+    : iterations_(iterations) {
+  if (!schedule.asynchronous()) {
+    iterations_ = 1;
+    distinct_.push_back({schedule, lower(schedule)});
+    return;
+  }
+  const int p = schedule.stages, m = schedule.microbatches;
+  tail_ = (p - 1 + m - 1) / m;
+  const auto count = static_cast<int>(std::min<std::int64_t>(iterations, 3 + tail_));
+  Schedule run = one_f_one_b(p, m * count);
+  const auto lists = lower(run);
+  distinct_.resize(count);
+  for (Iteration& iteration : distinct_) {
+    iteration.schedule = schedule;
+    iteration.schedule.ranks.assign(p, {});
+    iteration.lists.resize(p);
+  }
+  for (int rank = 0; rank < p; ++rank) {
+    int at = 0;
+    bool ends = false;  // only what the last backward sends is left
+    for (LoweredAction action : lists[rank]) {
+      if (ends && !is_send(action.step)) {
+        ++at;
+        ends = false;
+      }
+      const bool compute = action.step == Step::compute;
+      ends = ends || (compute && action.kind == Kind::backward && at + 1 < count &&
+                      action.microbatch == (at + 1) * m - 1);
+      action.microbatch -= at * m;
+      Schedule& own = distinct_[at].schedule;
+      own.microbatches = std::max(own.microbatches, action.microbatch + 1);
+      distinct_[at].lists[rank].push_back(action);
+      if (compute) own.ranks[rank].push_back({action.kind, action.stage, action.microbatch});
+    }
+  }
+}
+
+const IterationLists::Iteration& IterationLists::of(std::int64_t k) const {
+  if (iterations_ == 1) return distinct_.front();
+  const auto count = static_cast<std::int64_t>(distinct_.size());
+  if (count == iterations_) return distinct_[k];
+  // The last of those alike is the one before the tail: it posts what the tail begins with.
+  const std::int64_t left = iterations_ - 1 - k;
+  return distinct_[k == 0 ? 0 : left <= tail_ ? count - 1 - left : 1];
+}
+
+}  // namespace trident

@@ -1,0 +1,302 @@
+// PipeDream and PipeDream-2BW against a serial program that knows no pipeline: one rank has all
+// stages, and each micro-batch meets weights as old as the rule says.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/elementwise.h"
+#include "scheduler/iterations.h"
+#include "scheduler/lower.h"
+#include "scheduler/schedules.h"
+#include "support/temp_dir.h"
+#include "support/training_run.h"
+#include "training/gradient_norm.h"
+#include "training/safetensors.h"
+
+namespace trident::testing {
+namespace {
+
+constexpr int iterations = 5;
+constexpr double rate = 3e-3;
+
+struct Outcome {
+  std::vector<double> losses, norms;
+  std::map<std::string, std::vector<float>> weights;  // by name, of data rank 0
+
+  bool operator==(const Outcome&) const = default;
+};
+
+std::vector<float> host(Context& context, const Tensor& tensor) {
+  return context.to_host<float>(tensor.flat(0, tensor.numel()));
+}
+
+// Through RankModel, as a trainer drives it.
+Outcome pipelined(const Config& config) {
+  Outcome outcome;
+  std::mutex mutex;
+  on_ranks(config, transport_options(config), [&](RankModel& model) {
+    const auto m = config.num_microbatches();
+    for (int k = 0; k < iterations; ++k) {
+      auto batches = random_batches(model, k);
+      for (int i = 0; i < model.look_ahead(); ++i) {
+        batches.push_back(random_batches(model, k + 1 + i / m)[static_cast<std::size_t>(i % m)]);
+      }
+      const StepResult step = model.train(batches, rate);
+      model.evaluate(random_batches(model, 1000));  // must not disturb what is in flight
+      if (model.topology().world.rank() == 0) {
+        outcome.losses.push_back(step.loss);
+        outcome.norms.push_back(step.grad_norm);
+      }
+    }
+    const std::lock_guard lock(mutex);
+    if (model.topology().at.data != 0) return;
+    for (const Bucket& bucket : model.buckets().buckets()) {
+      for (const BucketEntry& entry : bucket.layout.entries) {
+        if (entry.parameter->spec().replica) continue;
+        outcome.weights[entry.parameter->name()] = host(model.context(), entry.parameter->weight());
+      }
+    }
+  });
+  return outcome;
+}
+
+// The same with delays written out. `split`: layers of the stages that the pipeline has.
+Outcome serial(const Config& config, const std::vector<std::int64_t>& split, bool each_microbatch) {
+  const auto stages = static_cast<int>(split.size());
+  Outcome outcome;
+  on_ranks(config, transport_options(config), [&](RankModel& model) {
+    Context& context = model.context();
+    const Topology& topology = model.topology();
+    const TensorParallel tensor = tensor_parallel_of(config, topology);
+    std::vector<int> all(static_cast<std::size_t>(stages));
+    for (int s = 0; s < stages; ++s) all[static_cast<std::size_t>(s)] = s;
+    const auto chunks = build_chunks(model.architecture(), model.shape(), tensor, split, all);
+    ParameterBuckets buckets(context, backward_order(chunks), topology.data, tensor,
+                             topology.embedding, {.bucket_elements = bucket_elements(config)});
+    Optimizer optimizer(context, buckets, make_update_rule(config.optimizer));
+    // Every version that there has been, by parameter.
+    std::map<const Parameter*, std::vector<std::vector<float>>> versions;
+    std::map<const Parameter*, int> stage_of;
+    for (const Chunk& chunk : chunks) {
+      for (const auto& module : chunk.modules) {
+        for (const auto& parameter : module->parameters()) {
+          if (versions.contains(parameter.get())) continue;
+          stage_of[parameter.get()] = chunk.stage;
+          const Tensor values =
+              context.empty(parameter->spec().shard.local(), DType::f32, Category::workspace);
+          initialise(context, parameter->spec(), model.shape().seed, values);
+          versions[parameter.get()].push_back(host(context, values));
+        }
+      }
+    }
+    const auto set = [&](auto version_of) {
+      for (const auto& [parameter, history] : versions) {
+        const auto& values = history[static_cast<std::size_t>(version_of(parameter))];
+        buckets.set(context, *parameter,
+                    context
+                        .from_host<float>({static_cast<std::int64_t>(values.size())}, values,
+                                          Category::workspace)
+                        .view(parameter->spec().shard.local()));
+      }
+    };
+    const auto m = config.num_microbatches();
+    const double tokens = static_cast<double>(config.batch.global_batch_size) *
+                          static_cast<double>(config.data.sequence_length);
+    const Tensor losses = context.empty({iterations * m}, DType::f64, Category::workspace);
+    for (std::int64_t n = 0; n < iterations * m; ++n) {
+      const HostMicroBatch data = random_batches(model, n / m)[static_cast<std::size_t>(n % m)];
+      const auto samples = static_cast<std::int64_t>(data.sample_ids.size());
+      const auto length = static_cast<std::int64_t>(data.tokens.size());
+      const double mean_over = each_microbatch ? tokens / static_cast<double>(m) : tokens;
+      MicroBatch batch{.batch = samples,
+                       .sequence = length / samples,
+                       .loss_scale = static_cast<float>(1.0 / mean_over)};
+      batch.samples =
+          context.from_host<std::int64_t>({samples}, data.sample_ids, Category::activation);
+      batch.tokens = context.from_host<std::int32_t>({length}, data.tokens, Category::activation);
+      batch.labels = context.from_host<std::int32_t>({length}, data.labels, Category::activation);
+
+      // The rule: PipeDream's stage s is p-1-s updates behind, 2BW's all are one batch behind.
+      set([&](const Parameter* p) -> std::int64_t {
+        return std::max<std::int64_t>(
+            0, each_microbatch ? n - (stages - 1 - stage_of.at(p)) : n / m - 1);
+      });
+      if (each_microbatch || n % m == 0) buckets.begin_gradients();
+      Tensor x;
+      std::vector<std::pair<const Module*, RecordPtr>> ran;
+      for (const Chunk& chunk : chunks) {
+        for (const auto& module : chunk.modules) {
+          ran.emplace_back(module.get(), nullptr);
+          x = module->forward(context, batch, x, ran.back().second);
+        }
+      }
+      sum(context, x, losses.flat(n, 1));
+      x = Tensor();
+      const bool complete = each_microbatch || n % m == m - 1;
+      for (auto at = ran.rbegin(); at != ran.rend(); ++at) {
+        x = at->first->backward_input(context, batch, x, at->second);
+        at->first->backward_weight(context, batch, at->second);
+        if (!complete) continue;
+        for (const auto& parameter : at->first->parameters()) {
+          buckets.gradient_ready(context, *parameter);
+        }
+      }
+      if (!complete) continue;
+      buckets.finish_gradients(context);
+      const double norm = global_gradient_norm(context, buckets, topology.world, topology.data, 0);
+      const double limit = config.gradient_clipping;
+      set([&](const Parameter* p) { return std::ssize(versions.at(p)) - 1; });
+      optimizer.step(context, buckets, static_cast<float>(rate),
+                     static_cast<float>(limit > 0 && norm > limit ? limit / (norm + 1e-6) : 1.0));
+      for (auto& [parameter, history] : versions) {
+        history.push_back(host(context, parameter->weight()));
+      }
+      if (n % m == m - 1 && topology.world.rank() == 0) outcome.norms.push_back(norm);
+    }
+    // As RankModel adds them: over tokens and micro-batches, then over data ranks.
+    const std::vector<double> sums = context.to_host<double>(losses);
+    for (int k = 0; k < iterations; ++k) {
+      double local = 0;
+      for (std::int64_t i = 0; i < m; ++i) local += sums[static_cast<std::size_t>(k * m + i)];
+      const Tensor mine =
+          context.from_host<double>({1}, std::span<const double>(&local, 1), Category::workspace);
+      const Tensor all_ranks =
+          context.empty({topology.world.size()}, DType::f64, Category::workspace);
+      topology.world.all_gather(context, mine, all_ranks);
+      double total = 0;
+      for (const double part : context.to_host<double>(all_ranks)) total += part;
+      if (topology.world.rank() == 0) outcome.losses.push_back(total / tokens);
+    }
+    if (topology.world.rank() != 0) return;
+    for (const auto& [parameter, history] : versions) {
+      outcome.weights[parameter->name()] = history.back();
+    }
+  });
+  return outcome;
+}
+
+struct Case {
+  const char* model;
+  int data, pipeline, microbatches, zero;
+};
+
+void compare(const std::string& schedule, const Case& c) {
+  SCOPED_TRACE(fmt::format("{} {} dp {} pp {} m {} zero {}", schedule, c.model, c.data, c.pipeline,
+                           c.microbatches, c.zero));
+  const TempDir dir;
+  const bool each = schedule == "pipedream";
+  const Overrides shared{"model.num_layers=4",
+                         "model.hidden_dropout=0.1",
+                         "model.tie_word_embeddings=" + std::string(each ? "false" : "true"),
+                         "batch.micro_batch_size=1",
+                         "batch.global_batch_size=" + std::to_string(c.data * c.microbatches),
+                         "gradient_clipping=" + std::string(each ? "0" : "0.5"),
+                         "runtime.threads_per_rank=1",
+                         "scheduler={\"type\": \"constant\"}",
+                         "training.train_iters=" + std::to_string(iterations),
+                         "zero_optimization.stage=" + std::to_string(c.zero)};
+  const Config parallel = seeded_config(
+      c.model, dir.path(),
+      shared + overrides_of({c.data, 1, c.pipeline}) + Overrides{"pipeline.schedule=" + schedule});
+  const Config alone =
+      seeded_config(c.model, dir.path(),
+                    shared + overrides_of({c.data, 1, 1}) + Overrides{"zero_optimization.stage=0"});
+  const Outcome found = pipelined(parallel);
+  const Outcome wanted = serial(alone, parallel.pipeline.layer_split, each);
+  EXPECT_EQ(found.losses, wanted.losses);
+  if (c.zero == 0) {
+    EXPECT_EQ(found.norms, wanted.norms);
+  }
+  EXPECT_EQ(found.weights.size(), wanted.weights.size());
+  EXPECT_TRUE(found.weights == wanted.weights) << "weights differ";
+  // The delay is there: without it the weights are others.
+  if (c.pipeline > 1) {
+    const Outcome prompt = each ? serial(alone, {4}, true) : pipelined(alone);
+    EXPECT_TRUE(prompt.weights != wanted.weights);
+  }
+}
+
+TEST(Asynchronous, PipeDreamGivesTheBitsOfTheSerialProgram) {
+  for (const Case& c : {Case{"llama", 1, 2, 4, 0},
+                        {"llama", 1, 4, 4, 0},
+                        {"llama", 1, 4, 2, 0},
+                        {"gpt2", 1, 4, 1, 0},
+                        {"gpt2", 2, 2, 3, 0},
+                        {"llama", 2, 3, 3, 1}}) {
+    compare("pipedream", c);
+  }
+}
+
+TEST(Asynchronous, PipeDream2bwGivesTheBitsOfTheSerialProgram) {
+  for (const Case& c : {Case{"gpt2", 1, 2, 4, 0},
+                        {"gpt2", 1, 4, 4, 0},
+                        {"llama", 1, 3, 5, 0},
+                        {"gpt2", 2, 2, 3, 1}}) {
+    compare("pipedream_2bw", c);
+  }
+}
+
+TEST(Asynchronous, EvaluationAndSavedWeightsSayTheirVersion) {
+  for (const std::string schedule : {"pipedream", "pipedream_2bw"}) {
+    SCOPED_TRACE(schedule);
+    const TempDir dir;
+    const Config config = seeded_config(
+        "llama", dir.path(),
+        overrides_of({1, 1, 3}) + Overrides{"pipeline.schedule=" + schedule, "gradient_clipping=0",
+                                            "training.train_iters=4", "training.eval_interval=2",
+                                            "scheduler={\"type\": \"constant\"}",
+                                            "batch.micro_batch_size=2",
+                                            "checkpoint.save=" + (dir / "weights")});
+    const std::int64_t m = schedule == "pipedream" ? config.num_microbatches() : 1;
+    const TrainingSummary summary = train(config);
+    ASSERT_EQ(summary.history.size(), 4U);
+    for (const IterationMetrics& metrics : summary.history) {
+      EXPECT_EQ(metrics.weight_version, metrics.iteration * m);
+      EXPECT_GT(metrics.bubble_predicted, 0);
+    }
+    const SafetensorsFile file(dir / "weights/model.safetensors");
+    EXPECT_EQ(file.metadata().at("weight_version"), std::to_string(4 * m));
+  }
+}
+
+// Windows of a run, put one after the other, are the run.
+TEST(Asynchronous, IterationsAreThePartsOfOneLongList) {
+  for (const int p : {1, 2, 3, 5}) {
+    for (const int m : {1, 2, 4, 7}) {
+      for (const int count : {1, 2, 3, 5, 9, 12}) {
+        SCOPED_TRACE(fmt::format("p {} m {} iterations {}", p, m, count));
+        const IterationLists lists(pipedream(p, m), count);
+        const Schedule run = one_f_one_b(p, m * count);
+        const auto lowered = lower(run);
+        for (int rank = 0; rank < p; ++rank) {
+          std::vector<Action> actions;
+          std::vector<LoweredAction> steps;
+          for (int k = 0; k < count; ++k) {
+            const auto& [schedule, parts] = lists.of(k);
+            int updates = 0;
+            for (Action a : schedule.ranks[static_cast<std::size_t>(rank)]) {
+              updates += a.kind == Kind::backward;
+              a.microbatch += k * m;
+              actions.push_back(a);
+            }
+            EXPECT_EQ(updates, m) << "every stage has the same updates at the end of " << k;
+            for (LoweredAction a : parts[static_cast<std::size_t>(rank)]) {
+              a.microbatch += k * m;
+              steps.push_back(a);
+            }
+          }
+          EXPECT_TRUE(actions == run.ranks[static_cast<std::size_t>(rank)]);
+          EXPECT_TRUE(steps == lowered[static_cast<std::size_t>(rank)]);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace trident::testing
