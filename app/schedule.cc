@@ -60,9 +60,9 @@ void need_sizes(const ScheduleRequest& request) {
 }
 
 ScheduleReport report_of_file(const Options& options, const Times& times) {
+  const std::string text = read_file(options.file);
   try {
-    ScheduleReport report =
-        make_report(from_csv(read_file(options.file), "file"), times.share, times.transfer);
+    ScheduleReport report = make_report(from_csv(text, "file"), times.share, times.transfer);
     const auto same = [](const char* option, int asked, int has) {
       if (asked == 0 || asked == has) return;
       throw RequestError(
@@ -79,6 +79,12 @@ ScheduleReport report_of_file(const Options& options, const Times& times) {
 
 // Measures all of them, one after the other, on one set of ranks.
 void measure(std::vector<ScheduleReport>& reports, const Times& times, const Launch& launch) {
+  for (const ScheduleReport& report : reports) {
+    if (!launch.mpi || launch.ranks == report.schedule.stages) continue;
+    throw RequestError(
+        fmt::format("trident schedule: {} stages need as many ranks, mpirun started {}",
+                    report.schedule.stages, launch.ranks));
+  }
   std::unique_ptr<Transport> mpi;
   if (launch.mpi) mpi = make_mpi_transport({.timeout = std::chrono::hours(24)});
   for (ScheduleReport& report : reports) {

@@ -19,18 +19,24 @@ namespace {
 
 // The user's own schedule, which has to be of the sizes of the run.
 Schedule schedule_of_file(const std::string& path, const ScheduleRequest& run) {
-  Schedule schedule = from_csv(read_file(path), "file");
-  const auto same = [](const char* what, int has, const char* key, int wanted) {
-    if (has == wanted) return;
-    throw RequestError(
-        fmt::format("has {} {}, but {} is {}; set it to {}", has, what, key, wanted, has));
-  };
-  same("rows (ranks)", schedule.stages, "parallel.pipeline_model_parallel_size", run.stages);
-  same("stages in each row", schedule.chunks, "parallel.virtual_pipeline_model_parallel_size",
-       run.chunks);
-  same("micro-batches", schedule.microbatches, "batch.gradient_accumulation_steps",
-       run.microbatches);
-  return schedule;
+  const std::string text = read_file(path);
+  try {
+    Schedule schedule = from_csv(text, "file");
+    const auto same = [](const char* what, int has, const char* key, int wanted) {
+      if (has == wanted) return;
+      throw RequestError(
+          fmt::format("has {} {}, but {} is {}; set it to {}", has, what, key, wanted, has));
+    };
+    same("rows (ranks)", schedule.stages, "parallel.pipeline_model_parallel_size", run.stages);
+    same("stages in each row", schedule.chunks, "parallel.virtual_pipeline_model_parallel_size",
+         run.chunks);
+    same("micro-batches", schedule.microbatches, "batch.gradient_accumulation_steps",
+         run.microbatches);
+    validate(schedule);
+    return schedule;
+  } catch (const RequestError& error) {
+    throw error.at(path + ": ");
+  }
 }
 
 // Of each rank under the looped placement.
@@ -65,12 +71,13 @@ Schedule schedule_of(const Config& config) {
     request.times = share_times(config);
   }
   try {
-    Schedule schedule = file.empty() ? make_schedule(request) : schedule_of_file(file, request);
+    if (!file.empty()) return schedule_of_file(file, request);
+    Schedule schedule = make_schedule(request);
     validate(schedule);
     return schedule;
   } catch (const RequestError& error) {
     throw error.at(file.empty() ? "config: /pipeline/schedule: "
-                                : "config: /pipeline/schedule_file: " + file + ": ");
+                                : "config: /pipeline/schedule_file: ");
   }
 }
 
