@@ -282,6 +282,8 @@ StepResult RankModel::train(const std::vector<HostMicroBatch>& batches, double l
     const double limit = config_.gradient_clipping;
     update(limit > 0 && result.grad_norm > limit ? limit / (result.grad_norm + 1e-6) : 1.0);
   }
+  // 2BW counts versions by batches: one that is left out changes nothing, but counts.
+  if (!result.applied && !each && stash_) stash_->before_update(context_);
   context_.mark(clock_.updated);
   if (result.applied && !each) buckets_->gather_weights(context_);
   context_.mark(clock_.end);

@@ -22,7 +22,7 @@ class WeightStash {
   void release(std::int64_t microbatch);
   // Before the weights change: copies them if a micro-batch still needs them. Once for each update.
   void before_update(Context&);
-  WeightVersion live() const { return live_; }  // updates so far
+  WeightVersion live() const { return live_; }  // updates so far, left-out ones included
 
  private:
   void drop(WeightVersion version);

@@ -264,6 +264,39 @@ TEST(Asynchronous, EvaluationAndSavedWeightsSayTheirVersion) {
   }
 }
 
+// The first two iterations use the initial weights, so the overflow of a huge rate comes in the
+// third; later batches still find the versions that they should use.
+TEST(Asynchronous, AStepLeftOutIsAVersionWithoutAChange) {
+  const TempDir dir;
+  const auto weights_after = [&](int steps, int stages) {
+    const Config config = seeded_config(
+        "gpt2", dir / "run",
+        overrides_of({1, 1, stages}) +
+            Overrides{"pipeline.schedule=pipedream_2bw", "training.on_non_finite=skip",
+                      "training.train_iters=" + std::to_string(steps),
+                      "scheduler={\"type\": \"constant\"}", "optimizer.params.lr=1e30",
+                      "batch.micro_batch_size=2", "logging.overwrite=true",
+                      "checkpoint.save=" + (dir / "weights")});
+    const TrainingSummary summary = train(config);
+    EXPECT_EQ(std::ssize(summary.history), steps);
+    for (const IterationMetrics& m : summary.history) {
+      EXPECT_EQ(m.skipped, m.iteration > 2);
+      EXPECT_EQ(m.weight_version, m.iteration);
+    }
+    const SafetensorsFile file(dir / "weights/model.safetensors");
+    std::map<std::string, std::vector<float>> weights;
+    for (const SafetensorsEntry& entry : file.tensors()) {
+      auto& values = weights[entry.name];
+      values.resize(entry.bytes() / sizeof(float));
+      file.read(entry, std::as_writable_bytes(std::span(values)));
+    }
+    return weights;
+  };
+  const auto two = weights_after(2, 1);
+  EXPECT_TRUE(weights_after(6, 1) == two);
+  EXPECT_TRUE(weights_after(6, 3) == two);
+}
+
 // Windows of a run, put one after the other, are the run.
 TEST(Asynchronous, IterationsAreThePartsOfOneLongList) {
   for (const int p : {1, 2, 3, 5}) {
