@@ -128,8 +128,8 @@ struct TrainOptions {
 int train(const TrainOptions& options, const Launch& launch) {
   const LoadedConfig loaded = load(options.config, launch);
   const ArchitectureSet architectures = built_in_architectures();
-  const Plan plan = make_plan(loaded.config, *architectures.at(loaded.config.model.architecture));
   if (options.dry_run) {
+    const Plan plan = make_plan(loaded.config, *architectures.at(loaded.config.model.architecture));
     if (launch.leads && options.format == "json") {
       fmt::print("{{\"config\": {}, \"plan\": {}}}\n", loaded.filled_in, plan_json(plan));
     } else if (launch.leads) {
@@ -144,6 +144,7 @@ int train(const TrainOptions& options, const Launch& launch) {
   }
   TrainingInputs inputs = prepare_training(loaded.config, architectures);
   const Config& config = inputs.config;
+  const Plan plan = make_plan(config, *inputs.architecture, inputs.schedule);
   if (launch.leads) prepare_output(config);
   const StopSignals signals;
   const auto device = make_device(config);

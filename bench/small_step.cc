@@ -31,8 +31,10 @@ void run(const Config& config, int steps) {
   run_local(1, transport_options(config), [&](Transport& transport) {
     const auto device = make_device(config);
     Context context(*device, 1);
-    const Topology topology = topology_of(config, transport);
-    RankModel model(context, config, *architectures.at(config.model.architecture), topology);
+    const Schedule schedule = schedule_of(config);
+    const Topology topology = topology_of(config, schedule, transport);
+    RankModel model(context, config, *architectures.at(config.model.architecture), schedule,
+                    topology);
     model.initialise();
     std::vector<HostMicroBatch> batches(2);
     std::int32_t token = 1;

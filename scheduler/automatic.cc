@@ -225,18 +225,23 @@ std::vector<Rule> rules(int chunks) {
   return list;
 }
 
+StageTimes times_of(const Schedule& schedule, const ScheduleRequest& request) {
+  const bool known = std::ssize(request.stage_times.forward) == schedule.total_stages();
+  return known ? request.stage_times : stage_times(schedule, request.times);
+}
+
 // Keeps the best: shortest makespan, then shortest span of a rank, then least memory.
 class Best {
  public:
-  Best(const ShareTimes& times, double transfer, double limit)
-      : times_(times), transfer_(transfer), limit_(limit) {}
+  explicit Best(const ScheduleRequest& request)
+      : request_(request), transfer_(request.transfer), limit_(request.max_in_flight) {}
 
   void offer(Schedule schedule) {
     const std::vector<double> peaks = peak_in_flight(schedule);
     const double peak = *std::max_element(peaks.begin(), peaks.end());
     least_ = std::min(least_, peak);
     if (limit_ > 0.0 && peak > limit_) return;
-    const Bubble bubble = simulate(schedule, stage_times(schedule, times_), transfer_).bubble;
+    const Bubble bubble = simulate(schedule, times_of(schedule, request_), transfer_).bubble;
     const Score score{bubble.makespan, bubble.longest_span, peak};
     if (best_ && !(score < score_)) return;
     score_ = score;
@@ -247,7 +252,7 @@ class Best {
 
  private:
   using Score = std::array<double, 3>;
-  const ShareTimes& times_;
+  const ScheduleRequest& request_;
   double transfer_, limit_;
   Score score_{};
   double least_ = never;
@@ -258,7 +263,7 @@ class Best {
 
 Schedule automatic(const ScheduleRequest& request) {
   const int p = request.stages, m = request.microbatches;
-  Best best(request.times, request.transfer, request.max_in_flight);
+  Best best(request);
   for (const std::string& kind : schedule_kinds()) {
     if (kind == "auto") continue;
     Schedule schedule;
@@ -280,7 +285,7 @@ Schedule automatic(const ScheduleRequest& request) {
   // The number of lists tried falls with their size, so that the search ends in seconds.
   constexpr double most_actions = 2e7;
   for (const Schedule& empty : placements) {
-    const StageTimes times = stage_times(empty, request.times);
+    const StageTimes times = times_of(empty, request);
     const double limit = request.max_in_flight > 0.0 ? request.max_in_flight : m;
     const int most_held = static_cast<int>(std::min<double>(limit, m) * empty.chunks);
     double actions = 0.0;

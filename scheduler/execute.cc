@@ -43,13 +43,20 @@ void run(const LoweredAction& action, StageRunner& runner) {
 }  // namespace
 
 void execute(const std::vector<LoweredAction>& list, StageRunner& runner, ExecutionTrace& trace) {
-  trace.events.clear();
-  trace.events.reserve(list.size());  // marks are written later: slots must not move
-  for (const LoweredAction& action : list) {
+  execute(list, 0, list.size(), runner, trace);
+}
+
+void execute(const std::vector<LoweredAction>& list, std::size_t begin, std::size_t end,
+             StageRunner& runner, ExecutionTrace& trace) {
+  if (begin == 0) {
+    trace.events.clear();
+    trace.events.reserve(list.size());  // marks are written later: slots must not move
+  }
+  for (std::size_t i = begin; i < end; ++i) {
     TracedAction& event = trace.events.emplace_back();
-    event.action = action;
+    event.action = list[i];
     runner.mark(event.begin);
-    run(action, runner);
+    run(list[i], runner);
     runner.mark(event.end);
   }
 }

@@ -3,6 +3,7 @@
 // same way as one that computes at once.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -59,6 +60,10 @@ struct ExecutionTrace {
 // the runner (passed on) the last event is the one that failed. Clears `trace` first. `trace` must
 // not be moved, copied or destroyed before the runner is synchronised.
 void execute(const std::vector<LoweredAction>& list, StageRunner& runner, ExecutionTrace& trace);
+// Its actions [begin, end) only. From 0 on it clears `trace` and makes room for all of `list`; a
+// later part goes on where the one before it ended.
+void execute(const std::vector<LoweredAction>& list, std::size_t begin, std::size_t end,
+             StageRunner& runner, ExecutionTrace& trace);
 
 // The compute actions that ran, to be compared with Schedule::ranks.
 std::vector<Action> compute_actions(const ExecutionTrace& trace);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "core/error.h"
 
@@ -10,14 +11,10 @@ namespace trident {
 
 namespace {
 
-// The group size by the rule alone; 0 where m can't be cut.
-int default_group_size(int p, int m) {
-  if (m % p == 0) return p;
-  const int groups = std::max(1, m / p);
-  return m % groups == 0 ? m / groups : 0;
-}
-
-}  // namespace
+struct ChunkMicrobatch {
+  int chunk;
+  int microbatch;
+};
 
 std::vector<ChunkMicrobatch> chunk_order(int m, int v, int g) {
   std::vector<ChunkMicrobatch> order;
@@ -29,6 +26,41 @@ std::vector<ChunkMicrobatch> chunk_order(int m, int v, int g) {
     }
   }
   return order;
+}
+
+// The group size by the rule alone; 0 where m can't be cut.
+int default_group_size(int p, int m) {
+  if (m % p == 0) return p;
+  const int groups = std::max(1, m / p);
+  return m % groups == 0 ? m / groups : 0;
+}
+
+}  // namespace
+
+Schedule interleaved(const ScheduleRequest& request, int lead, bool split) {
+  const int p = request.stages, m = request.microbatches, v = request.chunks;
+  const int g = interleaved_group_size(request.kind, p, m, request.group_size);
+  Schedule schedule{request.kind, p, m, v, looped_placement(p, v), {}};
+  const std::vector<ChunkMicrobatch> order = chunk_order(m, v, g);
+  const auto total = static_cast<int64_t>(order.size());
+  for (int rank = 0; rank < p; ++rank) {
+    const auto& held = schedule.placement[rank];
+    auto& actions = schedule.ranks.emplace_back();
+    actions.reserve((split ? 3 : 2) * order.size());
+    const auto back = [&](Kind kind, int64_t k) {
+      actions.push_back({kind, held[v - 1 - order[k].chunk], order[k].microbatch});
+    };
+    const int64_t warmup = std::min(lead * int64_t{p - rank - 1} + int64_t{v - 1} * g, total);
+    int64_t weights = split ? 0 : total;
+    for (int64_t k = 0; k < warmup + total; ++k) {
+      if (k < total) actions.push_back({Kind::forward, held[order[k].chunk], order[k].microbatch});
+      if (k < warmup) continue;
+      back(split ? Kind::backward_input : Kind::backward, k - warmup);
+      if (split && k - warmup >= rank) back(Kind::backward_weight, weights++);
+    }
+    while (weights < total) back(Kind::backward_weight, weights++);
+  }
+  return schedule;
 }
 
 int interleaved_group_size(const std::string& kind, int stages, int microbatches, int group_size) {

@@ -3,18 +3,16 @@
 #pragma once
 
 #include <string>
-#include <vector>
+
+#include "scheduler/schedules.h"
 
 namespace trident {
 
-struct ChunkMicrobatch {
-  int chunk;
-  int microbatch;
-};
-
-// The order of the chunk-forwards, the same on every rank: groups of g micro-batches through the
-// chunks 0 ... v-1. Backwards take the same order with chunk v-1-chunk.
-std::vector<ChunkMicrobatch> chunk_order(int microbatches, int chunks, int group_size);
+// Chunk-forwards in one order on every rank: groups of g micro-batches through the chunks 0 ...
+// v-1. Rank r runs min(lead(p-r-1) + (v-1)g, mv) of them at first; then pairs of a forward and a
+// backward; then the remaining backwards, which take the same order with chunk v-1-chunk. `split`:
+// backwards are I, and from the r-th on the oldest W; the remaining W at the end.
+Schedule interleaved(const ScheduleRequest& request, int lead, bool split);
 
 // The group size: p where p divides m, else m / max(1, floor(m/p)) where that is whole, else a
 // RequestError of `kind`. A given one is that or has p <= g <= m and m mod g zero or >= p.

@@ -24,6 +24,9 @@ struct ScheduleRequest {
   double max_in_flight = 0;
   // What auto searches for; others look at no time.
   ShareTimes times;
+  // The same by stage, [p * chunks], where the stages are known to differ; instead of `times`, for
+  // schedules of that many stages. Empty: none.
+  StageTimes stage_times;
   double transfer = 0;
 };
 

@@ -221,6 +221,7 @@ Json bench_step(const Config& config, const ArchitectureSet& architectures, int 
   const auto device = make_device(config);
   const auto threads = config.world_size() * config.runtime.threads_per_rank;
   const DType dtype = config.precision.dtype == "bf16" ? DType::bf16 : DType::f32;
+  const Schedule schedule = schedule_of(config);
   const double flops = flops_per_step(config, architecture);
   // Other users of the machine come and go: the product's rate is taken before and after each step.
   std::vector<double> times, rates, shares, bubbles;
@@ -230,8 +231,8 @@ Json bench_step(const Config& config, const ArchitectureSet& architectures, int 
       static_cast<int>(config.world_size()), transport_options(config), [&](Transport& transport) {
         Context context(*device, static_cast<int>(config.runtime.threads_per_rank));
         const AbortOnUnwind abort(transport);
-        const Topology topology = topology_of(config, transport);
-        RankModel model(context, config, architecture, topology);
+        const Topology topology = topology_of(config, schedule, transport);
+        RankModel model(context, config, architecture, schedule, topology);
         model.initialise();
         Monitor monitor(model, topology.world.split(0, topology.world.rank(), "monitor"));
         const auto batches = random_batches(config, static_cast<std::uint64_t>(topology.at.data));
@@ -252,6 +253,7 @@ Json bench_step(const Config& config, const ArchitectureSet& architectures, int 
           const StepResult step = model.train(now, config.optimizer.params.lr);
           topology.world.barrier(context);
           const double seconds = seconds_between(begin, read_clock());
+          monitor.end();
           const double bubble = monitor.collect(false).bubble_ratio;
           if (topology.world.rank() != 0) continue;
           last = step;

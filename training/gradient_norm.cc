@@ -1,16 +1,14 @@
 #include "training/gradient_norm.h"
 
-#include <cmath>
 #include <span>
 #include <vector>
 
-#include "core/exact_sum.h"
 #include "kernels/elementwise.h"
 
 namespace trident {
 
-double global_gradient_norm(Context& context, const ParameterBuckets& buckets,
-                            const ProcessGroup& world, const ProcessGroup& data, int tensor_rank) {
+ExactSum gradient_squares(Context& context, const ParameterBuckets& buckets,
+                          const ProcessGroup& data, int tensor_rank) {
   std::vector<std::vector<double>> blocks;
   std::vector<std::pair<Tensor, Tensor>> work;  // gradient range, its blocks' sums
   for (const Bucket& bucket : buckets.buckets()) {
@@ -33,13 +31,7 @@ double global_gradient_norm(Context& context, const ParameterBuckets& buckets,
   for (const auto& values : blocks) {
     for (const double value : values) sum.add(value);
   }
-  const auto state = sum.state();
-  const Tensor shared = context.from_host(
-      Shape{ExactSum::limbs + 1}, std::span<const std::int64_t>(state), Category::workspace);
-  world.all_reduce(context, shared);
-  const std::vector<std::int64_t> total = context.to_host<std::int64_t>(shared);
-  return std::sqrt(
-      ExactSum::from_state(std::span<const std::int64_t, ExactSum::limbs + 1>(total)).value());
+  return sum;
 }
 
 }  // namespace trident

@@ -2,16 +2,17 @@
 #pragma once
 
 #include "core/context.h"
+#include "core/exact_sum.h"
 #include "parallel/data/buckets.h"
 #include "parallel/process_group.h"
 
 namespace trident {
 
-// Each data-parallel rank sums the squares of its part of every bucket in blocks of bucket_block
-// elements (each block in a fixed order in fp64); the blocks are added exactly, so it does not
-// matter which rank holds which. Parameters that several ranks hold are counted once. NaN where a
-// gradient is not finite. Collective over `world`; waits for the stream.
-double global_gradient_norm(Context&, const ParameterBuckets&, const ProcessGroup& world,
-                            const ProcessGroup& data, int tensor_rank);
+// This rank's part of the sum of squares. Each data-parallel rank sums the squares of its part of
+// every bucket in blocks of bucket_block elements (each block in a fixed order in fp64); the blocks
+// are added exactly, so it does not matter which rank holds which. Parameters that several ranks
+// hold are counted once. Waits for the stream.
+ExactSum gradient_squares(Context&, const ParameterBuckets&, const ProcessGroup& data,
+                          int tensor_rank);
 
 }  // namespace trident

@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cstring>
 #include <span>
+#include <utility>
 
 #include "core/ledger.h"
 #include "scheduler/bubble.h"
-#include "training/gather_bytes.h"
 
 namespace trident {
 namespace {
@@ -52,6 +52,7 @@ std::map<std::string, std::int64_t> Monitor::sent() const {
   for (int i = 0; i < 5; ++i) {
     bytes[group_names[i]] = groups[i]->defined() ? groups[i]->traffic().bytes_sent : 0;
   }
+  bytes["world"] += model_.check_bytes_sent();
   return bytes;
 }
 
@@ -59,10 +60,8 @@ void Monitor::begin() {
   before_ = sent();
 }
 
-StepFigures Monitor::collect(bool timeline) {
+void Monitor::end() {
   Context& context = model_.context();
-  const Schedule& schedule = model_.executed().schedule;
-  const RankGrid& grid = model_.topology().grid;
 
   RankReport report;
   report.clock = model_.clock();
@@ -77,18 +76,35 @@ StepFigures Monitor::collect(bool timeline) {
 
   std::size_t most = 0;
   for (const auto& list : model_.executed().lists) most = std::max(most, list.size());
-  const std::size_t size = sizeof(RankReport) + most * sizeof(TracedAction);
-  std::vector<std::uint8_t> packed(sizeof report + events.size() * sizeof(TracedAction));
+  std::vector<std::uint8_t> packed(sizeof(RankReport) + most * sizeof(TracedAction));
   std::memcpy(packed.data(), &report, sizeof report);
   std::memcpy(packed.data() + sizeof report, events.data(), events.size() * sizeof(TracedAction));
-  const auto parts = gather_bytes(context, group_, packed, size);
+  Ended& step = ended_.emplace_back();
+  step.executed = &model_.executed();
+  const auto bytes = static_cast<std::int64_t>(packed.size());
+  step.sent = context.from_host<std::uint8_t>({bytes}, packed, Category::communication);
+  if (group_.rank() == 0) {
+    step.all = context.empty({bytes * group_.size()}, DType::u8, Category::communication);
+  }
+  step.work = group_.gather(context, step.sent, step.all, 0, Async::yes);
+}
+
+StepFigures Monitor::collect(bool timeline) {
+  Context& context = model_.context();
+  const Ended step = std::move(ended_.front());
+  ended_.pop_front();
+  step.work.wait(context);
+  context.synchronize();
   if (group_.rank() != 0) return {};
+  const std::vector<std::uint8_t> gathered = context.to_host<std::uint8_t>(step.all);
+  const Schedule& schedule = step.executed->schedule;
+  const RankGrid& grid = model_.topology().grid;
 
   StepFigures figures;
   std::vector<RankReport> reports(static_cast<std::size_t>(group_.size()));
   std::vector<ExecutionTrace> traces(reports.size());
   for (std::size_t r = 0; r < reports.size(); ++r) {
-    const std::uint8_t* at = parts[r].data();
+    const std::uint8_t* at = gathered.data() + r * (gathered.size() / reports.size());
     std::memcpy(&reports[r], at, sizeof(RankReport));
     traces[r].events.resize(static_cast<std::size_t>(reports[r].events));
     std::memcpy(traces[r].events.data(), at + sizeof(RankReport),

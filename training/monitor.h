@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <string>
 #include <vector>
@@ -29,15 +30,23 @@ class Monitor {
   // `group`: all ranks, a group of the monitor's own, so that its traffic is not counted.
   Monitor(RankModel& model, ProcessGroup group);
   void begin();  // before a step
-  // After the step; every rank takes part.
+  void end();    // after it: every rank's figures go to rank 0, nobody waits
+  // Of the earliest step that has ended and was not collected. Every rank takes part.
   StepFigures collect(bool timeline);
 
  private:
+  // A step whose figures are on their way.
+  struct Ended {
+    const IterationLists::Iteration* executed;
+    Work work;
+    Tensor sent, all;  // `all` on rank 0
+  };
   std::map<std::string, std::int64_t> sent() const;
 
   RankModel& model_;
   ProcessGroup group_;
   std::map<std::string, std::int64_t> before_;
+  std::deque<Ended> ended_;
 };
 
 }  // namespace trident

@@ -12,7 +12,7 @@ std::unique_ptr<UpdateRule> make_update_rule(const OptimizerConfig& config) {
 }
 
 Optimizer::Optimizer(Context& context, const ParameterBuckets& buckets,
-                     std::unique_ptr<UpdateRule> rule)
+                     std::unique_ptr<UpdateRule> rule, bool takes_back)
     : rule_(std::move(rule)) {
   for (const Bucket& bucket : buckets.buckets()) {
     auto& state = state_.emplace_back();
@@ -20,6 +20,31 @@ Optimizer::Optimizer(Context& context, const ParameterBuckets& buckets,
       state.push_back(context.empty({bucket.count}, DType::f32, Category::optimizer));
       fill(context, state.back(), 0);
     }
+    if (!takes_back) continue;
+    auto& kept = kept_.emplace_back();
+    for (int i = 0; i < rule_->states() + 1; ++i) {
+      kept.push_back(context.empty({bucket.count}, DType::f32, Category::optimizer));
+    }
+  }
+}
+
+void Optimizer::keep(Context& context, const ParameterBuckets& buckets) {
+  for (std::size_t i = 0; i < kept_.size(); ++i) {
+    copy(context, buckets.buckets()[i].master, kept_[i][0]);
+    for (std::size_t s = 0; s < state_[i].size(); ++s) copy(context, state_[i][s], kept_[i][s + 1]);
+  }
+}
+
+void Optimizer::take_back(Context& context, ParameterBuckets& buckets) {
+  --steps_;
+  for (std::size_t i = 0; i < kept_.size(); ++i) {
+    const Bucket& bucket = buckets.buckets()[i];
+    copy(context, kept_[i][0], bucket.master);
+    // Rounded as every update rounds them.
+    if (bucket.weights.dtype() != DType::f32) {
+      copy(context, bucket.master, bucket.weights.flat(bucket.begin, bucket.count));
+    }
+    for (std::size_t s = 0; s < state_[i].size(); ++s) copy(context, kept_[i][s + 1], state_[i][s]);
   }
 }
 

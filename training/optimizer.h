@@ -36,14 +36,22 @@ std::unique_ptr<UpdateRule> make_update_rule(const OptimizerConfig&);
 // The optimizer of one rank: state for the part of each bucket that the rank updates.
 class Optimizer {
  public:
-  Optimizer(Context&, const ParameterBuckets&, std::unique_ptr<UpdateRule>);
+  // `takes_back`: memory for as much again as weights and state take, for keep().
+  Optimizer(Context&, const ParameterBuckets&, std::unique_ptr<UpdateRule>,
+            bool takes_back = false);
   // Updates the master weights and the model weights of this rank's part.
   void step(Context&, ParameterBuckets&, float learning_rate, float gradient_scale);
   std::int64_t steps() const { return steps_; }
 
+  // Copies master weights and state, for the next step to be taken back to the bit.
+  void keep(Context&, const ParameterBuckets&);
+  // Undoes the step after keep(); model weights too, of this rank's part.
+  void take_back(Context&, ParameterBuckets&);
+
  private:
   std::unique_ptr<UpdateRule> rule_;
   std::vector<std::vector<Tensor>> state_;  // [bucket][state], each of the bucket's `count`
+  std::vector<std::vector<Tensor>> kept_;   // [bucket][master, then state]
   std::int64_t steps_ = 0;
 };
 

@@ -7,11 +7,11 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "core/exact_sum.h"
 #include "core/layer_split.h"
 #include "models/head.h"
 #include "parallel/data/bucket_layout.h"
 #include "parallel/rank_grid.h"
+#include "scheduler/opening.h"
 #include "scheduler/simulate.h"
 #include "training/optimizer.h"
 #include "training/rank_model.h"
@@ -115,8 +115,11 @@ double flops_per_step(const Config& config, const Architecture& architecture) {
 }
 
 Plan make_plan(const Config& config, const Architecture& architecture) {
+  return make_plan(config, architecture, schedule_of(config));
+}
+
+Plan make_plan(const Config& config, const Architecture& architecture, const Schedule& schedule) {
   const TransformerShape shape = architecture.shape(config);
-  const Schedule schedule = schedule_of(config);
   const int d = static_cast<int>(config.parallel.data_parallel_size);
   const int t = static_cast<int>(config.parallel.tensor_model_parallel_size);
   const int p = static_cast<int>(config.parallel.pipeline_model_parallel_size);
@@ -136,18 +139,15 @@ Plan make_plan(const Config& config, const Architecture& architecture) {
     return schedule.asynchronous() ? 1 : 0;
   };
   plan.layer_split = config.pipeline.layer_split;
-  const std::vector<PartCost> costs = stage_costs(layer_costs(config), plan.layer_split);
-  StageTimes times;
-  for (const PartCost& stage : costs) {
-    times.forward.push_back(stage.forward);
-    times.backward_input.push_back(stage.backward_input);
-    times.backward_weight.push_back(stage.backward_weight);
-  }
+  const StageTimes times = stage_flops(config);
   plan.bubble_ratio_of_split = simulate(schedule, times).bubble.ratio;
   double all = 0, most = 0;
   for (const auto& held : schedule.placement) {
     double rank = 0;
-    for (const int stage : held) rank += costs[static_cast<std::size_t>(stage)].total();
+    for (const int stage : held) {
+      const auto i = static_cast<std::size_t>(stage);
+      rank += times.forward[i] + times.backward_input[i] + times.backward_weight[i];
+    }
     all += rank;
     most = std::max(most, rank);
   }
@@ -183,7 +183,9 @@ Plan make_plan(const Config& config, const Architecture& architecture) {
       base.bytes["parameter"] =
           elements * static_cast<std::int64_t>(size_of(shape.dtype)) * (1 + stashes(pipeline));
       base.bytes["gradient"] = (elements + second) * 4;
-      base.bytes["optimizer"] = elements / (zero1 ? d : 1) * 4 * (states + (mixed ? 1 : 0));
+      // Master weights and state once more where an update may be taken back.
+      const int kept = overlaps_next_iteration(schedule) ? states + 1 : 0;
+      base.bytes["optimizer"] = elements / (zero1 ? d : 1) * 4 * (states + (mixed ? 1 : 0) + kept);
       const int world = static_cast<int>(config.world_size());
       for (int data = 0; data < d; ++data) {
         PlanRank rank = base;
@@ -198,11 +200,9 @@ Plan make_plan(const Config& config, const Architecture& architecture) {
               bucket.elements * (zero1 ? static_cast<std::int64_t>(size_of(shape.dtype)) : 4), d);
         }
         rank.bytes_sent["data"] = sent * updates;
-        // The loss and the norm of every step.
-        rank.bytes_sent["world"] =
-            world == 1 ? 0
-                       : 8 * (world - 1) + all_reduce_sent(ExactSum::limbs + 1, 8, world,
-                                                           static_cast<int>(rank.rank));
+        rank.bytes_sent["world"] = world == 1 ? 0
+                                              : all_reduce_sent(StepCheck::elements(d), 8, world,
+                                                                static_cast<int>(rank.rank));
         plan.ranks.push_back(std::move(rank));
       }
     }

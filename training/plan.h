@@ -9,6 +9,7 @@
 
 #include "core/config.h"
 #include "models/architecture.h"
+#include "scheduler/action.h"
 
 namespace trident {
 
@@ -37,6 +38,7 @@ struct Plan {
 
 // Throws RequestError where the schedule can't be made.
 Plan make_plan(const Config&, const Architecture&);
+Plan make_plan(const Config&, const Architecture&, const Schedule& schedule);  // known already
 std::string plan_json(const Plan&);
 std::string plan_text(const Plan&);
 

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <span>
 
 #include "core/error.h"
 #include "core/file.h"
@@ -39,23 +39,17 @@ Schedule schedule_of_file(const std::string& path, const ScheduleRequest& run) {
   }
 }
 
-// Of each rank under the looped placement.
-ShareTimes share_times(const Config& config) {
-  const auto p = static_cast<std::size_t>(config.parallel.pipeline_model_parallel_size);
-  const std::vector<PartCost> stages =
-      stage_costs(layer_costs(config), config.pipeline.layer_split);
-  std::vector<PartCost> ranks(p);
-  for (std::size_t stage = 0; stage < stages.size(); ++stage) ranks[stage % p] += stages[stage];
-  ShareTimes times{{}, {}, {}};
-  for (const PartCost& rank : ranks) {
-    times.forward.push_back(rank.forward);
-    times.backward_input.push_back(rank.backward_input);
-    times.backward_weight.push_back(rank.backward_weight);
+}  // namespace
+
+StageTimes stage_flops(const Config& config) {
+  StageTimes times;
+  for (const PartCost& stage : stage_costs(layer_costs(config), config.pipeline.layer_split)) {
+    times.forward.push_back(stage.forward);
+    times.backward_input.push_back(stage.backward_input);
+    times.backward_weight.push_back(stage.backward_weight);
   }
   return times;
 }
-
-}  // namespace
 
 Schedule schedule_of(const Config& config) {
   ScheduleRequest request{
@@ -66,9 +60,9 @@ Schedule schedule_of(const Config& config) {
       .group_size = static_cast<int>(config.pipeline.microbatch_group_size_per_vp_stage)};
   const std::string& file = config.pipeline.schedule_file;
   if (request.kind == "auto" && file.empty()) {
-    // Searched with the FLOPs of each rank's share, within the memory of 1F1B.
+    // Searched with the FLOPs of each stage, within the memory of 1F1B.
     request.max_in_flight = request.stages;
-    request.times = share_times(config);
+    request.stage_times = stage_flops(config);
   }
   try {
     if (!file.empty()) return schedule_of_file(file, request);
@@ -103,8 +97,7 @@ RankGrid rank_grid_of(const Config& config) {
                   static_cast<int>(parallel.pipeline_model_parallel_size), parallel.rank_order);
 }
 
-Topology topology_of(const Config& config, Transport& transport) {
-  const Schedule schedule = schedule_of(config);
+Topology topology_of(const Config& config, const Schedule& schedule, Transport& transport) {
   return make_topology(transport.world(), rank_grid_of(config), transport.ranks_per_node(),
                        {.first = schedule.rank_of_stage(0),
                         .last = schedule.rank_of_stage(schedule.total_stages() - 1)});
@@ -118,15 +111,17 @@ TensorParallel tensor_parallel_of(const Config& config, const Topology& topology
 }
 
 RankModel::RankModel(Context& context, const Config& config, const Architecture& architecture,
-                     const Topology& topology, Purpose purpose)
+                     const Schedule& schedule, const Topology& topology, Purpose purpose)
     : context_(context),
       config_(config),
       architecture_(architecture),
       topology_(topology),
       shape_(architecture.shape(config)),
-      schedule_(schedule_of(config)),
+      schedule_(schedule),
       lists_(schedule_, std::max<std::int64_t>(1, config.training.train_iters)),
-      executed_(&lists_.of(0)) {
+      executed_(&lists_.of(0)),
+      check_(topology.world.split(0, topology.world.rank(), "check"), topology.data.size()),
+      unclipped_(config.gradient_clipping == 0) {
   const auto stage_rank = static_cast<std::size_t>(topology.at.pipeline);
   forward_list_ = lower(forward_only(schedule_))[stage_rank];
 
@@ -140,9 +135,11 @@ RankModel::RankModel(Context& context, const Config& config, const Architecture&
                     .bucket_elements = bucket_elements(config),
                     .overlap = config.zero_optimization.overlap_comm,
                     .gradients = purpose == Purpose::training});
-  if (purpose == Purpose::training)
-    optimizer_ =
-        std::make_unique<Optimizer>(context, *buckets_, make_update_rule(config.optimizer));
+  if (purpose == Purpose::training) {
+    if (overlaps_next_iteration(schedule_)) opening_ = opening_of(schedule_, lists_.of(0).lists);
+    optimizer_ = std::make_unique<Optimizer>(context, *buckets_, make_update_rule(config.optimizer),
+                                             late_check());
+  }
 
   std::int64_t rows = config.batch.micro_batch_size * config.data.sequence_length;
   if (tensor.sequence_parallel) rows /= tensor.size;
@@ -156,6 +153,7 @@ RankModel::RankModel(Context& context, const Config& config, const Architecture&
   evaluator_ = make_runner(2);  // training may have micro-batches in flight meanwhile
   if (!schedule_.asynchronous() || purpose != Purpose::training) return;
   const bool each = schedule_.updates == Updates::each_microbatch;
+  unchecked_ = each || (config.gradient_clipping == 0 && config.training.on_non_finite == "stop");
   stash_ = std::make_unique<WeightStash>(*buckets_, each ? 0 : schedule_.microbatches);
   runner_->use(stash_.get(), each, [this] {
     buckets_->finish_gradients(context_);
@@ -219,31 +217,50 @@ std::vector<MicroBatch> RankModel::upload(const std::vector<HostMicroBatch>& bat
   return result;
 }
 
-double RankModel::total_loss(const Tensor& losses) {
+double RankModel::own_loss(const Tensor& losses) {
   double local = 0;
-  if (losses) {
-    for (const double loss : context_.to_host<double>(losses)) local += loss;
+  for (const double loss : context_.to_host<double>(losses)) local += loss;
+  return local;
+}
+
+double RankModel::gradient_scale(const StepResult& result) const {
+  const double limit = config_.gradient_clipping;
+  return limit > 0 && result.grad_norm > limit ? limit / (result.grad_norm + 1e-6) : 1.0;
+}
+
+void RankModel::update(const StepResult& result) {
+  if (result.applied) {
+    update(gradient_scale(result));
+  } else if (stash_) {
+    stash_->before_update(context_);  // 2BW counts a batch that is left out, too
   }
-  // One row of the data group's last stage carries the values; gathering to every rank in world
-  // order keeps the order of additions fixed.
-  const int world = topology_.world.size();
-  const Tensor mine =
-      context_.from_host<double>({1}, std::span<const double>(&local, 1), Category::workspace);
-  const Tensor all = context_.empty({world}, DType::f64, Category::workspace);
-  topology_.world.all_gather(context_, mine, all);
-  const std::vector<double> sums = context_.to_host<double>(all);
-  const RankGrid& grid = topology_.grid;
-  double total = 0;
-  for (int data = 0; data < grid.size(Axis::data); ++data) {
-    total += sums[static_cast<std::size_t>(
-        grid.rank({.tensor = 0,
-                   .data = data,
-                   .pipeline = schedule_.rank_of_stage(schedule_.total_stages() - 1)}))];
-  }
-  return total;
+}
+
+bool RankModel::settle(StepResult& result) {
+  result = check_.end(context_);
+  const bool right = result.applied && gradient_scale(result) == 1.0;
+  unclipped_ = right;
+  if (!believed_ || right) return false;
+  ++taken_back_;
+  optimizer_->take_back(context_, *buckets_);
+  update(result);
+  buckets_->gather_weights(context_);
+  return true;
+}
+
+std::optional<StepResult> RankModel::settle() {
+  if (!check_.open()) return std::nullopt;
+  StepResult result;
+  settle(result);
+  context_.synchronize();
+  return result;
 }
 
 StepResult RankModel::train(const std::vector<HostMicroBatch>& batches, double learning_rate) {
+  return *advance(batches, {.learning_rate = learning_rate}).own;
+}
+
+Advance RankModel::advance(const std::vector<HostMicroBatch>& batches, const StepRequest& request) {
   if (!optimizer_) throw Error("RankModel::train: this model was made for inference");
   const double tokens = static_cast<double>(config_.batch.global_batch_size) *
                         static_cast<double>(config_.data.sequence_length);
@@ -257,47 +274,84 @@ StepResult RankModel::train(const std::vector<HostMicroBatch>& batches, double l
                     "iterations are needed",
                     batches.size(), schedule_.microbatches, look_ahead()));
   }
-  learning_rate_ = learning_rate;
+  const auto place = static_cast<std::size_t>(topology_.at.pipeline);
+  const std::vector<LoweredAction>& list = executed_->lists[place];
+  Advance result;
   context_.mark(clock_.begin);
   // PipeDream's update has the mean over the tokens of one micro-batch of all data ranks.
   const double mean_over = each ? tokens / schedule_.microbatches : tokens;
   runner_->begin(upload(batches, true, static_cast<float>(1.0 / mean_over)), buckets_.get(),
                  static_cast<std::size_t>(schedule_.microbatches));
+  std::size_t done = 0;
+  if (check_.open() && believed_) {
+    done = opening_.length[place];
+    execute(list, 0, done, *runner_, trace_);
+    const bool again = settle(result.before.emplace());
+    const StepResult& before = *result.before;
+    result.ran = !before.stop && (before.applied || config_.training.on_non_finite != "stop");
+    if (again || !result.ran) {
+      context_.synchronize();
+      runner_->discard(opening_.unmatched[place]);
+      done = 0;
+    }
+    if (!result.ran) {
+      runner_->finish();
+      context_.synchronize();
+      return result;
+    }
+  }
+  learning_rate_ = request.learning_rate;
   buckets_->begin_gradients();
-  execute(executed_->lists[static_cast<std::size_t>(topology_.at.pipeline)], *runner_, trace_);
+  execute(list, done, list.size(), *runner_, trace_);
   const Tensor losses = runner_->finish(goes_on);
   iteration_ = (iteration_ + 1) % iterations;
   context_.mark(clock_.executed);
   if (!each) buckets_->finish_gradients(context_);
   context_.mark(clock_.reduced);
+  if (check_.open()) settle(result.before.emplace());
 
-  StepResult result;
-  result.loss = total_loss(losses) / tokens;
-  result.grad_norm = global_gradient_norm(context_, *buckets_, topology_.world, topology_.data,
-                                          topology_.tensor.rank());
-  result.applied = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
+  const bool close =
+      request.close || whole_gradients_ || !(unchecked_ || (late_check() && unclipped_));
+  const bool speaks = topology_.at.pipeline == last_stage_rank() && topology_.at.tensor == 0;
+  const double loss = speaks ? own_loss(losses) : 0;
+  check_.begin(
+      context_, gradient_squares(context_, *buckets_, topology_.data, topology_.tensor.rank()),
+      speaks ? &loss : nullptr, topology_.at.data, request.stop != nullptr && request.stop->load(),
+      tokens, close ? Async::no : Async::yes);
+  believed_ = !close && !unchecked_;
+  if (close) settle(result.own.emplace());
   if (whole_gradients_) buckets_->gather_gradients(context_);
   context_.mark(clock_.checked);
-  if (result.applied && !each) {
-    const double limit = config_.gradient_clipping;
-    update(limit > 0 && result.grad_norm > limit ? limit / (result.grad_norm + 1e-6) : 1.0);
-  }
-  // 2BW counts versions by batches: one that is left out changes nothing, but counts.
-  if (!result.applied && !each && stash_) stash_->before_update(context_);
+  if (believed_) optimizer_->keep(context_, *buckets_);
+  if (!each) update(result.own.value_or(StepResult{}));  // open: believed or not to be changed
   context_.mark(clock_.updated);
-  if (result.applied && !each) buckets_->gather_weights(context_);
+  if (!each && (!result.own || result.own->applied)) buckets_->gather_weights(context_);
   context_.mark(clock_.end);
   context_.synchronize();
   return result;
 }
 
 double RankModel::evaluate(const std::vector<HostMicroBatch>& batches) {
+  if (check_.open() && believed_) {
+    throw Error("RankModel::evaluate: the last update is not settled; call settle() before");
+  }
   evaluator_->begin(upload(batches, false, 1.0f), nullptr);
   ExecutionTrace trace;
   execute(forward_list_, *evaluator_, trace);
   const Tensor losses = evaluator_->finish();
-  const double total = total_loss(losses);
-  context_.synchronize();
+  const double local = losses ? own_loss(losses) : 0;
+  // One row of the data group's last stage carries the values; gathering to every rank in world
+  // order keeps the order of additions fixed.
+  const Tensor mine =
+      context_.from_host<double>({1}, std::span<const double>(&local, 1), Category::workspace);
+  const Tensor all = context_.empty({topology_.world.size()}, DType::f64, Category::workspace);
+  topology_.world.all_gather(context_, mine, all);
+  const std::vector<double> sums = context_.to_host<double>(all);
+  double total = 0;
+  for (int data = 0; data < topology_.data.size(); ++data) {
+    total += sums[static_cast<std::size_t>(
+        topology_.grid.rank({.tensor = 0, .data = data, .pipeline = last_stage_rank()}))];
+  }
   const double tokens = static_cast<double>(config_.batch.global_batch_size) *
                         static_cast<double>(config_.data.sequence_length);
   return total / tokens;

@@ -2,8 +2,10 @@
 // evaluation passes. What a trainer, a benchmark and a test drive.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/config.h"
@@ -15,17 +17,29 @@
 #include "scheduler/action.h"
 #include "scheduler/execute.h"
 #include "scheduler/iterations.h"
+#include "scheduler/opening.h"
+#include "scheduler/simulate.h"
 #include "training/data/batch_sampler.h"
 #include "training/optimizer.h"
 #include "training/stage_runner.h"
+#include "training/step_check.h"
 
 namespace trident {
 
-// What a step found; equal on all ranks. Collective figures are over the whole world.
-struct StepResult {
-  double loss = 0;       // mean over the tokens of the global batch
-  double grad_norm = 0;  // before clipping
-  bool applied = true;   // false: loss or gradient not finite, weights unchanged
+// What a trainer asks of a training iteration.
+struct StepRequest {
+  double learning_rate = 0;
+  // Set by whoever wants the run to end; what the ranks see of it at the end of an iteration
+  // becomes StepResult::stop of all. May be null.
+  const std::atomic<bool>* stop = nullptr;
+  bool close = true;  // false: the iteration's result may come with the next one
+};
+
+// What an iteration brought to light.
+struct Advance {
+  std::optional<StepResult> before;  // of the iteration before, if it was open
+  std::optional<StepResult> own;     // of this one, unless it stays open
+  bool ran = true;                   // false: the one before ends the run, so this one was given up
 };
 
 // Clocks at the edges of a step's parts on this rank.
@@ -37,8 +51,9 @@ class RankModel {
  public:
   // For inference there are neither gradients nor optimizer state, and train() is an error.
   enum class Purpose { training, inference };
-  // `config` is loaded (all sizes known). Allocates weights, gradients and optimizer state.
-  RankModel(Context&, const Config&, const Architecture&, const Topology&,
+  // `config` is loaded (all sizes known), `schedule` its schedule_of(). Allocates weights,
+  // gradients and optimizer state. Collective over the topology's world.
+  RankModel(Context&, const Config&, const Architecture&, const Schedule& schedule, const Topology&,
             Purpose = Purpose::training);
 
   // Initial values by (seed, name, global index).
@@ -50,6 +65,20 @@ class RankModel {
   // come look_ahead() of the iterations after it. PipeDream updates after every micro-batch, so
   // nothing is clipped or left out, and the norm is that of the last micro-batch's gradient.
   StepResult train(const std::vector<HostMicroBatch>&, double learning_rate);
+  // The same for a run that goes on. Where a rank's next iteration can begin while others still
+  // finish this one (late_check()), the weights are updated at once, in the belief that nothing is
+  // clipped and all is finite; what all ranks found is looked at in the next iteration, after its
+  // opening (scheduler/opening.h), and a wrong update is taken back there, to the bit. While
+  // clipping is at work nothing is believed. Asynchronous schedules that neither clip nor skip look
+  // at the end of the next iteration and take nothing back.
+  Advance advance(const std::vector<HostMicroBatch>&, const StepRequest&);
+  // The result of the last iteration, if it is open.
+  std::optional<StepResult> settle();
+  bool late_check() const { return !opening_.length.empty(); }
+  // Asynchronous, and nothing that all ranks have to know changes an update.
+  bool updates_unchecked() const { return unchecked_; }
+  // Updates that were believed right and taken back, in all.
+  std::int64_t taken_back() const { return taken_back_; }
   // Mean loss over the tokens of these micro-batches of all ranks; no weight changes.
   double evaluate(const std::vector<HostMicroBatch>&);
   // Micro-batches of later iterations that the next train() needs.
@@ -73,14 +102,22 @@ class RankModel {
   const IterationLists::Iteration& executed() const { return *executed_; }
   const ExecutionTrace& trace() const { return trace_; }  // of the last train()
   const StepClock& clock() const { return clock_; }       // of the last train()
+  // Bytes that this rank has sent for the checks that have ended, beside the groups' own.
+  std::int64_t check_bytes_sent() const { return check_.bytes_sent(); }
 
  private:
   std::vector<MicroBatch> upload(const std::vector<HostMicroBatch>&, bool training,
                                  float loss_scale);
-  // Sum of the losses of all tokens, in micro-batch order, then in data-rank order; on all ranks.
-  double total_loss(const Tensor& losses);
-  // Changes the weights by the reduced gradients.
+  // Sum of the losses of this rank's tokens, in micro-batch order.
+  double own_loss(const Tensor& losses);
+  // The pipeline rank that has the losses.
+  int last_stage_rank() const { return schedule_.rank_of_stage(schedule_.total_stages() - 1); }
+  // Changes the weights by the reduced gradients, as a step's result says.
   void update(double gradient_scale);
+  void update(const StepResult&);
+  double gradient_scale(const StepResult&) const;
+  // Ends the open check; true where the update was taken back.
+  bool settle(StepResult& result);
 
   Context& context_;
   Config config_;
@@ -97,13 +134,22 @@ class RankModel {
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<WeightStash> stash_;  // of asynchronous schedules
   std::unique_ptr<ModelStageRunner> runner_, evaluator_;
-  double learning_rate_ = 0;  // of the iteration that runs
+  double learning_rate_ = 0;  // of the last update, or of the iteration that runs
+  StepCheck check_;
+  Opening opening_;  // empty: no late check
+  bool unchecked_ = false;
+  bool believed_ = false;   // the open step has been updated before its check
+  bool unclipped_ = false;  // the last result was applied as it was
+  std::int64_t taken_back_ = 0;
   ExecutionTrace trace_;
   StepClock clock_;
   bool whole_gradients_ = false;
 };
 
-// The schedule that `config` asks for; RequestError at /pipeline/schedule if it can't be.
+// FLOPs of one micro-batch in each stage, by layer split.
+StageTimes stage_flops(const Config& config);
+// The schedule that `config` asks for; RequestError at /pipeline/schedule if it can't be. "auto"
+// searches for seconds: made once for all ranks of a process.
 Schedule schedule_of(const Config& config);
 // The most elements of a bucket: reduce_bucket_size, and under ZeRO allgather_bucket_size too,
 // since a bucket's weights are gathered in one go.
@@ -112,7 +158,7 @@ std::int64_t bucket_elements(const Config& config);
 Schedule forward_only(const Schedule& schedule);
 RankGrid rank_grid_of(const Config&);
 // This rank's groups in the grid of `config`. Every rank of the transport calls it.
-Topology topology_of(const Config&, Transport&);
+Topology topology_of(const Config&, const Schedule&, Transport&);
 TensorParallel tensor_parallel_of(const Config&, const Topology&);
 
 }  // namespace trident

@@ -56,6 +56,12 @@ Tensor ModelStageRunner::finish(bool goes_on) {
     batches_.clear();
     return losses_;
   }
+  forget();
+  batches_.clear();
+  return losses_;
+}
+
+void ModelStageRunner::forget() {
   for (const auto& [work, tensor] : sends_) work.wait(context_);
   sends_.clear();
   inputs_.clear();
@@ -63,8 +69,26 @@ Tensor ModelStageRunner::finish(bool goes_on) {
   output_grads_.clear();
   input_grads_.clear();
   records_.clear();
-  batches_.clear();
-  return losses_;
+}
+
+void ModelStageRunner::discard(const std::vector<Unmatched>& unmatched) {
+  std::vector<Work> arriving;
+  for (const Unmatched& link : unmatched) {
+    const int channel = first_channel_ + (link.kind == Kind::forward ? activations : gradients);
+    for (int i = 0; i < link.to_send; ++i) {
+      Tensor nothing = message();
+      fill(context_, nothing, 0);
+      Work work = pipeline_.send(context_, nothing, link.peer, Async::yes, channel);
+      sends_.emplace_back(std::move(work), std::move(nothing));
+    }
+    for (int i = 0; i < link.to_receive; ++i) {
+      arriving.push_back(pipeline_.receive(context_, message(), link.peer, Async::yes, channel));
+    }
+  }
+  for (const auto& [key, work] : receives_) work.wait(context_);
+  receives_.clear();
+  for (const Work& work : arriving) work.wait(context_);
+  forget();
 }
 
 void ModelStageRunner::microbatch_done(int microbatch) {
@@ -168,9 +192,13 @@ void ModelStageRunner::weight_gradients_added(const Module& module, int& counter
   for (const auto& parameter : parameters) buckets_->gradient_ready(context_, *parameter);
 }
 
+Tensor ModelStageRunner::message() {
+  return context_.empty({shape_.rows, shape_.hidden}, shape_.dtype, Category::activation);
+}
+
 void ModelStageRunner::post_receive(std::map<Key, Tensor>& into, int stage, int microbatch,
                                     int peer, int channel) {
-  Tensor tensor = context_.empty({shape_.rows, shape_.hidden}, shape_.dtype, Category::activation);
+  Tensor tensor = message();
   receives_[{key_of(stage, microbatch), channel}] =
       pipeline_.receive(context_, tensor, peer, Async::yes, first_channel_ + channel);
   into[key_of(stage, microbatch)] = tensor;

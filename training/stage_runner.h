@@ -13,6 +13,7 @@
 #include "parallel/data/weight_stash.h"
 #include "parallel/process_group.h"
 #include "scheduler/execute.h"
+#include "scheduler/opening.h"
 
 namespace trident {
 
@@ -43,6 +44,10 @@ class ModelStageRunner final : public StageRunner {
   // on with what is in flight.
   Tensor finish(bool goes_on = false);
 
+  // Forgets what has run since begin(), which was an opening (scheduler/opening.h), of which links
+  // still owe these messages: for it to run again, or not at all.
+  void discard(const std::vector<Unmatched>& unmatched);
+
   void forward(int chunk, int microbatch) override;
   void backward(int chunk, int microbatch) override;
   void backward_input(int chunk, int microbatch) override;
@@ -69,6 +74,8 @@ class ModelStageRunner final : public StageRunner {
   Tensor received(std::map<Key, Tensor>& from, int stage, int microbatch);
   // After a backward with weight gradients.
   void microbatch_done(int microbatch);
+  void forget();
+  Tensor message();  // room for one
   void post_receive(std::map<Key, Tensor>& into, int stage, int microbatch, int peer, int channel);
   void wait_receive(int stage, int microbatch, int channel);
   void send(std::map<Key, Tensor>& from, int stage, int microbatch, int peer, int channel);

@@ -56,10 +56,9 @@ class TrainingRun {
         context_(device, static_cast<int>(config_.runtime.threads_per_rank)),
         abort_(transport),
         world_(transport.world()),
-        topology_(topology_of(config_, transport)),
-        model_(context_, config_, *inputs.architecture, topology_),
+        topology_(topology_of(config_, inputs.schedule, transport)),
+        model_(context_, config_, *inputs.architecture, inputs.schedule, topology_),
         monitor_(model_, world_.split(0, world_.rank(), "monitor")),
-        control_(world_.split(0, world_.rank(), "control")),
         train_(inputs.datasets.train, batch_shape(config_, topology_)) {
     for (const auto& [name, dataset] : inputs.datasets.validation) {
       validation_.emplace_back(name, BatchSampler(dataset, batch_shape(config_, topology_)));
@@ -69,6 +68,13 @@ class TrainingRun {
   TrainingSummary run();
 
  private:
+  // One that has run; what all ranks found of it may come later.
+  struct Iteration {
+    std::int64_t k = 0;
+    double learning_rate = 0, seconds = 0;
+    std::int64_t weight_version = 0;
+  };
+
   bool leads() const { return world_.rank() == 0; }
   void message(const std::string& text) const {
     if (leads() && hooks_.on_message) hooks_.on_message(text);
@@ -76,9 +82,9 @@ class TrainingRun {
   HostMicroBatch batch(BatchSampler& sampler, std::int64_t iteration, std::int64_t index);
   std::vector<HostMicroBatch> batches(BatchSampler& sampler, std::int64_t iteration);
   std::vector<std::pair<std::string, double>> evaluate();
-  bool agreed_to_stop();
   void refuse_non_finite(std::int64_t k, const StepResult& step) const;
   bool iteration(std::int64_t k);
+  void report(const Iteration& iteration, const StepResult& step, bool evaluates);
 
   const TrainingInputs& inputs_;
   const Config& config_;
@@ -89,10 +95,10 @@ class TrainingRun {
   Topology topology_;
   RankModel model_;
   Monitor monitor_;
-  ProcessGroup control_;  // agreement on stopping, not counted as the step's traffic
   BatchSampler train_;
   std::vector<std::pair<std::string, BatchSampler>> validation_;
   std::unique_ptr<RunFiles> files_;
+  Iteration last_;
   TrainingSummary summary_;
 };
 
@@ -127,21 +133,13 @@ std::vector<std::pair<std::string, double>> TrainingRun::evaluate() {
   return losses;
 }
 
-bool TrainingRun::agreed_to_stop() {
-  const std::int32_t mine = hooks_.stop != nullptr && hooks_.stop->load() ? 1 : 0;
-  const Tensor flag =
-      context_.from_host<std::int32_t>({1}, std::span(&mine, 1), Category::communication);
-  control_.all_reduce(context_, flag, ReduceOp::maximum);
-  return context_.to_host<std::int32_t>(flag)[0] != 0;
-}
-
 void TrainingRun::refuse_non_finite(std::int64_t k, const StepResult& step) const {
   const std::int64_t first = k * config_.batch.global_batch_size;
   const std::string what =
       fmt::format("iteration {}: loss {}, gradient norm {}: not finite; samples {} to {}", k + 1,
                   step.loss, step.grad_norm, first, first + config_.batch.global_batch_size - 1);
-  if (model_.schedule().updates == Updates::each_microbatch) {
-    throw Error(what + "; pipedream has updated the weights after each of its micro-batches");
+  if (model_.updates_unchecked()) {
+    throw Error(what + "; " + model_.schedule().kind + " has updated the weights meanwhile");
   }
   if (config_.training.on_non_finite == "stop") {
     throw Error(what +
@@ -153,7 +151,6 @@ void TrainingRun::refuse_non_finite(std::int64_t k, const StepResult& step) cons
 
 // Returns false when the run shall stop.
 bool TrainingRun::iteration(std::int64_t k) {
-  const double rate = learning_rate(config_.scheduler, config_.optimizer.params.lr, k);
   const auto& dumps = config_.logging.dump_gradients_at;
   const bool dump = std::find(dumps.begin(), dumps.end(), k + 1) != dumps.end();
   auto micro_batches = batches(train_, k);
@@ -161,42 +158,54 @@ bool TrainingRun::iteration(std::int64_t k) {
   for (std::int64_t i = 0; i < model_.look_ahead(); ++i) {
     micro_batches.push_back(batch(train_, k + 1 + i / own, i % own));
   }
+  const std::int64_t interval = config_.training.eval_interval;
+  const bool evaluates =
+      k + 1 == config_.training.train_iters || (interval > 0 && (k + 1) % interval == 0);
   monitor_.begin();
   model_.keep_whole_gradients(dump);
+  const double rate = learning_rate(config_.scheduler, config_.optimizer.params.lr, k);
   const ClockReading begin = read_clock();
-  const StepResult step = model_.train(micro_batches, rate);
+  Advance steps = model_.advance(micro_batches,
+                                 {.learning_rate = rate, .stop = hooks_.stop, .close = evaluates});
   const double seconds = static_cast<double>(read_clock().wall_ns - begin.wall_ns) * 1e-9;
+  const bool ends = steps.before && steps.before->stop;
+  if (steps.before) report(last_, *steps.before, ends && !steps.ran);
+  if (!steps.ran) return false;
+  if (ends && !steps.own) steps.own = model_.settle();
+
+  last_ = {k, rate, seconds, model_.weight_version()};
   if (dump) {
     const std::string path = fmt::format("{}/gradients-{}.safetensors", config_.logging.dir, k + 1);
     save_gradients(model_, path);
     if (leads()) summary_.written.push_back(path);
   }
-  if (!step.applied) refuse_non_finite(k, step);
+  monitor_.end();
+  const bool stop = ends || (steps.own && steps.own->stop);
+  if (steps.own) report(last_, *steps.own, evaluates || stop);
+  return !stop;
+}
 
-  const bool last = k + 1 == config_.training.train_iters;
-  const bool stop = agreed_to_stop();
-  const std::int64_t interval = config_.training.eval_interval;
+void TrainingRun::report(const Iteration& iteration, const StepResult& step, bool evaluates) {
+  const std::int64_t k = iteration.k;
+  if (!step.applied) refuse_non_finite(k, step);
   // The second iteration is drawn: the first one still makes its buffers.
   const bool draw =
       config_.logging.trace && k + 1 == std::min<std::int64_t>(2, config_.training.train_iters);
   const StepFigures figures = monitor_.collect(draw);
-
   IterationMetrics metrics;
-  if (last || stop || (interval > 0 && (k + 1) % interval == 0)) {
-    metrics.validation_loss = evaluate();
-  }
-  if (!leads()) return !stop;
+  if (evaluates) metrics.validation_loss = evaluate();
+  if (!leads()) return;
 
   const double tokens = static_cast<double>(config_.batch.global_batch_size) *
                         static_cast<double>(config_.data.sequence_length);
   metrics.iteration = k + 1;
   metrics.loss = step.loss;
   metrics.grad_norm = step.grad_norm;
-  metrics.learning_rate = rate;
+  metrics.learning_rate = iteration.learning_rate;
   metrics.consumed_tokens = static_cast<std::int64_t>(tokens) * (k + 1);
-  metrics.iteration_time_ms = seconds * 1e3;
-  metrics.tokens_per_second = tokens / seconds;
-  metrics.tflops = flops_per_step(config_, *inputs_.architecture) / seconds * 1e-12;
+  metrics.iteration_time_ms = iteration.seconds * 1e3;
+  metrics.tokens_per_second = tokens / iteration.seconds;
+  metrics.tflops = flops_per_step(config_, *inputs_.architecture) / iteration.seconds * 1e-12;
   metrics.mfu = inputs_.product_rate > 0 ? metrics.tflops * 1e12 / inputs_.product_rate : 0;
   metrics.bubble_ratio = figures.bubble_ratio;
   metrics.bubble_ratio_wall = figures.bubble_ratio_wall;
@@ -205,10 +214,9 @@ bool TrainingRun::iteration(std::int64_t k) {
   metrics.bytes_sent = figures.bytes_sent;
   metrics.peak_memory = figures.peak_memory;
   metrics.skipped = !step.applied;
-  if (model_.schedule().asynchronous()) metrics.weight_version = model_.weight_version();
+  if (model_.schedule().asynchronous()) metrics.weight_version = iteration.weight_version;
   if (hooks_.on_iteration) hooks_.on_iteration(metrics);
-  if (last || stop || (k + 1) % config_.logging.log_interval == 0 ||
-      !metrics.validation_loss.empty()) {
+  if (evaluates || (k + 1) % config_.logging.log_interval == 0) {
     files_->write(metrics);
   }
   summary_.history.push_back(std::move(metrics));
@@ -224,7 +232,6 @@ bool TrainingRun::iteration(std::int64_t k) {
                     100 * figures.bubble_ratio, 100 * figures.bubble_ratio_wall);
     files_->write_timeline(summary_.predicted, summary_.timeline);
   }
-  return !stop;
 }
 
 TrainingSummary TrainingRun::run() {
@@ -258,7 +265,8 @@ TrainingSummary TrainingRun::run() {
     if (!summary_.timeline.events.empty()) {
       timelines = {summary_.predicted, summary_.timeline};
     }
-    files_->write_report(run_report(config_, make_plan(config_, *inputs_.architecture),
+    files_->write_report(run_report(config_,
+                                    make_plan(config_, *inputs_.architecture, inputs_.schedule),
                                     summary_.history, timelines));
     const auto& files = files_->written();
     summary_.written.insert(summary_.written.begin(), files.begin(), files.end());
@@ -271,8 +279,8 @@ TrainingSummary TrainingRun::run() {
 
 TrainingInputs prepare_training(const Config& config, const ArchitectureSet& architectures) {
   TrainingInputs inputs{.config = config,
-                        .architecture = architectures.at(config.model.architecture)};
-  schedule_of(config);
+                        .architecture = architectures.at(config.model.architecture),
+                        .schedule = schedule_of(config)};
   if (!config.checkpoint.load.empty()) {
     check_hugging_face(config.checkpoint.load, config, *inputs.architecture);
   }

@@ -55,6 +55,7 @@ struct TrainingSummary {
 struct TrainingInputs {
   Config config;  // train_iters known
   std::shared_ptr<const Architecture> architecture;
+  Schedule schedule;
   Datasets datasets;
   double product_rate = 0;  // FLOP/s of all ranks' cores together, for MFU; 0: unknown
 };

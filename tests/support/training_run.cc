@@ -84,9 +84,11 @@ void on_ranks(const Config& config, const TransportOptions& options,
               const std::function<void(RankModel&)>& body) {
   const auto architecture = built_in_architectures().at(config.model.architecture);
   const auto device = make_cpu_device();
+  const Schedule schedule = schedule_of(config);
   run_local(static_cast<int>(config.world_size()), options, [&](Transport& transport) {
     Context context(*device, static_cast<int>(config.runtime.threads_per_rank));
-    RankModel model(context, config, *architecture, topology_of(config, transport));
+    RankModel model(context, config, *architecture, schedule,
+                    topology_of(config, schedule, transport));
     model.initialise();
     body(model);
   });

@@ -14,6 +14,7 @@
 #include "support/training_run.h"
 #include "training/gradient_norm.h"
 #include "training/learning_rate.h"
+#include "training/step_check.h"
 
 namespace trident::testing {
 namespace {
@@ -143,9 +144,12 @@ double norm_of(const Layout& layout, const Overrides& overrides, double scale) {
       copy(context, context.from_host<float>(spec.shard.local(), values, Category::workspace),
            parameter->gradient(0));
     }
-    const double found =
-        global_gradient_norm(context, model.buckets(), model.topology().world,
-                             model.topology().data, model.topology().tensor.rank());
+    StepCheck check(model.topology().world, model.topology().data.size());
+    check.begin(context,
+                gradient_squares(context, model.buckets(), model.topology().data,
+                                 model.topology().tensor.rank()),
+                nullptr, 0, false, 1, Async::no);
+    const double found = check.end(context).grad_norm;
     if (model.topology().world.rank() == 0) norm = found;
   });
   return norm;

@@ -19,11 +19,12 @@ struct Measured {
   std::map<std::string, std::int64_t> bytes, sent;
 };
 
-std::map<std::string, std::int64_t> sent_by(const Topology& t) {
+std::map<std::string, std::int64_t> sent_by(const RankModel& model) {
+  const Topology& t = model.topology();
   const auto of = [](const ProcessGroup& group) {
     return group.defined() ? group.traffic().bytes_sent : 0;
   };
-  return {{"world", of(t.world)},
+  return {{"world", of(t.world) + model.check_bytes_sent()},
           {"tensor", of(t.tensor)},
           {"pipeline", of(t.pipeline)},
           {"data", of(t.data)},
@@ -46,9 +47,9 @@ Measured measure(RankModel& model) {
     if (chunk.stage + 1 == model.schedule().total_stages()) --measured.layers;
   }
   model.train(random_batches(model, 0), 1e-3);
-  const auto before = sent_by(model.topology());
+  const auto before = sent_by(model);
   model.train(random_batches(model, 1), 1e-3);
-  for (const auto& [group, bytes] : sent_by(model.topology())) {
+  for (const auto& [group, bytes] : sent_by(model)) {
     measured.sent[group] = bytes - before.at(group);
   }
   return measured;
@@ -93,6 +94,8 @@ TEST(Plan, StatesAndTrafficAreExactInManyLayouts) {
       {"gpt2", {1, 2, 1}, sp},
       {"gpt2", {1, 1, 4, 2}, {"model.num_layers=8"}},
       {"gpt2", {2, 2, 2}, {}},
+      {"gpt2", {2, 1, 2}, zero1 + bf16 + Overrides{"pipeline.schedule=zb_h2"}},
+      {"llama", {1, 1, 2, 2}, {"pipeline.schedule=zbv"}},
       {"gpt2", {2, 2, 2}, sp + zero1 + bf16 + small},
       {"gpt2", {2, 2, 2}, {"model.tie_word_embeddings=false"}},
       {"gpt2", {3, 1, 2}, zero1 + Overrides{"pipeline.layer_split=[1,3]"}},
