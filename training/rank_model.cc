@@ -242,6 +242,7 @@ bool RankModel::settle(StepResult& result) {
   unclipped_ = right;
   if (!believed_ || right) return false;
   ++taken_back_;
+  result.taken_back = true;
   optimizer_->take_back(context_, *buckets_);
   update(result);
   buckets_->gather_weights(context_);

@@ -14,10 +14,11 @@ namespace trident {
 
 // What a step found; equal on all ranks. Collective figures are over the whole world.
 struct StepResult {
-  double loss = 0;       // mean over the tokens of the global batch
-  double grad_norm = 0;  // before clipping
-  bool applied = true;   // false: loss or gradient not finite, weights unchanged
-  bool stop = false;     // a rank asked for an end of the run
+  double loss = 0;          // mean over the tokens of the global batch
+  double grad_norm = 0;     // before clipping
+  bool applied = true;      // false: loss or gradient not finite, weights unchanged
+  bool stop = false;        // a rank asked for an end of the run
+  bool taken_back = false;  // the weights had been updated before this was known
 };
 
 class StepCheck {

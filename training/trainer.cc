@@ -135,9 +135,9 @@ std::vector<std::pair<std::string, double>> TrainingRun::evaluate() {
 
 void TrainingRun::refuse_non_finite(std::int64_t k, const StepResult& step) const {
   const std::int64_t first = k * config_.batch.global_batch_size;
-  const std::string what =
-      fmt::format("iteration {}: loss {}, gradient norm {}: not finite; samples {} to {}", k + 1,
-                  step.loss, step.grad_norm, first, first + config_.batch.global_batch_size - 1);
+  const std::string what = fmt::format(
+      "iteration {}: loss {}, gradient norm {}: not finite; samples {} to {}", k + 1,
+      std::abs(step.loss), step.grad_norm, first, first + config_.batch.global_batch_size - 1);
   if (model_.updates_unchecked()) {
     throw Error(what + "; " + model_.schedule().kind + " has updated the weights meanwhile");
   }
@@ -146,7 +146,8 @@ void TrainingRun::refuse_non_finite(std::int64_t k, const StepResult& step) cons
                 "; no weight was changed by this iteration "
                 "(training.on_non_finite: \"skip\" leaves it out and goes on)");
   }
-  message(what + "; step skipped");
+  message(what +
+          (step.taken_back ? "; step skipped: its update was taken back" : "; step skipped"));
 }
 
 // Returns false when the run shall stop.
