@@ -60,6 +60,9 @@ bool is_communication(EventCategory category) {
 std::vector<TimelineEvent> timeline_events(const Schedule& schedule, const Simulation& simulation,
                                            double us_per_unit) {
   std::vector<TimelineEvent> events;
+  size_t count = 0;
+  for (const auto& actions : schedule.ranks) count += actions.size();
+  events.reserve(count);  // millions
   for (int rank = 0; rank < schedule.stages; ++rank) {
     for (size_t i = 0; i < schedule.ranks[rank].size(); ++i) {
       const Action& action = schedule.ranks[rank][i];
