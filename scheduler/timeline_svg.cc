@@ -56,6 +56,14 @@ double tick_step(double span) {
   return 10.0 * power;
 }
 
+// Whether a box has a micro-batch's number, and how wide it has to be for that.
+bool numbered(const TimelineEvent& event) {
+  return event.microbatch >= 0 && !is_communication(event.category);
+}
+double number_width(const TimelineEvent& event) {
+  return 6.6 * static_cast<double>(std::to_string(event.microbatch).size()) + 2.0;
+}
+
 // One timeline and what it uses.
 struct Panel {
   explicit Panel(const Timeline& drawn) : timeline(drawn) {
@@ -63,6 +71,7 @@ struct Panel {
     for (const auto& event : timeline.events) rows = std::max<size_t>(rows, event.rank + 1);
     stages.resize(rows);
     std::vector<size_t> of_row(rows);
+    std::vector<double> scales;
     double first = INFINITY, last = -INFINITY;
     for (const auto& event : timeline.events) {
       first = std::min(first, event.start_us);
@@ -71,6 +80,15 @@ struct Panel {
       used.insert(event.category);
       communication |= is_communication(event.category);
       if (!is_communication(event.category)) boxes = std::max(boxes, ++of_row[event.rank]);
+      if (numbered(event) && event.duration_us > 0.0) {
+        scales.push_back(number_width(event) / event.duration_us);
+      }
+    }
+    // A few short boxes of a run shall not stretch the page.
+    const auto at = static_cast<std::ptrdiff_t>(0.9 * static_cast<double>(scales.size()));
+    if (!scales.empty()) {
+      std::nth_element(scales.begin(), scales.begin() + at, scales.end());
+      scale = scales[static_cast<size_t>(at)];
     }
     if (last > first) {
       begin_us = first;
@@ -85,7 +103,8 @@ struct Panel {
   std::vector<std::set<int>> stages;  // of each row
   std::set<EventCategory> used;
   bool communication = false;
-  size_t boxes = 0;  // computes of the fullest row
+  size_t boxes = 0;    // computes of the fullest row
+  double scale = 0.0;  // points a microsecond at which nine in ten numbers fit
   double begin_us = 0.0, end_us = 0.0;
 };
 
@@ -94,18 +113,22 @@ class Drawing {
   Drawing(const std::vector<Timeline>& panels, const std::string& notes) : notes_(notes) {
     for (const Timeline& timeline : panels) panels_.emplace_back(timeline);
     size_t longest = 0, rows = 1, boxes = 0;
+    double wanted = 0.0;  // points a microsecond
     for (const Panel& panel : panels_) {
       rows = std::max(rows, panel.stages.size());
       boxes = std::max(boxes, panel.boxes);
+      wanted = std::max(wanted, panel.scale);
       span_us_ = std::max(span_us_, panel.end_us - panel.begin_us);
       for (size_t row = 0; row < panel.stages.size(); ++row) {
         longest = std::max(longest, panel.row_name(row).size());
       }
     }
     if (span_us_ == 0.0) span_us_ = 1.0;
-    page_width_ = std::clamp(16.0 * static_cast<double>(boxes), least_width, most_width);
     row_height_ = std::clamp(680.0 / static_cast<double>(rows), 17.0, 46.0);
     left_ = margin + 12.0 + 7.0 * static_cast<double>(longest);
+    const double numbers = 1.001 * wanted * span_us_ + left_ + margin;
+    page_width_ =
+        std::clamp(std::max(16.0 * static_cast<double>(boxes), numbers), least_width, most_width);
     scale_ = (page_width_ - margin - left_) / span_us_;
   }
 
@@ -229,11 +252,9 @@ class Drawing {
         escape_xml(panel_->row_name(event.rank)), escape_xml(event.name),
         1e-3 * (event.start_us - panel_->begin_us),
         1e-3 * (event.start_us - panel_->begin_us + event.duration_us));
-    if (event.microbatch < 0 || communication) return;
-    const std::string number = std::to_string(event.microbatch);
-    if (width < 6.6 * static_cast<double>(number.size()) + 2.0 || height < 10.0) return;
+    if (!numbered(event) || width < number_width(event) || height < 10.0) return;
     put("<text class=\"m\" x=\"{:.2f}\" y=\"{:.1f}\">{}</text>\n", left + width / 2,
-        top + height / 2 + 4.0, number);
+        top + height / 2 + 4.0, event.microbatch);
   }
 
   void draw_axis() {
