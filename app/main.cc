@@ -26,7 +26,11 @@ int run(int argc, char** argv) {
   trident::app::add_later(app);
   try {
     app.parse(argc, argv);
-    return action();
+    const int code = action();
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+      throw trident::Error("standard output: not all of it could be written");
+    }
+    return code;
   } catch (const CLI::RequiredError& error) {
     const auto unknown = app.remaining();
     if (unknown.empty() || !app.get_subcommands().empty()) return app.exit(error) == 0 ? 0 : 2;

@@ -3,6 +3,8 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <filesystem>
 #include <memory>
 
 #include "app/options.h"
@@ -33,7 +35,10 @@ void add_options(CLI::App& command, Options& options, const std::vector<std::str
   command
       .add_option("--max-in-flight", options.request.max_in_flight,
                   "Micro-batches' worth that a rank may hold; 0: any number")
-      ->check(CLI::Range(0.0, 1e9));
+      ->check(CLI::Range(0.0, 1e9))
+      ->check([](const std::string& text) {
+        return text.find_first_of("nN") == std::string::npos ? "" : "nan is no number of them";
+      });
   command
       .add_option("--times", options.times,
                   "One micro-batch through one rank's whole share: F, B, W; a transfer C")
@@ -50,8 +55,15 @@ void write(const std::string& text, const std::string& out) {
   if (out.empty()) {
     fmt::print("{}", text);
   } else {
-    write_file_atomic(out, text);
+    write_file(out, text);
   }
+}
+
+// Before anything runs for long.
+void need_place(const std::string& out) {
+  const auto parent = std::filesystem::path(out).parent_path();
+  if (parent.empty() || std::filesystem::is_directory(parent)) return;
+  throw RequestError(fmt::format("--out {}: there is no directory {}", out, parent.string()));
 }
 
 void need_sizes(const ScheduleRequest& request) {
@@ -71,6 +83,7 @@ ScheduleReport report_of_file(const Options& options, const Times& times) {
     same("--stages", options.request.stages, report.schedule.stages);
     same("--microbatches", options.request.microbatches, report.schedule.microbatches);
     same("--chunks", options.request.chunks, report.schedule.chunks);
+    need_room(report.schedule, options.request.max_in_flight);
     return report;
   } catch (const RequestError& error) {
     throw error.at(options.file + ": ");
@@ -109,8 +122,22 @@ std::string drawn(const std::vector<ScheduleReport>& reports, const std::string&
   return format == "svg" ? comparison_svg(reports) : comparison_json(reports);
 }
 
+// At the commas of each; an empty kind stays, to be refused.
+std::vector<std::string> separated(const std::vector<std::string>& lists) {
+  std::vector<std::string> kinds;
+  for (const std::string& list : lists) {
+    for (std::size_t begin = 0; begin <= list.size();) {
+      const std::size_t end = std::min(list.find(',', begin), list.size());
+      kinds.push_back(list.substr(begin, end - begin));
+      begin = end + 1;
+    }
+  }
+  return kinds;
+}
+
 int show_one(const Options& options, bool kind_given, const Launch& launch) {
   const Times times = parse_times(options.times);
+  need_place(options.out);
   std::vector<ScheduleReport> reports;
   if (!options.file.empty()) {
     reports.push_back(report_of_file(options, times));
@@ -130,6 +157,7 @@ int show_one(const Options& options, bool kind_given, const Launch& launch) {
 int compare(const Options& options, const std::vector<std::string>& kinds, const Launch& launch) {
   const Times times = parse_times(options.times);
   need_sizes(options.request);
+  need_place(options.out);
   std::vector<ScheduleReport> reports;
   std::vector<std::string> problems;
   for (const std::string& kind : kinds) {
@@ -138,6 +166,7 @@ int compare(const Options& options, const std::vector<std::string>& kinds, const
     request.times = times.share;
     request.transfer = times.transfer;
     try {
+      request = without_foreign_sizes(request);
       reports.push_back(make_report(request));
     } catch (const RequestError& error) {
       for (const std::string& problem : error.problems()) problems.push_back(problem);
@@ -161,10 +190,14 @@ void add_schedule(CLI::App& app, const Launch& launch, Action& action) {
   auto* several = command->add_subcommand("compare", "Several kinds under each other");
   auto compared = std::make_shared<Options>();
   auto kinds = std::make_shared<std::vector<std::string>>();
-  several->add_option("kinds", *kinds, "KIND,KIND,...")->required()->delimiter(',');
+  several
+      ->add_option("kinds", *kinds,
+                   "KIND,KIND,...; --chunks and --group-size go to those that "
+                   "have a choice")
+      ->required();
   add_options(*several, *compared, {"text", "json", "svg"});
   several->callback([=, &launch, &action] {
-    action = [=, &launch] { return compare(*compared, *kinds, launch); };
+    action = [=, &launch] { return compare(*compared, separated(*kinds), launch); };
   });
   command->callback([=, &launch, &action] {
     if (several->parsed()) return;

@@ -14,6 +14,7 @@
 #include "training/generate.h"
 #include "training/plan.h"
 #include "training/product_rate.h"
+#include "training/rank_model.h"
 #include "training/run_files.h"
 #include "training/summary.h"
 #include "training/trainer.h"
@@ -158,7 +159,7 @@ int train(const TrainOptions& options, const Launch& launch) {
         "{}: {} ranks (data {} × tensor {} × pipeline {}), {}, transport {}, {} thread(s) a rank\n",
         config.model.architecture, config.world_size(), config.parallel.data_parallel_size,
         config.parallel.tensor_model_parallel_size, config.parallel.pipeline_model_parallel_size,
-        config.pipeline.schedule, config.runtime.transport, config.runtime.threads_per_rank);
+        schedule_name(config), config.runtime.transport, config.runtime.threads_per_rank);
     hooks.on_iteration = [&](IterationMetrics& m) { progress.show(m); };
     hooks.on_message = [](const std::string& text) { fmt::print(stderr, "{}\n", text); };
   }

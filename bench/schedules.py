@@ -144,9 +144,9 @@ def main():
 Made by `bench/schedules.py` on {time.strftime('%Y-%m-%d')}: {processor()}, {platform.system()}
 {platform.release()}. Times `{options.times}`, in milliseconds, for one micro-batch through one rank's
 whole share; transfers are free. The formulas are those of `scheduler/analytic.h`; measured is
-`trident schedule --measure`, the real executor on in-process ranks whose stages sleep. Bubbles in
-percent, by makespan and by the longest rank's span; asynchronous kinds (pipedream, pipedream_2bw)
-count between the first and the last update, and their formula is the limit of long runs. Makespans in
+`trident schedule --measure`, the real executor on in-process ranks whose stages sleep, of several
+runs within three seconds the shortest. Bubbles in percent, by makespan and by the longest rank's
+span; asynchronous kinds (pipedream, pipedream_2bw) count between the first and the last update, and their formula is the limit of long runs. Makespans in
 milliseconds; in flight in micro-batches' worth of a rank's whole share, of the rank that holds most.
 Where a rank has two chunks, each action takes half of these times. The furthest apart are measured
 and simulated in {row_of_worst[0]}, p = {row_of_worst[1]}, m = {row_of_worst[2]}: {100 * difference:.2f} points, and

@@ -180,7 +180,7 @@ std::vector<Field> pipeline_fields() {
       {.path = "/pipeline/schedule_file",
        .member = member(&P::schedule_file),
        .doc = "A schedule of your own as CSV (`trident schedule --format csv` writes the form). "
-              "`schedule` is then not looked at.",
+              "It has to be a schedule that is flushed; `schedule` is then not looked at.",
        .derived = "none"},
       {.path = "/pipeline/microbatch_group_size_per_vp_stage",
        .member = member(&P::microbatch_group_size_per_vp_stage),
@@ -193,7 +193,7 @@ std::vector<Field> pipeline_fields() {
        .member = member(&P::layer_split),
        .doc = "Layers of each stage: a list in stage order, one number for each chunk of each "
               "pipeline rank; \"even\", which gives the remainder to the earliest stages; or "
-              "\"auto\", which makes the slowest stage as fast as can be, by FLOPs with embedding "
+              "\"auto\", which gives the busiest rank as little as can be, by FLOPs with embedding "
               "and head.",
        .unit = "layers",
        .range = from(1, 1e5),

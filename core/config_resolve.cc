@@ -148,11 +148,16 @@ void Resolver::layer_split() {
   }
   if (balanced) {
     const LayerCosts costs = layer_costs(config_);
-    SplitProblem problem;
-    problem.layer_time.assign(static_cast<std::size_t>(layers), costs.layer.total());
-    problem.first = costs.embedding.total();
-    problem.last = costs.head.total();
-    split = balanced_split(problem, stages);
+    // A file's own placement is not known here, nor auto's: taken as looped.
+    const bool own = !config_.pipeline.schedule_file.empty();
+    const bool v_shaped = !own && chunk_rule(config_.pipeline.schedule) == ChunkRule::two;
+    const auto p = static_cast<int>(config_.parallel.pipeline_model_parallel_size);
+    split = balanced_split(
+        {.layers = layers,
+         .layer = costs.layer.total(),
+         .first = costs.embedding.total(),
+         .last = costs.head.total(),
+         .rank_of_stage = rank_of_stages(p, static_cast<int>(chunks), v_shaped && chunks == 2)});
     return;
   }
   split.assign(static_cast<std::size_t>(stages), layers / stages);

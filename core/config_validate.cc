@@ -133,6 +133,18 @@ void validate_pipeline(const Config& config, Problems& problems) {
                                        schedule));
     }
   }
+  if (own && problems.sound({"/pipeline/schedule", "/pipeline/schedule_file"})) {
+    if (schedule.starts_with("pipedream")) {
+      problems.add("/pipeline/schedule_file",
+                   fmt::format("a schedule of your own is flushed at the end of each iteration, "
+                               "schedule \"{}\" is not; leave one of the two out",
+                               schedule));
+    }
+    if (config.pipeline.microbatch_group_size_per_vp_stage != 0) {
+      problems.add("/pipeline/microbatch_group_size_per_vp_stage",
+                   "does nothing beside schedule_file; leave it out");
+    }
+  }
   if (schedule == "pipedream" && !own && problems.sound("/pipeline/schedule")) {
     // Each stage updates by itself, after each micro-batch.
     if (config.gradient_clipping > 0 && problems.sound("/gradient_clipping")) {

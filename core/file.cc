@@ -168,6 +168,18 @@ void write_file_atomic(const std::string& path, std::string_view contents) {
   file.commit();
 }
 
+void write_file(const std::string& path, std::string_view contents) {
+  std::error_code none;
+  const auto status = std::filesystem::status(path, none);  // follows links
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+    AppendFile(path, false).append(contents);  // a device, a pipe
+  } else if (std::filesystem::is_symlink(path, none)) {
+    write_file_atomic(std::filesystem::weakly_canonical(path).string(), contents);
+  } else {
+    write_file_atomic(path, contents);
+  }
+}
+
 AppendFile::AppendFile(const std::string& path, bool truncate)
     : path_(path),
       file_(::open(path.c_str(),

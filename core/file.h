@@ -94,6 +94,9 @@ class AtomicFile {
 };
 
 void write_file_atomic(const std::string& path, std::string_view contents);
+// The same where `path` is a file or none yet. What a link leads to is replaced, not the link; a
+// device or a pipe is written to.
+void write_file(const std::string& path, std::string_view contents);
 
 // Appends whole records. If a record can't be written whole, what was written of it is cut off
 // again and an Error is thrown, so the file always ends with a whole record.

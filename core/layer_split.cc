@@ -1,7 +1,6 @@
 #include "core/layer_split.h"
 
 #include <algorithm>
-#include <limits>
 
 namespace trident {
 
@@ -41,62 +40,50 @@ std::vector<PartCost> stage_costs(const LayerCosts& costs, const std::vector<std
   return stages;
 }
 
-std::vector<std::int64_t> balanced_split(const SplitProblem& problem, std::int64_t stages) {
-  constexpr double infinity = std::numeric_limits<double>::infinity();
-  const auto layers = static_cast<std::int64_t>(problem.layer_time.size());
-  const auto at = [&](std::int64_t stage, std::int64_t end) {
-    return static_cast<std::size_t>(stage * (layers + 1) + end);
-  };
-  std::vector<double> time(1, 0), memory(1, 0);  // of the layers before
-  for (std::int64_t i = 0; i < layers; ++i) {
-    const auto index = static_cast<std::size_t>(i);
-    time.push_back(time.back() + problem.layer_time[index]);
-    memory.push_back(memory.back() +
-                     (problem.layer_memory.empty() ? 0 : problem.layer_memory[index]));
+std::vector<std::int64_t> balanced_split(const SplitProblem& problem) {
+  const auto& rank_of = problem.rank_of_stage;
+  const std::size_t stages = rank_of.size();
+  const auto ranks =
+      static_cast<std::size_t>(1 + *std::max_element(rank_of.begin(), rank_of.end()));
+  std::vector<std::int64_t> split(stages, 1), held(ranks, 0);
+  std::vector<double> stage_time(stages, problem.layer), rank_time(ranks, 0);
+  stage_time.front() += problem.first;
+  stage_time.back() += problem.last;
+  for (std::size_t s = 0; s < stages; ++s) {
+    const auto rank = static_cast<std::size_t>(rank_of[s]);
+    rank_time[rank] += stage_time[s];
+    ++held[rank];
   }
-  // Time of stage s with layers [begin, end); infinite where they don't fit.
-  const auto cost = [&](std::int64_t s, std::int64_t begin, std::int64_t end) {
-    const auto sum = [&](const std::vector<double>& before) {
-      return before[static_cast<std::size_t>(end)] - before[static_cast<std::size_t>(begin)];
-    };
-    if (!problem.layer_memory.empty() &&
-        sum(memory) + problem.base_memory[static_cast<std::size_t>(s)] > problem.limit) {
-      return infinity;
-    }
-    return sum(time) + (s == 0 ? problem.first : 0) + (s + 1 == stages ? problem.last : 0);
+  const auto has_room = [&](std::size_t rank, std::int64_t more) {
+    return problem.most.empty() || held[rank] + more <= problem.most[rank];
   };
-  // best[s][end]: of stages 0 ... s over layers [0, end). First the slowest stage alone, then the
-  // sum of squares of those splits whose slowest stage is no slower.
-  double slowest = infinity;
-  std::vector<std::int64_t> begin_of;
-  for (const bool squares : {false, true}) {
-    std::vector<double> best(static_cast<std::size_t>(stages * (layers + 1)), infinity);
-    begin_of.assign(best.size(), -1);
-    for (std::int64_t s = 0; s < stages; ++s) {
-      for (std::int64_t end = s + 1; end <= layers - (stages - 1 - s); ++end) {
-        for (std::int64_t begin = s; begin < (s == 0 ? 1 : end); ++begin) {
-          const double before = s == 0 ? 0 : best[at(s - 1, begin)];
-          const double own = cost(s, begin, end);
-          if (squares && own > slowest * (1 + 1e-12)) continue;
-          const double value = squares ? before + own * own : std::max(before, own);
-          if (value < best[at(s, end)]) {
-            best[at(s, end)] = value;
-            begin_of[at(s, end)] = begin;
-          }
-        }
-      }
-    }
-    if (!squares) slowest = best[at(stages - 1, layers)];
-    if (slowest == infinity) return {};
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    if (!has_room(rank, 0)) return {};
   }
-  std::vector<std::int64_t> split(static_cast<std::size_t>(stages));
-  std::int64_t end = layers;
-  for (std::int64_t s = stages; s-- > 0;) {
-    const std::int64_t begin = begin_of[at(s, end)];
-    split[static_cast<std::size_t>(s)] = end - begin;
-    end = begin;
+  for (auto left = problem.layers - static_cast<std::int64_t>(stages); left > 0; --left) {
+    std::size_t rank = ranks;
+    for (std::size_t r = 0; r < ranks; ++r) {
+      if (has_room(r, 1) && (rank == ranks || rank_time[r] < rank_time[rank])) rank = r;
+    }
+    if (rank == ranks) return {};
+    std::size_t stage = stages;
+    for (std::size_t s = 0; s < stages; ++s) {
+      if (static_cast<std::size_t>(rank_of[s]) != rank) continue;
+      if (stage == stages || stage_time[s] < stage_time[stage]) stage = s;
+    }
+    ++split[stage], ++held[rank];
+    stage_time[stage] += problem.layer;
+    rank_time[rank] += problem.layer;
   }
   return split;
+}
+
+std::vector<int> rank_of_stages(int ranks, int chunks, bool v_shaped) {
+  std::vector<int> rank_of;
+  for (int s = 0; s < ranks * chunks; ++s) {
+    rank_of.push_back(v_shaped && s >= ranks ? 2 * ranks - 1 - s : s % ranks);
+  }
+  return rank_of;
 }
 
 }  // namespace trident

@@ -29,19 +29,23 @@ LayerCosts layer_costs(const Config& config);
 std::vector<PartCost> stage_costs(const LayerCosts& costs, const std::vector<std::int64_t>& split);
 
 struct SplitProblem {
-  std::vector<double> layer_time;  // [layers]
+  std::int64_t layers = 0;
+  double layer = 0;                // time of one; all layers are alike
   double first = 0, last = 0;      // time of the embedding and of the head
-  // Memory of stage s with layers [a, b): base[s] + sum of layer_memory; at most `limit`. Empty:
-  // any.
-  std::vector<double> layer_memory;  // [layers]
-  std::vector<double> base_memory;   // [stages]
-  double limit = 0;
+  std::vector<int> rank_of_stage;  // [stages], ranks counted from 0
+  // Layers that each rank has memory for; empty: any number.
+  std::vector<std::int64_t> most;
 };
 
-// Layers of each of `stages` stages, at least one each: no other split into consecutive layers has
-// a shorter slowest stage and, among those, a smaller sum of squared times (the dynamic programme
-// of Narayanan et al. 2019, "PipeDream", section 3.1, without replication). Empty if none fits the
-// memory. O(stages * layers^2).
-std::vector<std::int64_t> balanced_split(const SplitProblem& problem, std::int64_t stages);
+// Layers of each stage, at least one each: no other split has a rank that is busier than its
+// busiest one, and among those none has a smaller sum of squared times, of ranks first, then of
+// stages. Layers that are alike make PipeDream's partition (Narayanan et al. 2019, section 3.1) a
+// choice of counts with convex costs, which taking one layer after the other where it adds least
+// solves exactly (Fox 1966, "Discrete optimization via marginal analysis"). Empty if none fits the
+// memory.
+std::vector<std::int64_t> balanced_split(const SplitProblem& problem);
+
+// The rank of each stage under the placements of the kinds: along a V, or round after round.
+std::vector<int> rank_of_stages(int ranks, int chunks, bool v_shaped);
 
 }  // namespace trident

@@ -83,7 +83,11 @@ std::vector<Action> actions_of(std::string_view cell) {
 }
 
 std::string shortened(std::string_view cell) {
-  return std::string(cell.substr(0, 40)) + (cell.size() > 40 ? "..." : "");
+  std::string text(cell.substr(0, 40));
+  // A terminal shall not obey what a file says.
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return text + (cell.size() > 40 ? "..." : "");
 }
 
 }  // namespace
@@ -105,6 +109,7 @@ std::string to_csv(const Schedule& schedule) {
 }
 
 Schedule from_csv(std::string_view text, const std::string& kind) {
+  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);  // byte order mark, as Excel writes
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.remove_suffix(1);
   Schedule schedule{kind, 0, 0, 0, {}, {}};
   std::vector<std::string> problems;

@@ -222,23 +222,29 @@ std::string comparison_json(const std::vector<ScheduleReport>& reports) {
 Times parse_times(const std::string& text) {
   Times times;
   const auto wrong = [&](const std::string& part) {
-    throw RequestError(
-        fmt::format("--times: \"{}\" in \"{}\": give F=, B=, W= and C= with numbers of 0 or more, "
-                    "as F=1,B=1,W=1,C=0; F, B and W may have one for each rank, as F=3:4:3",
-                    part, text));
+    throw RequestError(fmt::format(
+        "--times: \"{}\" in \"{}\": give F=, B=, W= and C= once each, with 0 or numbers "
+        "from 1e-6 to 1e9, as F=1,B=1,W=1,C=0; F, B and W may have one for each rank, "
+        "as F=3:4:3",
+        part, text));
   };
+  std::string seen;
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find(',', begin), text.size());
     const std::string part = text.substr(begin, end - begin);
     begin = end + 1;
-    if (part.size() < 3 || part[1] != '=') wrong(part);
+    if (part.size() < 3 || part[1] != '=' || seen.find(part[0]) != std::string::npos) wrong(part);
+    seen += part[0];
     std::vector<double> values;
     for (size_t from = 2; from <= part.size();) {
       const size_t to = std::min(part.find(':', from), part.size());
       double value = -1.0;
       const char* const last = part.data() + to;
       const auto [stop, error] = std::from_chars(part.data() + from, last, value);
-      if (error != std::errc() || stop != last || !(value >= 0.0) || value > 1e300) wrong(part);
+      if (error != std::errc() || stop != last ||
+          !(value == 0.0 || (value >= 1e-6 && value <= 1e9))) {
+        wrong(part);
+      }
       values.push_back(value);
       from = to + 1;
     }

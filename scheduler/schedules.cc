@@ -16,6 +16,8 @@ namespace trident {
 
 namespace {
 
+constexpr int most_forwards = 1 << 24;
+
 struct KindRow {
   const char* name;
   int default_chunks;
@@ -94,6 +96,13 @@ const KindRow& find_kind(const std::string& name) {
 
 }  // namespace
 
+ScheduleRequest without_foreign_sizes(ScheduleRequest request) {
+  const KindRow& kind = find_kind(request.kind);
+  if (!kind.any_chunks) request.chunks = 0;
+  if (!kind.grouped) request.group_size = 0;
+  return request;
+}
+
 std::vector<std::string> schedule_kinds() {
   std::vector<std::string> names;
   for (const KindRow& row : kinds) names.push_back(row.name);
@@ -122,6 +131,15 @@ ScheduleRequest complete(const ScheduleRequest& request) {
   }
   ScheduleRequest filled = request;
   if (filled.chunks == 0) filled.chunks = kind.default_chunks;
+  const double forwards = static_cast<double>(filled.stages) * std::max(1, filled.chunks) *
+                          static_cast<double>(filled.microbatches);
+  if (forwards > most_forwards) {
+    throw RequestError(fmt::format(
+        "{} got {} stages × {} chunks × {} micro-batches = {:.0f} forwards; at most {} are "
+        "accepted, for which lists take some gigabytes",
+        kind.name, filled.stages, std::max(1, filled.chunks), filled.microbatches, forwards,
+        most_forwards));
+  }
   if (kind.grouped) {
     filled.group_size =
         interleaved_group_size(kind.name, filled.stages, filled.microbatches, filled.group_size);
@@ -129,19 +147,20 @@ ScheduleRequest complete(const ScheduleRequest& request) {
   return filled;
 }
 
+void need_room(const Schedule& schedule, double max_in_flight) {
+  if (max_in_flight <= 0) return;
+  const std::vector<double> peaks = peak_in_flight(schedule);
+  const auto most = std::max_element(peaks.begin(), peaks.end());
+  if (*most <= max_in_flight) return;
+  throw RequestError(fmt::format(
+      "{} holds {:g} micro-batches in flight on rank {}, more than the {:g} allowed; allow {:g}, "
+      "or use auto",
+      schedule.kind, *most, most - peaks.begin(), max_in_flight, *most));
+}
+
 Schedule make_schedule(const ScheduleRequest& request) {
   Schedule schedule = find_kind(request.kind).make(complete(request));
-  if (request.max_in_flight > 0) {
-    const std::vector<double> peaks = peak_in_flight(schedule);
-    const auto most = std::max_element(peaks.begin(), peaks.end());
-    if (*most > request.max_in_flight) {
-      throw RequestError(
-          fmt::format("{} holds {:g} micro-batches in flight on rank {}, more than the {:g} "
-                      "allowed; allow {:g}, "
-                      "or use auto",
-                      schedule.kind, *most, most - peaks.begin(), request.max_in_flight, *most));
-    }
-  }
+  need_room(schedule, request.max_in_flight);
   return schedule;
 }
 

@@ -36,8 +36,15 @@ struct ScheduleRequest {
 // nearest that it can).
 ScheduleRequest complete(const ScheduleRequest& request);
 
+// The request with no chunks and group size where its kind has no choice of them: for several kinds
+// that are compared under one request.
+ScheduleRequest without_foreign_sizes(ScheduleRequest request);
+
 // Makes the schedule that `request`, completed, asks for.
 Schedule make_schedule(const ScheduleRequest& request);
+
+// RequestError if a rank holds more micro-batches' worth than allowed (0: any).
+void need_room(const Schedule& schedule, double max_in_flight);
 
 // The kinds that make_schedule makes.
 std::vector<std::string> schedule_kinds();

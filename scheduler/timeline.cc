@@ -1,6 +1,9 @@
 #include "scheduler/timeline.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 namespace trident {
@@ -27,8 +30,8 @@ bool is_post(Step step) {
 
 using Json = nlohmann::ordered_json;
 
-Json metadata(const char* what, int pid, int tid, Json arguments) {
-  return {{"name", what}, {"ph", "M"}, {"pid", pid}, {"tid", tid}, {"args", std::move(arguments)}};
+std::string quoted(const std::string& text) {
+  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace
@@ -117,29 +120,37 @@ std::vector<TimelineEvent> timeline_events(const ExecutionTrace& trace, int rank
 std::string chrome_trace(const Timeline& timeline) {
   int ranks = static_cast<int>(timeline.rows.size());
   for (const auto& event : timeline.events) ranks = std::max(ranks, event.rank + 1);
-  Json events = Json::array();
+  // Millions of events: written as text, not kept as values of a document.
+  std::string text = "{\"traceEvents\":[";
+  const auto line = [&]<typename... Args>(fmt::format_string<Args...> format, Args&&... args) {
+    if (text.back() != '[') text += ",\n";
+    fmt::format_to(std::back_inserter(text), format, std::forward<Args>(args)...);
+  };
+  const auto metadata = [&](const char* what, int pid, int tid, const std::string& arguments) {
+    line("{{\"name\":\"{}\",\"ph\":\"M\",\"pid\":{},\"tid\":{},\"args\":{{{}}}}}", what, pid, tid,
+         arguments);
+  };
   for (int rank = 0; rank < ranks; ++rank) {
     const std::string name =
         rank < std::ssize(timeline.rows) ? timeline.rows[rank] : "rank " + std::to_string(rank);
-    events.push_back(metadata("process_name", rank, 0, {{"name", name}}));
-    events.push_back(metadata("process_sort_index", rank, 0, {{"sort_index", rank}}));
-    events.push_back(metadata("thread_name", rank, 0, {{"name", "compute"}}));
-    events.push_back(metadata("thread_name", rank, 1, {{"name", "communication"}}));
+    metadata("process_name", rank, 0, "\"name\":" + quoted(name));
+    metadata("process_sort_index", rank, 0, "\"sort_index\":" + std::to_string(rank));
+    metadata("thread_name", rank, 0, "\"name\":\"compute\"");
+    metadata("thread_name", rank, 1, "\"name\":\"communication\"");
   }
   for (const auto& event : timeline.events) {
-    Json line = {{"name", event.name},
-                 {"cat", to_string(event.category)},
-                 {"ph", "X"},
-                 {"ts", event.start_us},
-                 {"dur", event.duration_us},
-                 {"pid", event.rank},
-                 {"tid", is_communication(event.category) ? 1 : 0}};
-    if (event.stage >= 0) line["args"]["stage"] = event.stage;
-    if (event.microbatch >= 0) line["args"]["microbatch"] = event.microbatch;
-    events.push_back(std::move(line));
+    std::string arguments;
+    if (event.stage >= 0) arguments = fmt::format("\"stage\":{}", event.stage);
+    if (event.microbatch >= 0) {
+      arguments +=
+          fmt::format("{}\"microbatch\":{}", arguments.empty() ? "" : ",", event.microbatch);
+    }
+    line("{{\"name\":{},\"cat\":\"{}\",\"ph\":\"X\",\"ts\":{},\"dur\":{},\"pid\":{},\"tid\":{}{}}}",
+         quoted(event.name), to_string(event.category), event.start_us, event.duration_us,
+         event.rank, is_communication(event.category) ? 1 : 0,
+         arguments.empty() ? "" : ",\"args\":{" + arguments + "}");
   }
-  const Json trace = {{"traceEvents", std::move(events)}, {"displayTimeUnit", "ms"}};
-  return trace.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return text + "],\"displayTimeUnit\":\"ms\"}\n";
 }
 
 }  // namespace trident

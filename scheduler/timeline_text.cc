@@ -96,7 +96,7 @@ std::string timeline_text(const Timeline& timeline, int columns) {
   for (size_t row = labels.size(); row < rows; ++row) labels.push_back(fmt::format("rank {}", row));
   for (const auto& label : labels) label_width = std::max(label_width, label.size());
   const int width = std::max(std::max(columns, 40) - static_cast<int>(label_width) - 3, 20);
-  const double scale = end > begin ? width / (end - begin) : 0.0;
+  const double scale = end - begin > 1e-300 ? width / (end - begin) : 0.0;
 
   std::vector<std::vector<Coverage>> coverage(rows, std::vector<Coverage>(width, Coverage{}));
   for (const auto& event : timeline.events) {

@@ -89,6 +89,30 @@ void Monitor::end() {
   step.work = group_.gather(context, step.sent, step.all, 0, Async::yes);
 }
 
+std::pair<Schedule, std::vector<ExecutionTrace>> Monitor::joined(
+    const std::vector<int>& pipeline) const {
+  Schedule schedule = recent_.front().executed->schedule;
+  for (auto& actions : schedule.ranks) actions.clear();
+  std::vector<ExecutionTrace> traces(pipeline.size());
+  int first = 0;  // micro-batch of the iteration, counted from the first of these
+  for (const Ran& ran : recent_) {
+    const Schedule& part = ran.executed->schedule;
+    schedule.microbatches = std::max(schedule.microbatches, first + part.microbatches);
+    for (std::size_t p = 0; p < pipeline.size(); ++p) {
+      for (Action action : part.ranks[p]) {
+        action.microbatch += first;
+        schedule.ranks[p].push_back(action);
+      }
+      for (TracedAction event : ran.traces[static_cast<std::size_t>(pipeline[p])].events) {
+        event.action.microbatch += first;
+        traces[p].events.push_back(event);
+      }
+    }
+    first += model_.schedule().microbatches;
+  }
+  return {std::move(schedule), std::move(traces)};
+}
+
 StepFigures Monitor::collect(bool timeline) {
   Context& context = model_.context();
   const Ended step = std::move(ended_.front());
@@ -97,7 +121,6 @@ StepFigures Monitor::collect(bool timeline) {
   context.synchronize();
   if (group_.rank() != 0) return {};
   const std::vector<std::uint8_t> gathered = context.to_host<std::uint8_t>(step.all);
-  const Schedule& schedule = step.executed->schedule;
   const RankGrid& grid = model_.topology().grid;
 
   StepFigures figures;
@@ -119,16 +142,22 @@ StepFigures Monitor::collect(bool timeline) {
     largest("total", reports[r].peak_total);
   }
 
+  recent_.push_back({step.executed, traces});
+  const int per_iteration = model_.schedule().microbatches;
+  const int wanted = model_.schedule().asynchronous()
+                         ? (4 * model_.schedule().stages + per_iteration - 1) / per_iteration
+                         : 1;
+  while (std::ssize(recent_) > wanted) recent_.pop_front();
   figures.rank_bubble_ratio.assign(static_cast<std::size_t>(grid.size(Axis::pipeline)), 0);
   const int pipelines = grid.size(Axis::data) * grid.size(Axis::tensor);
   for (int data = 0; data < grid.size(Axis::data); ++data) {
     for (int tensor = 0; tensor < grid.size(Axis::tensor); ++tensor) {
-      std::vector<ExecutionTrace> pipeline;
+      std::vector<int> pipeline;
       for (int p = 0; p < grid.size(Axis::pipeline); ++p) {
-        pipeline.push_back(traces[static_cast<std::size_t>(
-            grid.rank({.tensor = tensor, .data = data, .pipeline = p}))]);
+        pipeline.push_back(grid.rank({.tensor = tensor, .data = data, .pipeline = p}));
       }
-      const MeasuredBubble bubble = measure_bubble(schedule, pipeline);
+      const auto [schedule, ran] = joined(pipeline);
+      const MeasuredBubble bubble = measure_bubble(schedule, ran);
       figures.bubble_ratio += bubble.replayed.ratio / pipelines;
       figures.bubble_ratio_wall += bubble.wall.ratio / pipelines;
       figures.bubble_predicted += bubble.predicted.bubble.ratio / pipelines;
@@ -136,7 +165,11 @@ StepFigures Monitor::collect(bool timeline) {
         figures.rank_bubble_ratio[p] += bubble.replayed.rank_ratio[p] / pipelines;
       }
       if (timeline && data == 0 && tensor == 0) {
-        figures.predicted.events = timeline_events(schedule, bubble.predicted, 1e6);
+        std::vector<ExecutionTrace> alone;
+        for (const int r : pipeline) alone.push_back(traces[static_cast<std::size_t>(r)]);
+        const Schedule& drawn = step.executed->schedule;
+        figures.predicted.events =
+            timeline_events(drawn, measure_bubble(drawn, alone).predicted, 1e6);
       }
     }
   }

@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "parallel/process_group.h"
@@ -15,7 +16,9 @@ namespace trident {
 
 // Known on world rank 0.
 struct StepFigures {
-  double bubble_ratio = 0;  // of all pipelines' mean, durations in CPU time (scheduler/bubble.h)
+  // Of all pipelines' mean, durations in CPU time (scheduler/bubble.h). Of asynchronous schedules,
+  // which no iteration fills and drains, over the last iterations that have 4p micro-batches.
+  double bubble_ratio = 0;
   double bubble_ratio_wall = 0;                     // by the clock
   double bubble_predicted = 0;                      // by the schedule and this step's F, B, W
   std::vector<double> rank_bubble_ratio;            // bubble_ratio of each pipeline rank, [p]
@@ -41,12 +44,20 @@ class Monitor {
     Work work;
     Tensor sent, all;  // `all` on rank 0
   };
+  // One that came, with the traces of all ranks.
+  struct Ran {
+    const IterationLists::Iteration* executed;
+    std::vector<ExecutionTrace> traces;
+  };
   std::map<std::string, std::int64_t> sent() const;
+  // What `pipeline` (world ranks) ran in recent_, as one list, and its traces.
+  std::pair<Schedule, std::vector<ExecutionTrace>> joined(const std::vector<int>& pipeline) const;
 
   RankModel& model_;
   ProcessGroup group_;
   std::map<std::string, std::int64_t> before_;
   std::deque<Ended> ended_;
+  std::deque<Ran> recent_;  // on rank 0
 };
 
 }  // namespace trident

@@ -51,6 +51,11 @@ StageTimes stage_flops(const Config& config) {
   return times;
 }
 
+std::string schedule_name(const Config& config) {
+  return config.pipeline.schedule_file.empty() ? config.pipeline.schedule
+                                               : config.pipeline.schedule_file;
+}
+
 Schedule schedule_of(const Config& config) {
   ScheduleRequest request{
       .kind = config.pipeline.schedule,
@@ -152,7 +157,7 @@ RankModel::RankModel(Context& context, const Config& config, const Architecture&
   runner_ = make_runner(0);
   evaluator_ = make_runner(2);  // training may have micro-batches in flight meanwhile
   if (!schedule_.asynchronous() || purpose != Purpose::training) return;
-  const bool each = schedule_.updates == Updates::each_microbatch;
+  const bool each = updates_each_microbatch();
   unchecked_ = each || (config.gradient_clipping == 0 && config.training.on_non_finite == "stop");
   stash_ = std::make_unique<WeightStash>(*buckets_, each ? 0 : schedule_.microbatches);
   runner_->use(stash_.get(), each, [this] {
@@ -217,6 +222,11 @@ std::vector<MicroBatch> RankModel::upload(const std::vector<HostMicroBatch>& bat
   return result;
 }
 
+double RankModel::batch_tokens() const {
+  return static_cast<double>(config_.batch.global_batch_size) *
+         static_cast<double>(config_.data.sequence_length);
+}
+
 double RankModel::own_loss(const Tensor& losses) {
   double local = 0;
   for (const double loss : context_.to_host<double>(losses)) local += loss;
@@ -261,13 +271,8 @@ StepResult RankModel::train(const std::vector<HostMicroBatch>& batches, double l
   return *advance(batches, {.learning_rate = learning_rate}).own;
 }
 
-Advance RankModel::advance(const std::vector<HostMicroBatch>& batches, const StepRequest& request) {
+void RankModel::begin_iteration(const std::vector<HostMicroBatch>& batches) {
   if (!optimizer_) throw Error("RankModel::train: this model was made for inference");
-  const double tokens = static_cast<double>(config_.batch.global_batch_size) *
-                        static_cast<double>(config_.data.sequence_length);
-  const bool each = schedule_.updates == Updates::each_microbatch;
-  const std::int64_t iterations = std::max<std::int64_t>(1, config_.training.train_iters);
-  const bool goes_on = schedule_.asynchronous() && iteration_ + 1 < iterations;
   executed_ = &lists_.of(iteration_);
   if (std::ssize(batches) < executed_->schedule.microbatches) {
     throw Error(
@@ -275,42 +280,28 @@ Advance RankModel::advance(const std::vector<HostMicroBatch>& batches, const Ste
                     "iterations are needed",
                     batches.size(), schedule_.microbatches, look_ahead()));
   }
-  const auto place = static_cast<std::size_t>(topology_.at.pipeline);
-  const std::vector<LoweredAction>& list = executed_->lists[place];
-  Advance result;
   context_.mark(clock_.begin);
   // PipeDream's update has the mean over the tokens of one micro-batch of all data ranks.
-  const double mean_over = each ? tokens / schedule_.microbatches : tokens;
+  const double mean_over =
+      updates_each_microbatch() ? batch_tokens() / schedule_.microbatches : batch_tokens();
   runner_->begin(upload(batches, true, static_cast<float>(1.0 / mean_over)), buckets_.get(),
                  static_cast<std::size_t>(schedule_.microbatches));
-  std::size_t done = 0;
-  if (check_.open() && believed_) {
-    done = opening_.length[place];
-    execute(list, 0, done, *runner_, trace_);
-    const bool again = settle(result.before.emplace());
-    const StepResult& before = *result.before;
-    result.ran = !before.stop && (before.applied || config_.training.on_non_finite != "stop");
-    if (again || !result.ran) {
-      context_.synchronize();
-      runner_->discard(opening_.unmatched[place]);
-      done = 0;
-    }
-    if (!result.ran) {
-      runner_->finish();
-      context_.synchronize();
-      return result;
-    }
-  }
-  learning_rate_ = request.learning_rate;
-  buckets_->begin_gradients();
-  execute(list, done, list.size(), *runner_, trace_);
-  const Tensor losses = runner_->finish(goes_on);
-  iteration_ = (iteration_ + 1) % iterations;
-  context_.mark(clock_.executed);
-  if (!each) buckets_->finish_gradients(context_);
-  context_.mark(clock_.reduced);
-  if (check_.open()) settle(result.before.emplace());
+}
 
+std::size_t RankModel::run_opening(const std::vector<LoweredAction>& list, Advance& result) {
+  const auto place = static_cast<std::size_t>(topology_.at.pipeline);
+  const std::size_t length = opening_.length[place];
+  execute(list, 0, length, *runner_, trace_);
+  const bool again = settle(result.before.emplace());
+  result.ran =
+      !result.before->stop && (result.before->applied || config_.training.on_non_finite != "stop");
+  if (result.ran && !again) return length;
+  context_.synchronize();
+  runner_->discard(opening_.unmatched[place]);
+  return 0;
+}
+
+void RankModel::finish_step(const Tensor& losses, const StepRequest& request, Advance& result) {
   const bool close =
       request.close || whole_gradients_ || !(unchecked_ || (late_check() && unclipped_));
   const bool speaks = topology_.at.pipeline == last_stage_rank() && topology_.at.tensor == 0;
@@ -318,16 +309,42 @@ Advance RankModel::advance(const std::vector<HostMicroBatch>& batches, const Ste
   check_.begin(
       context_, gradient_squares(context_, *buckets_, topology_.data, topology_.tensor.rank()),
       speaks ? &loss : nullptr, topology_.at.data, request.stop != nullptr && request.stop->load(),
-      tokens, close ? Async::no : Async::yes);
+      batch_tokens(), close ? Async::no : Async::yes);
   believed_ = !close && !unchecked_;
   if (close) settle(result.own.emplace());
   if (whole_gradients_) buckets_->gather_gradients(context_);
   context_.mark(clock_.checked);
   if (believed_) optimizer_->keep(context_, *buckets_);
-  if (!each) update(result.own.value_or(StepResult{}));  // open: believed or not to be changed
+  const bool updates = !updates_each_microbatch();         // else it has
+  if (updates) update(result.own.value_or(StepResult{}));  // open: believed or not to be changed
   context_.mark(clock_.updated);
-  if (!each && (!result.own || result.own->applied)) buckets_->gather_weights(context_);
+  if (updates && (!result.own || result.own->applied)) buckets_->gather_weights(context_);
   context_.mark(clock_.end);
+}
+
+Advance RankModel::advance(const std::vector<HostMicroBatch>& batches, const StepRequest& request) {
+  begin_iteration(batches);
+  const auto& list = executed_->lists[static_cast<std::size_t>(topology_.at.pipeline)];
+  const std::int64_t iterations = std::max<std::int64_t>(1, config_.training.train_iters);
+  const bool goes_on = schedule_.asynchronous() && iteration_ + 1 < iterations;
+  Advance result;
+  std::size_t done = 0;
+  if (check_.open() && believed_) done = run_opening(list, result);
+  if (!result.ran) {
+    runner_->finish();
+    context_.synchronize();
+    return result;
+  }
+  learning_rate_ = request.learning_rate;
+  buckets_->begin_gradients();
+  execute(list, done, list.size(), *runner_, trace_);
+  const Tensor losses = runner_->finish(goes_on);
+  iteration_ = (iteration_ + 1) % iterations;
+  context_.mark(clock_.executed);
+  if (!updates_each_microbatch()) buckets_->finish_gradients(context_);
+  context_.mark(clock_.reduced);
+  if (check_.open()) settle(result.before.emplace());
+  finish_step(losses, request, result);
   context_.synchronize();
   return result;
 }
@@ -353,9 +370,7 @@ double RankModel::evaluate(const std::vector<HostMicroBatch>& batches) {
     total += sums[static_cast<std::size_t>(
         topology_.grid.rank({.tensor = 0, .data = data, .pipeline = last_stage_rank()}))];
   }
-  const double tokens = static_cast<double>(config_.batch.global_batch_size) *
-                        static_cast<double>(config_.data.sequence_length);
-  return total / tokens;
+  return total / batch_tokens();
 }
 
 }  // namespace trident

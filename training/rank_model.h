@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "core/config.h"
@@ -108,6 +109,14 @@ class RankModel {
  private:
   std::vector<MicroBatch> upload(const std::vector<HostMicroBatch>&, bool training,
                                  float loss_scale);
+  double batch_tokens() const;  // of the global batch
+  bool updates_each_microbatch() const { return schedule_.updates == Updates::each_microbatch; }
+  // The parts of advance().
+  void begin_iteration(const std::vector<HostMicroBatch>& batches);
+  // Runs the opening and settles the iteration before; gives the actions of `list` that stand.
+  std::size_t run_opening(const std::vector<LoweredAction>& list, Advance& result);
+  // Check, update, weights for all.
+  void finish_step(const Tensor& losses, const StepRequest& request, Advance& result);
   // Sum of the losses of this rank's tokens, in micro-batch order.
   double own_loss(const Tensor& losses);
   // The pipeline rank that has the losses.
@@ -148,6 +157,8 @@ class RankModel {
 
 // FLOPs of one micro-batch in each stage, by layer split.
 StageTimes stage_flops(const Config& config);
+// Its kind, or the file it comes from, for people.
+std::string schedule_name(const Config& config);
 // The schedule that `config` asks for; RequestError at /pipeline/schedule if it can't be. "auto"
 // searches for seconds: made once for all ranks of a process.
 Schedule schedule_of(const Config& config);

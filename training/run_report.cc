@@ -7,6 +7,7 @@
 
 #include "core/escape_xml.h"
 #include "training/chart.h"
+#include "training/rank_model.h"
 
 namespace trident {
 namespace {
@@ -97,11 +98,8 @@ std::string facts(const Config& config, const Plan& plan, const History& history
                           p.data_parallel_size, p.tensor_model_parallel_size,
                           p.pipeline_model_parallel_size, p.virtual_pipeline_model_parallel_size,
                           config.zero_optimization.stage));
-  text += row("schedule",
-              fmt::format("{}, {} micro-batches",
-                          config.pipeline.schedule_file.empty() ? config.pipeline.schedule
-                                                                : config.pipeline.schedule_file,
-                          config.num_microbatches()));
+  text += row("schedule", fmt::format("{}, {} micro-batches", schedule_name(config),
+                                      config.num_microbatches()));
   text += row("precision", config.precision.dtype);
   const IterationMetrics& last = history.back();
   text += row("iterations", std::to_string(last.iteration));

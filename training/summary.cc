@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "training/rank_model.h"
+
 namespace trident {
 namespace {
 
@@ -97,7 +99,7 @@ std::string closing_text(const Config& config, const Plan& plan, const TrainingS
       "\nspeed   {:.0f} tokens/s, {:.1f}% of this machine's product rate\n"
       "bubble  {:.1f}% measured by CPU time, {:.1f}% by the clock, {:.1f}% predicted ({})\n",
       tokens * scale, 100 * mfu * scale, 100 * bubble * scale, 100 * wall * scale,
-      100 * predicted_bubble * scale, config.pipeline.schedule);
+      100 * predicted_bubble * scale, schedule_name(config));
   const std::int64_t threads = config.runtime.ranks_per_node * config.runtime.threads_per_rank;
   if (threads > cores) {
     text += fmt::format(

@@ -87,11 +87,9 @@ class TimedStages final : public StageRunner {
   int stage(int chunk) const { return schedule_.placement[group_.rank()][chunk]; }
   int peer(int chunk, int step) const { return schedule_.rank_of_stage(stage(chunk) + step); }
 
-  // A sleep that ends late shortens the next one, unless that waits for its input anyway.
   void work(const std::vector<double>& times, int chunk) {
-    due_ns_ = std::max(due_ns_, arrived_ns_) +
-              static_cast<std::int64_t>(times[stage(chunk)] * nanoseconds);
-    sleep_until(due_ns_);
+    sleep_until(read_clock().wall_ns +
+                static_cast<std::int64_t>(times[stage(chunk)] * nanoseconds));
   }
   // A message is the moment at which it was sent.
   void post(int chunk, int microbatch, int step, int channel) {
@@ -103,8 +101,7 @@ class TimedStages final : public StageRunner {
     const auto at = receives_.find({chunk, microbatch, channel});
     at->second.first.wait(context_);
     const std::int64_t sent = context_.to_host<std::int64_t>(at->second.second)[0];
-    arrived_ns_ = std::max(arrived_ns_, sent + transfer_ns_);
-    sleep_until(arrived_ns_);
+    sleep_until(sent + transfer_ns_);
     receives_.erase(at);
   }
   void send(int chunk, int step, int channel) {
@@ -121,8 +118,6 @@ class TimedStages final : public StageRunner {
   const Schedule& schedule_;
   const StageTimes& times_;
   std::int64_t transfer_ns_;
-  std::int64_t due_ns_ = read_clock().wall_ns;  // when the work so far should have ended
-  std::int64_t arrived_ns_ = 0;                 // the latest input
   std::map<std::tuple<int, int, int>, std::pair<Work, Tensor>> receives_;
   std::vector<std::pair<Work, Tensor>> sends_;
 };

@@ -222,7 +222,7 @@ void TrainingRun::report(const Iteration& iteration, const StepResult& step, boo
   }
   summary_.history.push_back(std::move(metrics));
   if (draw) {
-    const std::string what = fmt::format("{}, iteration {}: ", model_.schedule().kind, k + 1);
+    const std::string what = fmt::format("{}, iteration {}: ", schedule_name(config_), k + 1);
     summary_.predicted = figures.predicted;
     summary_.predicted.title =
         fmt::format("{}predicted bubble {:.1f}%, by the schedule and the mean times of F, B and W",

@@ -80,6 +80,12 @@ TEST_F(ScheduleCliTest, AFileIsCheckedSimulatedAndWrittenBack) {
                  "which comes after rank 1 position 0 (1F1) waits for rank 0 position 2 (0F1)");
   spit(dir / "bad.csv", "0F0,0X0\n1F0,1B0\n");
   expect_refused({"--file", "bad.csv"}, "bad.csv: row 1 cell 2 (\"0X0\")");
+  expect_refused({"--file", "own.csv", "--max-in-flight", "0.1"}, "more than the 0.1 allowed");
+  spit(dir / "excel.csv", "\xef\xbb\xbf" + slurp(dir / "own.csv"));
+  EXPECT_EQ(report({"--file", "excel.csv"})["ranks"], zbv["ranks"]);
+  spit(dir / "ring.csv", "0F0,\a\x1b[31m\n");
+  const std::string rung = run({"--file", "ring.csv"}).err;
+  EXPECT_THAT(rung, HasSubstr("row 1 cell 2 (\"??[31m\")"));
   expect_refused({"--file", "own.csv", "--stages", "4"}, "--stages 4, but the file has 3");
   expect_refused({"--file", "none.csv"}, "none.csv");
 }
@@ -100,9 +106,15 @@ TEST_F(ScheduleCliTest, WrongRequestsSayWhatIsWrong) {
                  "1f1b holds 4 micro-batches in flight on rank 0, more than the 3 allowed");
   expect_refused(with({"--kind", "1f1b", "--format", "png"}), "--format");
   expect_refused(with({"compare", "1f1b,zbw,dualpipe"}), "did you mean \"zbv\"?");
-  const Outcome full = run(with({"--kind", "1f1b", "--out", "no/such/folder.svg"}));
-  EXPECT_NE(full.code, 0);
-  EXPECT_THAT(full.err, HasSubstr("no/such/folder.svg"));
+  expect_refused(with({"--kind", "1f1b", "--out", "no/such/folder.svg"}), "no/such/folder.svg");
+  expect_refused(with({"--kind", "1f1b", "--times", "F=1,F=2"}), "once each");
+  expect_refused(with({"--kind", "1f1b", "--times", "F=1e-320"}), "from 1e-6 to 1e9");
+  expect_refused(with({"--kind", "1f1b", "--times", "C=1e15"}), "from 1e-6 to 1e9");
+  expect_refused(with({"--kind", "1f1b", "--max-in-flight", "nan"}), "nan");
+  expect_refused(with({"compare", "1f1b,,zbv"}), "\"\" is no known schedule");
+  expect_refused({"--kind", "1f1b", "--stages", "65536", "--microbatches", "16777216"},
+                 "65536 stages × 1 chunks × 16777216 micro-batches = 1099511627776 forwards");
+  expect_refused({"--kind", "auto", "--stages", "512", "--microbatches", "100000"}, "forwards");
 }
 
 TEST_F(ScheduleCliTest, CompareDrawsKindsUnderEachOtherWithOneTable) {

@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <filesystem>
 #include <thread>
 
 #include "core/bytes.h"
@@ -102,6 +104,24 @@ TEST(File, AFullDeviceIsNamedAsTheSystemNamesIt) {
   AppendFile full("/dev/full");
   EXPECT_THAT(message_of<Error>([&] { full.append("x"); }),
               HasSubstr("/dev/full: appending 1 bytes failed: No space left on device"));
+}
+
+TEST(File, LinksAndPipesAreWrittenThrough) {
+  const TempDir dir;
+  spit(dir / "file", "old");
+  std::filesystem::create_symlink("file", dir / "link");
+  write_file(dir / "link", "new");
+  EXPECT_TRUE(std::filesystem::is_symlink(dir / "link"));
+  EXPECT_EQ(slurp(dir / "file"), "new");
+  ASSERT_EQ(mkfifo((dir / "pipe").c_str(), 0600), 0);
+  std::string read;
+  std::thread reader([&] { read = slurp(dir / "pipe"); });
+  write_file(dir / "pipe", "through");
+  reader.join();
+  EXPECT_EQ(read, "through");
+  EXPECT_TRUE(std::filesystem::is_fifo(dir / "pipe"));
+  write_file(dir / "none yet", "x");
+  EXPECT_EQ(slurp(dir / "none yet"), "x");
 }
 
 TEST(File, AnUnusableOutputDirectoryIsAClearError) {

@@ -276,6 +276,24 @@ TEST(Asynchronous, EvaluationAndSavedWeightsSayTheirVersion) {
   }
 }
 
+// An iteration of few micro-batches is no pipeline of its own: ranks that are never idle shall not
+// look as if they were.
+TEST(Asynchronous, BubbleOfShortIterationsIsThatOfTheRun) {
+  const TempDir dir;
+  const Config config =
+      seeded_config("llama", dir.path(),
+                    overrides_of({1, 1, 2}) +
+                        Overrides{"pipeline.schedule=pipedream", "gradient_clipping=0",
+                                  "scheduler={\"type\": \"constant\"}", "training.train_iters=12",
+                                  "batch.micro_batch_size=1", "batch.global_batch_size=1"});
+  const TrainingSummary summary = train(config);
+  const IterationMetrics& last = summary.history.back();
+  EXPECT_GT(last.bubble_predicted, 0);
+  EXPECT_LT(last.bubble_predicted, 0.3);
+  ASSERT_EQ(last.rank_bubble_ratio.size(), 2U);
+  for (const double rank : last.rank_bubble_ratio) EXPECT_LT(rank, 0.5);
+}
+
 // The first two iterations use the initial weights, so the overflow of a huge rate comes in the
 // third; later batches still find the versions that they should use.
 TEST(Asynchronous, AStepLeftOutIsAVersionWithoutAChange) {
