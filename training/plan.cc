@@ -127,6 +127,8 @@ Plan make_plan(const Config& config, const Architecture& architecture, const Sch
   const bool zero1 = config.zero_optimization.stage >= 1;
   const bool mixed = shape.dtype != DType::f32;
   const int states = make_update_rule(config.optimizer)->states();
+  // Master weights and state once more where an update may be taken back.
+  const int kept = overlaps_next_iteration(schedule) ? states + 1 : 0;
 
   Plan plan{.world_size = config.world_size(),
             .flops_per_step = flops_per_step(config, architecture)};
@@ -183,8 +185,6 @@ Plan make_plan(const Config& config, const Architecture& architecture, const Sch
       base.bytes["parameter"] =
           elements * static_cast<std::int64_t>(size_of(shape.dtype)) * (1 + stashes(pipeline));
       base.bytes["gradient"] = (elements + second) * 4;
-      // Master weights and state once more where an update may be taken back.
-      const int kept = overlaps_next_iteration(schedule) ? states + 1 : 0;
       base.bytes["optimizer"] = elements / (zero1 ? d : 1) * 4 * (states + (mixed ? 1 : 0) + kept);
       const int world = static_cast<int>(config.world_size());
       for (int data = 0; data < d; ++data) {
