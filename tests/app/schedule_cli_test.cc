@@ -118,6 +118,11 @@ TEST_F(ScheduleCliTest, WrongRequestsSayWhatIsWrong) {
 }
 
 TEST_F(ScheduleCliTest, CompareDrawsKindsUnderEachOtherWithOneTable) {
+  // Sizes go to the kinds that have a choice of them.
+  const Outcome three = run({"compare", "1f1b,interleaved_1f1b", "--stages", "3", "--microbatches",
+                             "6", "--chunks", "3"});
+  EXPECT_EQ(three.code, 0) << three.err;
+  EXPECT_THAT(three.out, HasSubstr("interleaved_1f1b, 3 stages, 6 micro-batches, 3 chunks"));
   const std::vector<std::string> wanted{"compare", "1f1b,zbv,pipedream", "--stages",
                                         "4",       "--microbatches",     "8"};
   const Outcome text = run(wanted);

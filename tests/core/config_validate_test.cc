@@ -13,6 +13,14 @@ const std::string kTensor = "parallel.tensor_model_parallel_size=";
 const std::string kPipeline = "parallel.pipeline_model_parallel_size=";
 const std::string kChunks = "parallel.virtual_pipeline_model_parallel_size=";
 
+TEST(ConfigRules, AScheduleFileStandsBesideNothingThatItContradicts) {
+  const std::string file = "pipeline.schedule_file=own.csv";
+  EXPECT_THAT(problems_of({file, "pipeline.schedule=pipedream_2bw"}),
+              ElementsAre(HasSubstr("/pipeline/schedule_file: a schedule of your own is flushed")));
+  EXPECT_THAT(problems_of({file, "pipeline.microbatch_group_size_per_vp_stage=4"}),
+              ElementsAre(HasSubstr("does nothing beside schedule_file")));
+}
+
 TEST(ConfigRules, TensorSizeDividesHeadsGroupsAndMlp) {
   EXPECT_THAT(problems_of({kTensor + "3"}),
               ElementsAre("config: /parallel/tensor_model_parallel_size: 3 does not divide "
