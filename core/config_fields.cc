@@ -234,12 +234,11 @@ std::vector<Field> batch_fields() {
 std::vector<Field> zero_fields() {
   const auto member = [](auto m) { return in(&Config::zero_optimization, m); };
   using Z = ZeroConfig;
-  const std::string later = "ZeRO stages 2 and 3";
   return {
       {.path = "/zero_optimization/stage",
        .member = member(&Z::stage),
-       .doc = "What the data-parallel ranks share out: 0 nothing, 1 the optimizer's state. Stages "
-              "2 (and the gradients) and 3 (and the weights) are not available yet.",
+       .doc = "What the data-parallel ranks share out: 0 nothing, 1 the optimizer's state, 2 the "
+              "gradients too, 3 the weights too.",
        .range = from(0, 3)},
       {.path = "/zero_optimization/reduce_bucket_size",
        .member = member(&Z::reduce_bucket_size),
@@ -256,21 +255,19 @@ std::vector<Field> zero_fields() {
        .doc = "Reduces full buckets while the backward pass goes on."},
       {.path = "/zero_optimization/reduce_each_micro_batch",
        .member = member(&Z::reduce_each_micro_batch),
-       .doc = "Reduces gradients after each micro-batch, not once a step.",
-       .derived = "true for stages 2 and 3, else false",
-       .later = later},
+       .doc = "Reduces gradients after each micro-batch, not once a step: stages 2 and 3 then hold "
+              "no whole gradients between micro-batches, but send them for each.",
+       .derived = "true for stages 2 and 3, else false"},
       {.path = "/zero_optimization/stage3_prefetch_bucket_size",
        .member = member(&Z::stage3_prefetch_bucket_size),
-       .doc = "Stage 3: weights that are gathered ahead of their use.",
+       .doc = "Stage 3: the next layer's weights are gathered ahead of their use, up to this many.",
        .unit = "elements",
-       .range = from(0, 1e12),
-       .later = later},
+       .range = from(0, 1e12)},
       {.path = "/zero_optimization/stage3_param_persistence_threshold",
        .member = member(&Z::stage3_param_persistence_threshold),
        .doc = "Stage 3: parameters smaller than this stay whole on every rank.",
        .unit = "elements",
-       .range = from(0, 1e12),
-       .later = later},
+       .range = from(0, 1e12)},
   };
 }
 
@@ -320,18 +317,16 @@ std::vector<Field> precision_fields() {
 std::vector<Field> activation_checkpointing_fields() {
   const auto member = [](auto m) { return in(&Config::activation_checkpointing, m); };
   using A = ActivationCheckpointingConfig;
-  const std::string later = "activation checkpointing";
   return {
       {.path = "/activation_checkpointing/granularity",
        .member = member(&A::granularity),
        .doc = "What backward computes again instead of keeping it.",
-       .choices = {{"none"}, {"selective", later}, {"full", later}}},
+       .choices = {{"none"}, {"selective"}, {"full"}}},
       {.path = "/activation_checkpointing/num_layers",
        .member = member(&A::num_layers),
        .doc = "full: layers that are recomputed as one unit.",
        .unit = "layers",
-       .range = from(1, 1e5),
-       .later = later},
+       .range = from(1, 1e5)},
   };
 }
 

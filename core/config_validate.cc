@@ -235,11 +235,22 @@ void validate_optimizer(const Config& config, Problems& problems) {
     refuse("/optimizer/params/betas", sgd && params.betas != OptimizerParams{}.betas, "AdamW");
     refuse("/optimizer/params/eps", sgd && params.eps != OptimizerParams{}.eps, "AdamW");
   }
-  if (problems.sound("/zero_optimization/stage") && config.zero_optimization.stage > 1) {
+  const std::string& schedule = config.pipeline.schedule;
+  if (problems.sound({"/zero_optimization/stage", "/pipeline/schedule"}) &&
+      config.zero_optimization.stage == 3 && schedule.starts_with("pipedream")) {
     problems.add("/zero_optimization/stage",
-                 fmt::format("{} is not available yet (it comes with ZeRO stages 2 and 3); use 1, "
-                             "which shares the optimizer's state",
-                             config.zero_optimization.stage));
+                 fmt::format("3 keeps one version of the weights in shards, but schedule \"{}\" "
+                             "stashes whole older ones; use 2, or a schedule that flushes such as "
+                             "\"1f1b\"",
+                             schedule));
+  }
+  if (problems.sound(
+          {"/activation_checkpointing/granularity", "/activation_checkpointing/num_layers"}) &&
+      config.activation_checkpointing.granularity != "full" &&
+      config.activation_checkpointing.num_layers != ActivationCheckpointingConfig{}.num_layers) {
+    problems.add("/activation_checkpointing/num_layers",
+                 fmt::format("does nothing for granularity \"{}\"; leave it out, or use \"full\"",
+                             config.activation_checkpointing.granularity));
   }
 
   const LrSchedulerConfig& scheduler = config.scheduler;

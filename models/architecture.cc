@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "models/block.h"
 #include "models/embedding.h"
@@ -43,10 +44,27 @@ std::vector<std::shared_ptr<Parameter>> unique_parameters(const std::vector<Chun
   return list;
 }
 
-std::vector<std::shared_ptr<Parameter>> backward_order(const std::vector<Chunk>& chunks) {
-  auto list = unique_parameters(chunks);
-  std::reverse(list.begin(), list.end());
-  return list;
+std::vector<ParameterGroup> backward_groups(const std::vector<Chunk>& chunks) {
+  std::vector<ParameterGroup> groups;
+  std::set<const Parameter*> seen;
+  for (auto chunk = chunks.rbegin(); chunk != chunks.rend(); ++chunk) {
+    for (auto module = chunk->modules.rbegin(); module != chunk->modules.rend(); ++module) {
+      const ParameterGroup early = (*module)->forward_gradients();
+      ParameterGroup late = (*module)->parameters();
+      std::reverse(late.begin(), late.end());
+      std::erase_if(late, [&](const auto& parameter) {
+        return std::find(early.begin(), early.end(), parameter) != early.end();
+      });
+      for (const ParameterGroup& group : {late, early}) {
+        auto& fresh = groups.emplace_back();
+        for (const auto& parameter : group) {
+          if (seen.insert(parameter.get()).second) fresh.push_back(parameter);
+        }
+        if (fresh.empty()) groups.pop_back();
+      }
+    }
+  }
+  return groups;
 }
 
 std::vector<Chunk> build_chunks(const Architecture& architecture, const TransformerShape& shape,

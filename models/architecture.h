@@ -13,6 +13,7 @@
 #include "core/config.h"
 #include "models/module.h"
 #include "models/transformer.h"
+#include "parallel/data/bucket_layout.h"
 #include "parallel/tensor/linear.h"
 
 namespace trident {
@@ -74,7 +75,8 @@ std::vector<Chunk> build_chunks(const Architecture&, const TransformerShape&, co
 
 // The parameters of all chunks, each once, in order of use.
 std::vector<std::shared_ptr<Parameter>> unique_parameters(const std::vector<Chunk>&);
-// The same in the order in which backward completes their gradients.
-std::vector<std::shared_ptr<Parameter>> backward_order(const std::vector<Chunk>&);
+// The same by module, in the order in which gradients are complete: of each module those that
+// backward_weight completes, then those of forward_gradients().
+std::vector<ParameterGroup> backward_groups(const std::vector<Chunk>&);
 
 }  // namespace trident

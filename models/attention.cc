@@ -24,6 +24,7 @@ Attention::Attention(const TensorParallel& parallel, const TransformerShape& sha
       head_offset_(parallel.rank * heads_),
       dropout_(shape.attention_dropout),
       dropout_key_(random_key(shape.seed, name + ".attention_dropout")),
+      recompute_core_(shape.recompute_attention),
       rotary_(shape.rotary),
       rotary_base_(shape.rotary_base),
       projection_(
@@ -61,28 +62,39 @@ DropoutArgs Attention::dropout_of(const MicroBatch& batch) const {
           .samples = batch.samples};
 }
 
-Tensor Attention::forward(Context& context, const MicroBatch& batch, const Tensor& x,
-                          AttentionRecord& record) const {
-  const AttentionShape shape = shape_of(batch);
-  record.qkv = projection_.forward(context, batch.version, x, record.projection);
-  if (rotary_) rotary(context, {.shape = shape, .qkv = record.qkv, .base = rotary_base_});
-  record.out = context.empty({batch.batch * batch.sequence, heads_ * head_dim_}, x.dtype(),
+void Attention::core(Context& context, const MicroBatch& batch, AttentionRecord& record) const {
+  record.out = context.empty({batch.batch * batch.sequence, heads_ * head_dim_}, record.qkv.dtype(),
                              Category::activation);
   record.log_sum_exp =
       context.empty({batch.batch, heads_, batch.sequence}, DType::f32, Category::activation);
-  attention_forward(context, {.shape = shape,
+  attention_forward(context, {.shape = shape_of(batch),
                               .qkv = record.qkv,
                               .out = record.out,
                               .log_sum_exp = record.log_sum_exp,
                               .dropout = dropout_of(batch),
                               .head_offset = head_offset_});
-  return output_.forward(context, batch.version, record.out, record.output);
+}
+
+Tensor Attention::forward(Context& context, const MicroBatch& batch, const Tensor& x,
+                          AttentionRecord& record) const {
+  record.qkv = projection_.forward(context, batch.version, x, record.projection);
+  if (rotary_) {
+    rotary(context, {.shape = shape_of(batch), .qkv = record.qkv, .base = rotary_base_});
+  }
+  core(context, batch, record);
+  Tensor y = output_.forward(context, batch.version, record.out, record.output);
+  if (recompute_core_) record.out = record.log_sum_exp = record.output.input = Tensor();
+  return y;
 }
 
 Tensor Attention::backward_input(Context& context, const MicroBatch& batch, const Tensor& grad_y,
                                  AttentionRecord& record) const {
   const AttentionShape shape = shape_of(batch);
   const Tensor grad_out = output_.backward_input(context, batch.version, grad_y, record.output);
+  if (recompute_core_) {
+    core(context, batch, record);
+    record.output.input = record.out;
+  }
   Tensor grad_qkv = context.empty(record.qkv.shape(), grad_y.dtype(), Category::activation);
   attention_backward(context, {.shape = shape,
                                .qkv = record.qkv,

@@ -26,6 +26,8 @@ class Attention {
   void collect(std::vector<std::shared_ptr<Parameter>>& into) const;
 
  private:
+  // Fills out and log_sum_exp from qkv.
+  void core(Context&, const MicroBatch&, AttentionRecord&) const;
   AttentionShape shape_of(const MicroBatch&) const;
   DropoutArgs dropout_of(const MicroBatch&) const;
 
@@ -33,6 +35,7 @@ class Attention {
   std::int64_t head_offset_;
   float dropout_;
   std::uint64_t dropout_key_;
+  bool recompute_core_;
   bool rotary_;
   float rotary_base_;
   std::vector<std::shared_ptr<Parameter>> parameters_;

@@ -16,6 +16,7 @@ class Embedding final : public Module {
   // `table`: (V'/t, H), see embedding_table(). With shape.positions a parameter "positions.weight".
   Embedding(const TensorParallel&, const TransformerShape&, Weight table);
   std::vector<std::shared_ptr<Parameter>> parameters() const override;
+  std::vector<std::shared_ptr<Parameter>> backward_parameters() const override { return {}; }
   Tensor forward(Context&, const MicroBatch&, const Tensor&, RecordPtr&) const override;
   Tensor backward_input(Context&, const MicroBatch&, const Tensor& grad_y,
                         RecordPtr&) const override;

@@ -38,10 +38,19 @@ LanguageModelHead::LanguageModelHead(const TensorParallel& parallel, const Trans
       loss_(parallel, shape.vocabulary, shape.padded_vocabulary, shape.label_smoothing) {}
 
 std::vector<std::shared_ptr<Parameter>> LanguageModelHead::parameters() const {
-  std::vector<std::shared_ptr<Parameter>> list;
-  norm_.collect(list);
+  auto list = backward_parameters();
   list.push_back(table_.parameter());
   return list;
+}
+
+std::vector<std::shared_ptr<Parameter>> LanguageModelHead::backward_parameters() const {
+  std::vector<std::shared_ptr<Parameter>> list;
+  norm_.collect(list);
+  return list;
+}
+
+std::vector<std::shared_ptr<Parameter>> LanguageModelHead::forward_gradients() const {
+  return {table_.parameter()};
 }
 
 Tensor LanguageModelHead::forward(Context& context, const MicroBatch& batch, const Tensor& x,

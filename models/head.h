@@ -20,6 +20,8 @@ class LanguageModelHead final : public Module {
   // `table` (V'/t, H): the embedding's parameter, its copy, or one of the head's own.
   LanguageModelHead(const TensorParallel&, const TransformerShape&, Weight table);
   std::vector<std::shared_ptr<Parameter>> parameters() const override;
+  std::vector<std::shared_ptr<Parameter>> backward_parameters() const override;
+  std::vector<std::shared_ptr<Parameter>> forward_gradients() const override;
   // Gives the losses (T) fp32 where batch.labels is defined, else the logits (T, V'/t). Adds to
   // the table's gradient where batch.training is set.
   Tensor forward(Context&, const MicroBatch&, const Tensor& x, RecordPtr&) const override;

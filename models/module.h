@@ -39,6 +39,12 @@ class Module {
 
   // Parameters in the order in which forward uses them.
   virtual std::vector<std::shared_ptr<Parameter>> parameters() const = 0;
+  // Those that backward_input reads: ZeRO stage 3 gathers only these for it.
+  virtual std::vector<std::shared_ptr<Parameter>> backward_parameters() const {
+    return parameters();
+  }
+  // Those whose gradients forward adds to already, in training; of all others backward_weight does.
+  virtual std::vector<std::shared_ptr<Parameter>> forward_gradients() const { return {}; }
 
   // x: (T or T/t, H), undefined for a module that reads the tokens. Fills `record`.
   // Gives the activations (T or T/t, H), or the losses (T) where the module ends the model.

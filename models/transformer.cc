@@ -26,6 +26,7 @@ TransformerShape transformer_shape(const Config& config) {
           .attention_dropout = static_cast<float>(model.attention_dropout),
           .label_smoothing = static_cast<float>(config.training.label_smoothing),
           .seed = static_cast<std::uint64_t>(config.training.seed),
+          .recompute_attention = config.activation_checkpointing.granularity == "selective",
           .dtype = config.precision.dtype == "bf16" ? DType::bf16 : DType::f32};
 }
 

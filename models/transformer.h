@@ -27,6 +27,7 @@ struct TransformerShape {
   float init_deviation = 0.02f;
   float hidden_dropout = 0, attention_dropout = 0, label_smoothing = 0;
   std::uint64_t seed = 0;
+  bool recompute_attention = false;     // backward computes attention's core again
   DType dtype = DType::f32;             // of weights and activations
   std::int64_t logit_bytes = 64 << 20;  // of logits held at a time, at most
 

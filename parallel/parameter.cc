@@ -43,7 +43,10 @@ ShardSpec ShardSpec::stacked(Shape global, const std::vector<std::int64_t>& bloc
 }
 
 WeightView Parameter::acquire(WeightVersion version) const {
-  if (version == live_) return WeightView(weight_);
+  if (version == live_) {
+    if (!weight_) throw Error("parameter " + name() + ": its weights are not gathered");
+    return WeightView(weight_);
+  }
   const auto found = stashed_.find(version);
   if (found == stashed_.end()) {
     throw Error("parameter " + name() + ": version " + std::to_string(version) +
@@ -53,15 +56,16 @@ WeightView Parameter::acquire(WeightVersion version) const {
 }
 
 const Tensor& Weight::gradient(Context& context) const {
-  const Tensor& tensor = parameter_->gradient(use_);
+  const Tensor& tensor = parameter_->open_gradient(context, use_);
   if (parameter_->take_stale(use_)) fill(context, tensor, 0);
   return tensor;
 }
 
 void Weight::add_product(Context& context, const Tensor& left, const Tensor& right) const {
+  const Tensor& gradient = parameter_->open_gradient(context, use_);
   gemm(context, {.a = left,
                  .b = right,
-                 .c = parameter_->gradient(use_),
+                 .c = gradient,
                  .transpose_a = true,
                  .accumulate = !parameter_->take_stale(use_)});
 }

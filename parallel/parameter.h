@@ -65,6 +65,14 @@ struct ParameterSpec {
 
 class Parameter;
 
+// Gives a gradient its memory where that is not held all the time (parallel/data/).
+class GradientMemory {
+ public:
+  virtual ~GradientMemory() = default;
+  // Binds the gradient of this use; what it holds then is stale.
+  virtual void open(Context&, Parameter& parameter, int use) = 0;
+};
+
 // What a module computes with while it holds it.
 class WeightView {
  public:
@@ -87,7 +95,8 @@ class Parameter {
   const std::string& name() const { return spec_.name; }
 
   // The weight as of `version`: the live one, or one of the stash (parallel/data/weight_stash.h);
-  // Error where it is not there. ZeRO-3 will gather here, released when the view goes.
+  // Error where it is not there. Under ZeRO stage 3 it is there while a visit to its module lasts
+  // (parallel/data/weight_gathering.h).
   WeightView acquire(WeightVersion version) const;
   // Versions count updates; without a stash there is one, 0.
   void stash(WeightVersion version, Tensor weight) { stashed_[version] = std::move(weight); }
@@ -98,18 +107,26 @@ class Parameter {
   int add_use() { return uses_++; }
   int uses() const { return uses_; }
 
-  // Set by the owner of the flat buffers (parallel/data/buckets.h); local shape.
+  // Set by the owners of the flat buffers (parallel/data/); local shape.
   void bind(Tensor weight, Tensor gradient, Tensor second_gradient) {
-    weight_ = std::move(weight);
-    gradients_[0] = std::move(gradient);
-    gradients_[1] = std::move(second_gradient);
+    bind_weight(std::move(weight));
+    bind_gradient(0, std::move(gradient));
+    bind_gradient(1, std::move(second_gradient));
   }
+  void bind_weight(Tensor weight) { weight_ = std::move(weight); }
+  void bind_gradient(int use, Tensor gradient) { gradients_[use] = std::move(gradient); }
+  void set_gradient_memory(GradientMemory* memory) { memory_ = memory; }
   const Tensor& weight() const { return weight_; }
-  const Tensor& gradient(int use) const { return gradients_[use]; }  // fp32
+  const Tensor& gradient(int use) const { return gradients_[use]; }
+  // The same, with memory taken for it where there is none.
+  const Tensor& open_gradient(Context& context, int use) {
+    if (!gradients_[use] && memory_ != nullptr) memory_->open(context, *this, use);
+    return gradients_[use];
+  }
 
-  // A new step: what the gradients hold is of the last one.
-  void begin_gradients() { stale_[0] = stale_[1] = true; }
-  // True the first time that a use asks in a step: it writes its gradient instead of adding to it.
+  // What the gradient of this use holds is of an earlier step.
+  void set_stale(int use) { stale_[use] = true; }
+  // True the first time that a use asks after that: it writes its gradient instead of adding to it.
   bool take_stale(int use) { return std::exchange(stale_[use], false); }
 
  private:
@@ -120,6 +137,7 @@ class Parameter {
   std::map<WeightVersion, Tensor> stashed_;
   Tensor gradients_[2];
   bool stale_[2] = {};
+  GradientMemory* memory_ = nullptr;
 };
 
 // One use of a parameter by a module.
@@ -135,6 +153,7 @@ class Weight {
   // gradient (M, N) += leftᵀ · right, left (T, M), right (T, N).
   void add_product(Context&, const Tensor& left, const Tensor& right) const;
   const std::shared_ptr<Parameter>& parameter() const { return parameter_; }
+  int use() const { return use_; }
   std::int64_t dim(int i) const { return parameter_->spec().shard.local().dim(i); }
 
  private:

@@ -1,5 +1,6 @@
 #include "scheduler/execute.h"
 
+#include <algorithm>
 #include <type_traits>
 
 namespace trident {
@@ -52,7 +53,13 @@ void execute(const std::vector<LoweredAction>& list, std::size_t begin, std::siz
     trace.events.clear();
     trace.events.reserve(list.size());  // marks are written later: slots must not move
   }
+  std::size_t next = begin;  // compute after i
   for (std::size_t i = begin; i < end; ++i) {
+    if (list[i].step == Step::compute) {
+      next = std::max(next, i + 1);
+      while (next < end && list[next].step != Step::compute) ++next;
+      runner.before_compute(next < end ? &list[next] : nullptr);
+    }
     TracedAction& event = trace.events.emplace_back();
     event.action = list[i];
     runner.mark(event.begin);

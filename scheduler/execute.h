@@ -43,6 +43,10 @@ class StageRunner {
   // Writes the moment at which everything enqueued so far is done. `slot` may be written later, by
   // the stream, until the runner is synchronised; it stays valid as long as the trace.
   virtual void mark(Mark& slot) = 0;
+
+  // Before each compute: the compute of this list that follows it, nullptr at the end. For what can
+  // be brought near meanwhile.
+  virtual void before_compute(const LoweredAction* next) { static_cast<void>(next); }
 };
 
 struct TracedAction {

@@ -17,7 +17,7 @@ ExactSum gradient_squares(Context& context, const ParameterBuckets& buckets,
       const ParameterSpec& spec = segment.parameter->spec();
       if (spec.replica || (!spec.shard.sharded() && tensor_rank != 0)) continue;
       const std::int64_t count = (segment.count + bucket_block - 1) / bucket_block;
-      work.emplace_back(bucket.gradients.flat(segment.begin, segment.count),
+      work.emplace_back(bucket.gradient.flat(segment.begin - bucket.begin, segment.count),
                         context.empty({count}, DType::f64, Category::workspace));
       square_sums(context, work.back().first, bucket_block, work.back().second);
       blocks.emplace_back(static_cast<std::size_t>(count));

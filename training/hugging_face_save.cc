@@ -95,21 +95,29 @@ std::vector<std::byte> transposed(std::span<const std::byte> in, std::int64_t ro
 }
 
 // Brings every parameter's `pick`ed tensor to world rank 0, one after the other, and gives it there
-// to `write(HuggingFaceTensor, bytes in the file's order)`.
+// to `write(HuggingFaceTensor, bytes in the file's order)`. `weights`: pick reads the weight.
 template <class Pick, class Write>
 void collect(RankModel& model, const std::vector<GlobalParameter>& parameters, DType dtype,
-             const Pick& pick, const Write& write) {
+             bool weights, const Pick& pick, const Write& write) {
   Context& context = model.context();
   const Topology& topology = model.topology();
-  std::map<std::string, const Parameter*> mine;
+  std::map<std::string, std::shared_ptr<Parameter>> mine;
   for (const Bucket& bucket : model.buckets().buckets()) {
     for (const BucketEntry& entry : bucket.layout.entries) {
-      if (!entry.parameter->spec().replica) mine[entry.parameter->name()] = entry.parameter.get();
+      if (!entry.parameter->spec().replica) mine[entry.parameter->name()] = entry.parameter;
     }
   }
   const std::size_t element = size_of(dtype);
   const int here = topology.world.rank();
+  WeightGathering& gathering = model.weights();
+  std::vector<std::size_t> held;
   for (const GlobalParameter& parameter : parameters) {
+    if (weights && parameter.pipeline_rank == topology.at.pipeline) {
+      // Next to each other in a bucket, they are gathered once.
+      const auto needed = gathering.buckets_of({mine.at(parameter.name)});
+      gathering.hold(context, needed);
+      gathering.release(std::exchange(held, needed));
+    }
     const Shape& global = parameter.shards.front().global;
     std::vector<std::byte> whole(here == 0 ? static_cast<std::size_t>(global.numel()) * element
                                            : 0);
@@ -138,6 +146,7 @@ void collect(RankModel& model, const std::vector<GlobalParameter>& parameters, D
       }
     }
   }
+  gathering.release(held);
   context.synchronize();
 }
 
@@ -169,7 +178,7 @@ void save_hugging_face(RankModel& model, const std::string& directory) {
                                                std::uint64_t{5} * 1000 * 1000 * 1000, metadata);
   }
   collect(
-      model, parameters, dtype, [](const Parameter& p) { return p.weight(); },
+      model, parameters, dtype, true, [](const Parameter& p) { return p.weight(); },
       [&](const HuggingFaceTensor& tensor, const std::vector<std::byte>& bytes) {
         writer->write(tensor.name, bytes);
       });
@@ -191,7 +200,7 @@ void save_gradients(RankModel& model, const std::string& path) {
     writer = std::make_unique<SafetensorsWriter>(path, declarations(parameters, DType::f32));
   }
   collect(
-      model, parameters, DType::f32, [](const Parameter& p) { return p.gradient(0); },
+      model, parameters, DType::f32, false, [](const Parameter& p) { return p.gradient(0); },
       [&](const HuggingFaceTensor& tensor, const std::vector<std::byte>& bytes) {
         writer->write(tensor.name, bytes);
       });

@@ -41,9 +41,7 @@ void Optimizer::take_back(Context& context, ParameterBuckets& buckets) {
     const Bucket& bucket = buckets.buckets()[i];
     copy(context, kept_[i][0], bucket.master);
     // Rounded as every update rounds them.
-    if (bucket.weights.dtype() != DType::f32) {
-      copy(context, bucket.master, bucket.weights.flat(bucket.begin, bucket.count));
-    }
+    if (buckets.dtype() != DType::f32) copy(context, bucket.master, bucket.shard);
     for (std::size_t s = 0; s < state_[i].size(); ++s) copy(context, kept_[i][s + 1], state_[i][s]);
   }
 }
@@ -53,17 +51,16 @@ void Optimizer::step(Context& context, ParameterBuckets& buckets, float learning
   ++steps_;
   for (std::size_t i = 0; i < buckets.buckets().size(); ++i) {
     const Bucket& bucket = buckets.buckets()[i];
-    const bool mixed = bucket.weights.dtype() != DType::f32;
+    const bool mixed = buckets.dtype() != DType::f32;
     for (const ParameterSegment& segment : segments(bucket.layout, bucket.begin, bucket.count)) {
       const std::int64_t local = segment.begin - bucket.begin;
-      UpdateArgs args{
-          .weight = bucket.master.flat(local, segment.count),
-          .gradient = bucket.gradients.flat(segment.begin, segment.count),
-          .model_weight = mixed ? bucket.weights.flat(segment.begin, segment.count) : Tensor(),
-          .learning_rate = learning_rate,
-          .gradient_scale = gradient_scale,
-          .decays = segment.parameter->spec().decays(),
-          .step = steps_};
+      UpdateArgs args{.weight = bucket.master.flat(local, segment.count),
+                      .gradient = bucket.gradient.flat(local, segment.count),
+                      .model_weight = mixed ? bucket.shard.flat(local, segment.count) : Tensor(),
+                      .learning_rate = learning_rate,
+                      .gradient_scale = gradient_scale,
+                      .decays = segment.parameter->spec().decays(),
+                      .step = steps_};
       for (const Tensor& state : state_[i]) args.state.push_back(state.flat(local, segment.count));
       rule_->update(context, args);
     }

@@ -31,6 +31,7 @@ std::int64_t scatter_sent(std::int64_t bytes, int size) {
 struct Share {
   std::vector<Chunk> chunks;
   std::vector<std::shared_ptr<Parameter>> parameters;
+  std::vector<BucketLayout> buckets;
 };
 
 Share share_of(const Architecture& architecture, const TransformerShape& shape,
@@ -42,11 +43,12 @@ Share share_of(const Architecture& architecture, const TransformerShape& shape,
                      .size = static_cast<int>(config.parallel.tensor_model_parallel_size),
                      .sequence_parallel = config.parallel.sequence_parallel},
       config.pipeline.layer_split, schedule.placement[static_cast<std::size_t>(pipeline)]);
-  share.parameters = backward_order(share.chunks);
+  share.parameters = unique_parameters(share.chunks);
+  share.buckets = layout_buckets(backward_groups(share.chunks), bucket_limits(config));
   return share;
 }
 
-// Bytes sent over the tensor group by one micro-batch and, once a step, by partial gradients.
+// Bytes sent over the tensor group by the activations of a step.
 std::int64_t tensor_sent(const Config& config, const TransformerShape& shape, const Share& share,
                          int stages, int rank) {
   const int t = static_cast<int>(config.parallel.tensor_model_parallel_size);
@@ -58,11 +60,15 @@ std::int64_t tensor_sent(const Config& config, const TransformerShape& shape, co
   // An all-reduce, or under sequence parallelism a gather or scatter, of the activations.
   const std::int64_t sum = sequence_parallel ? scatter_sent(activations * element, t)
                                              : all_reduce_sent(activations, element, t, rank);
-  std::int64_t micro_batch = 0, step = 0;
+  const bool full = config.activation_checkpointing.granularity == "full";
+  const bool selective = config.activation_checkpointing.granularity == "selective";
+  std::int64_t micro_batch = 0;
   for (const Chunk& chunk : share.chunks) {
     const auto layers = config.pipeline.layer_split[static_cast<std::size_t>(chunk.stage)];
     // Two sums forward, two backward; each has its gather on the other side of the layer.
-    micro_batch += layers * sum * (sequence_parallel ? 8 : 4);
+    // Recomputed layers go forward twice; "selective" gathers two layers' inputs again.
+    micro_batch += layers * sum * (sequence_parallel ? 2 : 1) * (full ? 6 : 4);
+    if (selective && sequence_parallel) micro_batch += layers * sum * 2;
     if (chunk.stage == 0) micro_batch += sum * (sequence_parallel ? 2 : 1);
     if (chunk.stage == stages - 1) {
       micro_batch += sum * (sequence_parallel ? 2 : 1);
@@ -73,12 +79,96 @@ std::int64_t tensor_sent(const Config& config, const TransformerShape& shape, co
       }
     }
   }
-  for (const auto& parameter : share.parameters) {
-    if (parameter->spec().gradient_partial_over_tensor) {
-      step += all_reduce_sent(parameter->spec().shard.numel(), 4, t, rank);
+  return micro_batch * config.num_microbatches();
+}
+
+// What a data-parallel rank holds and sends of its buckets (parallel/data/).
+struct DataSharing {
+  explicit DataSharing(const Config& config)
+      : ranks(static_cast<int>(config.parallel.data_parallel_size)),
+        stage(static_cast<int>(config.zero_optimization.stage)),
+        each(reduces_each_micro_batch(config)),
+        microbatches(config.num_microbatches()) {}
+
+  // Elements that the rank updates.
+  std::int64_t part(const BucketLayout& bucket) const {
+    return stage >= 1 ? bucket.shard(ranks) : bucket.elements;
+  }
+  bool gathered(const BucketLayout& bucket) const {
+    return stage == 3 && !bucket.persistent && ranks > 1;
+  }
+  // Elements of weights and of gradients that are kept.
+  std::int64_t weights(const BucketLayout& bucket) const {
+    return gathered(bucket) ? bucket.shard(ranks) : bucket.elements;
+  }
+  std::int64_t gradients(const BucketLayout& bucket) const {
+    if (ranks == 1 || (!each && stage <= 1)) return bucket.elements * bucket.uses();
+    return part(bucket) * (each ? bucket.uses() : 1);
+  }
+  // Elements that are reduced, by an all-reduce or a reduce-scatter, for one update.
+  std::int64_t reduced(const BucketLayout& bucket) const {
+    return bucket.elements * (each ? microbatches * bucket.uses() : 1);
+  }
+
+  int ranks, stage;
+  bool each;
+  std::int64_t microbatches;
+};
+
+// Elements of weights that ZeRO stage 3 gathers in a step: neighbours in a list share a bucket.
+std::int64_t gathered_elements(const Config& config, const DataSharing& sharing,
+                               const Schedule& schedule, int pipeline, const Share& share) {
+  std::map<const Parameter*, std::size_t> bucket_of;
+  for (std::size_t i = 0; i < share.buckets.size(); ++i) {
+    for (const BucketEntry& entry : share.buckets[i].entries) bucket_of[entry.parameter.get()] = i;
+  }
+  std::map<int, std::map<Kind, std::vector<std::set<std::size_t>>>> visits;  // by stage
+  for (const Chunk& chunk : share.chunks) {
+    const bool last = chunk.stage + 1 == schedule.total_stages();
+    const ChunkVisits list =
+        chunk_visits(chunk, module_units(chunk, last, recompute_layers(config)));
+    for (const Kind kind :
+         {Kind::forward, Kind::backward, Kind::backward_input, Kind::backward_weight}) {
+      auto& of_kind = visits[chunk.stage][kind];
+      for (const auto& parameters : list.of(kind)) {
+        auto& buckets = of_kind.emplace_back();
+        for (const auto& parameter : parameters) {
+          const std::size_t bucket = bucket_of.at(parameter.get());
+          if (sharing.gathered(share.buckets[bucket])) buckets.insert(bucket);
+        }
+      }
     }
   }
-  return micro_batch * config.num_microbatches() + step;
+  std::int64_t elements = 0;
+  const std::set<std::size_t> none;
+  const std::set<std::size_t>* before = &none;
+  for (const Action& action : schedule.ranks[static_cast<std::size_t>(pipeline)]) {
+    const auto& list = visits.at(action.stage).at(action.kind);
+    if (list.empty()) before = &none;
+    for (const auto& visit : list) {
+      for (const std::size_t bucket : visit) {
+        if (!before->contains(bucket)) elements += share.buckets[bucket].elements;
+      }
+      before = &visit;
+    }
+  }
+  return elements;
+}
+
+// Bytes sent over the tensor group for partial gradients, of the part that data rank `data` holds.
+std::int64_t partial_sent(const DataSharing& sharing, const Share& share, int tensor_ranks,
+                          int tensor, int data) {
+  std::int64_t sent = 0;
+  if (tensor_ranks == 1) return sent;
+  for (const BucketLayout& bucket : share.buckets) {
+    const std::int64_t count = sharing.part(bucket);
+    for (const ParameterSegment& segment :
+         segments(bucket, sharing.stage >= 1 ? data * count : 0, count)) {
+      if (!segment.parameter->spec().gradient_partial_over_tensor) continue;
+      sent += all_reduce_sent(segment.count, 4, tensor_ranks, tensor);
+    }
+  }
+  return sent;
 }
 
 std::int64_t pipeline_sent(const Config& config, const TransformerShape& shape,
@@ -124,7 +214,7 @@ Plan make_plan(const Config& config, const Architecture& architecture, const Sch
   const int t = static_cast<int>(config.parallel.tensor_model_parallel_size);
   const int p = static_cast<int>(config.parallel.pipeline_model_parallel_size);
   const RankGrid grid = rank_grid_of(config);
-  const bool zero1 = config.zero_optimization.stage >= 1;
+  const DataSharing sharing(config);
   const bool mixed = shape.dtype != DType::f32;
   const int states = make_update_rule(config.optimizer)->states();
   // Master weights and state once more where an update may be taken back.
@@ -161,45 +251,46 @@ Plan make_plan(const Config& config, const Architecture& architecture, const Sch
       for (const Chunk& chunk : share.chunks) {
         base.layers += config.pipeline.layer_split[static_cast<std::size_t>(chunk.stage)];
       }
-      std::int64_t held = 0, second = 0;
       for (const auto& parameter : share.parameters) {
         const ParameterSpec& spec = parameter->spec();
-        held += spec.shard.numel();
-        if (parameter->uses() > 1) second += spec.shard.numel();
+        base.parameters += spec.shard.numel();
         if (tensor == 0 && !spec.replica) plan.parameters += spec.shard.global.numel();
       }
-      base.parameters = held;
-      base.bytes_sent["tensor"] =
-          tensor_sent(config, shape, share, schedule.total_stages(), tensor);
       base.bytes_sent["pipeline"] = pipeline_sent(config, shape, schedule, pipeline);
-      const auto buckets = layout_buckets(share.parameters, bucket_elements(config), d);
-      std::int64_t elements = 0, tied = 0;
-      for (const BucketLayout& bucket : buckets) elements += bucket.elements;
-      for (const auto& parameter : share.parameters) {
-        if (parameter->spec().tied && parameter->uses() == 1)
-          tied += parameter->spec().shard.numel();
-      }
+      const auto element = static_cast<std::int64_t>(size_of(shape.dtype));
+      const std::int64_t whole_states = states + (mixed ? 1 : 0) + kept;
       const bool first = share.chunks.front().stage == 0;
-      base.bytes_sent["embedding"] =
-          p > 1 && tied > 0 ? all_reduce_sent(tied, 4, 2, first ? 0 : 1) : 0;
-      base.bytes["parameter"] =
-          elements * static_cast<std::int64_t>(size_of(shape.dtype)) * (1 + stashes(pipeline));
-      base.bytes["gradient"] = (elements + second) * 4;
-      base.bytes["optimizer"] = elements / (zero1 ? d : 1) * 4 * (states + (mixed ? 1 : 0) + kept);
+      std::int64_t sent = 0;
+      for (const BucketLayout& bucket : share.buckets) {
+        base.bytes["parameter"] +=
+            (sharing.weights(bucket) + bucket.elements * stashes(pipeline)) * element;
+        base.bytes["gradient"] += sharing.gradients(bucket) * 4;
+        base.bytes["optimizer"] += sharing.part(bucket) * whole_states * 4;
+        if (bucket.tied() && bucket.uses() == 1 && p > 1) {
+          const std::int64_t count =
+              sharing.each ? sharing.part(bucket) : bucket.entries.front().numel;
+          base.bytes_sent["embedding"] += all_reduce_sent(count, 4, 2, first ? 0 : 1);
+        }
+        if (d == 1) continue;
+        // Shards are equal, so an all-reduce sends what a reduce-scatter and a gather do.
+        sent += scatter_sent(sharing.reduced(bucket) * 4, d) * (sharing.stage == 0 ? 2 : 1);
+        if (sharing.stage >= 1 && !sharing.gathered(bucket)) {
+          sent += scatter_sent(bucket.elements * element, d);
+        }
+      }
+      base.bytes_sent["embedding"] += 0;
+      base.bytes_sent["data"] =
+          sent * updates +
+          scatter_sent(gathered_elements(config, sharing, schedule, pipeline, share) * element, d);
+      const std::int64_t activations =
+          tensor_sent(config, shape, share, schedule.total_stages(), tensor);
       const int world = static_cast<int>(config.world_size());
       for (int data = 0; data < d; ++data) {
         PlanRank rank = base;
         rank.data = data;
         rank.rank = grid.rank({.tensor = tensor, .data = data, .pipeline = pipeline});
-        std::int64_t sent = 0;
-        for (const BucketLayout& bucket : buckets) {
-          if (d == 1) continue;
-          // Shards are equal, so an all-reduce sends what a reduce-scatter and a gather of fp32 do.
-          sent += scatter_sent(bucket.elements * 4, d);
-          sent += scatter_sent(
-              bucket.elements * (zero1 ? static_cast<std::int64_t>(size_of(shape.dtype)) : 4), d);
-        }
-        rank.bytes_sent["data"] = sent * updates;
+        rank.bytes_sent["tensor"] =
+            activations + partial_sent(sharing, share, t, tensor, data) * updates;
         rank.bytes_sent["world"] = world == 1 ? 0
                                               : all_reduce_sent(StepCheck::elements(d), 8, world,
                                                                 static_cast<int>(rank.rank));

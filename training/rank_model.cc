@@ -80,10 +80,24 @@ Schedule schedule_of(const Config& config) {
   }
 }
 
-std::int64_t bucket_elements(const Config& config) {
+BucketLimits bucket_limits(const Config& config) {
   const ZeroConfig& zero = config.zero_optimization;
-  return zero.stage >= 1 ? std::min(zero.reduce_bucket_size, zero.allgather_bucket_size)
-                         : zero.reduce_bucket_size;
+  return {.elements = zero.stage >= 1
+                          ? std::min(zero.reduce_bucket_size, zero.allgather_bucket_size)
+                          : zero.reduce_bucket_size,
+          .persistence_threshold = zero.stage3_param_persistence_threshold,
+          .parts = static_cast<int>(config.parallel.data_parallel_size)};
+}
+
+bool reduces_each_micro_batch(const Config& config) {
+  // PipeDream updates after each by itself.
+  return config.zero_optimization.reduce_each_micro_batch && config.num_microbatches() > 1 &&
+         config.parallel.data_parallel_size > 1 && config.pipeline.schedule != "pipedream";
+}
+
+std::int64_t recompute_layers(const Config& config) {
+  const ActivationCheckpointingConfig& how = config.activation_checkpointing;
+  return how.granularity == "full" ? how.num_layers : 0;
 }
 
 Schedule forward_only(const Schedule& schedule) {
@@ -112,7 +126,8 @@ TensorParallel tensor_parallel_of(const Config& config, const Topology& topology
   return {.group = topology.tensor,
           .rank = topology.tensor.rank(),
           .size = topology.tensor.size(),
-          .sequence_parallel = config.parallel.sequence_parallel};
+          .sequence_parallel = config.parallel.sequence_parallel,
+          .gathers_again = config.activation_checkpointing.granularity == "selective"};
 }
 
 RankModel::RankModel(Context& context, const Config& config, const Architecture& architecture,
@@ -133,14 +148,23 @@ RankModel::RankModel(Context& context, const Config& config, const Architecture&
   const TensorParallel tensor = tensor_parallel_of(config, topology);
   chunks_ = build_chunks(architecture, shape_, tensor, config.pipeline.layer_split,
                          schedule_.placement[stage_rank]);
-  buckets_ = std::make_unique<ParameterBuckets>(
-      context, backward_order(chunks_), topology.data, tensor, topology.embedding,
-      BucketOptions{.dtype = shape_.dtype,
-                    .zero_stage = static_cast<int>(config.zero_optimization.stage),
-                    .bucket_elements = bucket_elements(config),
-                    .overlap = config.zero_optimization.overlap_comm,
-                    .gradients = purpose == Purpose::training});
+  const ZeroConfig& zero = config.zero_optimization;
+  buckets_ =
+      std::make_unique<ParameterBuckets>(context, backward_groups(chunks_),
+                                         BucketOptions{.dtype = shape_.dtype,
+                                                       .zero_stage = static_cast<int>(zero.stage),
+                                                       .data_rank = topology.data.rank(),
+                                                       .limits = bucket_limits(config),
+                                                       .master = purpose == Purpose::training});
+  weights_ = std::make_unique<WeightGathering>(*buckets_, topology.data, zero.overlap_comm,
+                                               zero.stage3_prefetch_bucket_size);
   if (purpose == Purpose::training) {
+    const bool each = reduces_each_micro_batch(config);
+    gradients_ = std::make_unique<GradientReduction>(
+        context, *buckets_, topology.data, tensor, topology.embedding,
+        GradientOptions{.overlap = zero.overlap_comm,
+                        .each_round = each,
+                        .long_rounds = !each && config.num_microbatches() > 1});
     if (overlaps_next_iteration(schedule_)) opening_ = opening_of(schedule_, lists_.of(0).lists);
     optimizer_ = std::make_unique<Optimizer>(context, *buckets_, make_update_rule(config.optimizer),
                                              late_check());
@@ -150,8 +174,11 @@ RankModel::RankModel(Context& context, const Config& config, const Architecture&
   if (tensor.sequence_parallel) rows /= tensor.size;
   const auto make_runner = [&](int first_channel) {
     return std::make_unique<ModelStageRunner>(
-        context, chunks_, topology.pipeline, schedule_.placement,
-        ModelStageRunner::Shape{.rows = rows, .hidden = shape_.hidden, .dtype = shape_.dtype},
+        context, chunks_, topology.pipeline, schedule_.placement, *weights_,
+        ModelStageRunner::Shape{.rows = rows,
+                                .hidden = shape_.hidden,
+                                .dtype = shape_.dtype,
+                                .recompute_layers = recompute_layers(config)},
         first_channel);
   };
   runner_ = make_runner(0);
@@ -161,10 +188,10 @@ RankModel::RankModel(Context& context, const Config& config, const Architecture&
   unchecked_ = each || (config.gradient_clipping == 0 && config.training.on_non_finite == "stop");
   stash_ = std::make_unique<WeightStash>(*buckets_, each ? 0 : schedule_.microbatches);
   runner_->use(stash_.get(), each, [this] {
-    buckets_->finish_gradients(context_);
+    gradients_->finish(context_);
     update(1.0);
-    buckets_->gather_weights(context_);
-    buckets_->begin_gradients();
+    weights_->gather_updated(context_);
+    gradients_->begin();
   });
 }
 
@@ -255,7 +282,7 @@ bool RankModel::settle(StepResult& result) {
   result.taken_back = true;
   optimizer_->take_back(context_, *buckets_);
   update(result);
-  buckets_->gather_weights(context_);
+  weights_->gather_updated(context_);
   return true;
 }
 
@@ -284,8 +311,9 @@ void RankModel::begin_iteration(const std::vector<HostMicroBatch>& batches) {
   // PipeDream's update has the mean over the tokens of one micro-batch of all data ranks.
   const double mean_over =
       updates_each_microbatch() ? batch_tokens() / schedule_.microbatches : batch_tokens();
-  runner_->begin(upload(batches, true, static_cast<float>(1.0 / mean_over)), buckets_.get(),
-                 static_cast<std::size_t>(schedule_.microbatches));
+  runner_->begin(upload(batches, true, static_cast<float>(1.0 / mean_over)), gradients_.get(),
+                 static_cast<std::size_t>(schedule_.microbatches),
+                 reduces_each_micro_batch(config_));
 }
 
 std::size_t RankModel::run_opening(const std::vector<LoweredAction>& list, Advance& result) {
@@ -312,13 +340,13 @@ void RankModel::finish_step(const Tensor& losses, const StepRequest& request, Ad
       batch_tokens(), close ? Async::no : Async::yes);
   believed_ = !close && !unchecked_;
   if (close) settle(result.own.emplace());
-  if (whole_gradients_) buckets_->gather_gradients(context_);
+  if (whole_gradients_) gradients_->gather(context_);
   context_.mark(clock_.checked);
   if (believed_) optimizer_->keep(context_, *buckets_);
   const bool updates = !updates_each_microbatch();         // else it has
   if (updates) update(result.own.value_or(StepResult{}));  // open: believed or not to be changed
   context_.mark(clock_.updated);
-  if (updates && (!result.own || result.own->applied)) buckets_->gather_weights(context_);
+  if (updates && (!result.own || result.own->applied)) weights_->gather_updated(context_);
   context_.mark(clock_.end);
 }
 
@@ -336,12 +364,12 @@ Advance RankModel::advance(const std::vector<HostMicroBatch>& batches, const Ste
     return result;
   }
   learning_rate_ = request.learning_rate;
-  buckets_->begin_gradients();
+  gradients_->begin();
   execute(list, done, list.size(), *runner_, trace_);
   const Tensor losses = runner_->finish(goes_on);
   iteration_ = (iteration_ + 1) % iterations;
   context_.mark(clock_.executed);
-  if (!updates_each_microbatch()) buckets_->finish_gradients(context_);
+  if (!updates_each_microbatch()) gradients_->finish(context_);
   context_.mark(clock_.reduced);
   if (check_.open()) settle(result.before.emplace());
   finish_step(losses, request, result);

@@ -13,6 +13,8 @@
 #include "core/context.h"
 #include "models/architecture.h"
 #include "parallel/data/buckets.h"
+#include "parallel/data/gradient_reduction.h"
+#include "parallel/data/weight_gathering.h"
 #include "parallel/topology.h"
 #include "parallel/transport/transport.h"
 #include "scheduler/action.h"
@@ -97,6 +99,7 @@ class RankModel {
   const Topology& topology() const { return topology_; }
   Context& context() { return context_; }
   ParameterBuckets& buckets() { return *buckets_; }
+  WeightGathering& weights() { return *weights_; }
   const std::vector<Chunk>& chunks() const { return chunks_; }
   const Schedule& schedule() const { return schedule_; }
   // What all ranks ran in the last train(): the schedule but for asynchronous ones.
@@ -140,6 +143,8 @@ class RankModel {
   std::vector<LoweredAction> forward_list_;  // this rank's, for evaluation
   std::vector<Chunk> chunks_;
   std::unique_ptr<ParameterBuckets> buckets_;
+  std::unique_ptr<GradientReduction> gradients_;
+  std::unique_ptr<WeightGathering> weights_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<WeightStash> stash_;  // of asynchronous schedules
   std::unique_ptr<ModelStageRunner> runner_, evaluator_;
@@ -162,9 +167,13 @@ std::string schedule_name(const Config& config);
 // The schedule that `config` asks for; RequestError at /pipeline/schedule if it can't be. "auto"
 // searches for seconds: made once for all ranks of a process.
 Schedule schedule_of(const Config& config);
-// The most elements of a bucket: reduce_bucket_size, and under ZeRO allgather_bucket_size too,
-// since a bucket's weights are gathered in one go.
-std::int64_t bucket_elements(const Config& config);
+// Buckets have at most reduce_bucket_size elements, and under ZeRO allgather_bucket_size, since a
+// bucket's weights are gathered in one go.
+BucketLimits bucket_limits(const Config& config);
+// Gradients are reduced after every one of several micro-batches.
+bool reduces_each_micro_batch(const Config& config);
+// Layers of a unit that backward computes again; 0: none.
+std::int64_t recompute_layers(const Config& config);
 // The forward actions of `schedule` alone, in its order.
 Schedule forward_only(const Schedule& schedule);
 RankGrid rank_grid_of(const Config&);

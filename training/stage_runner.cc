@@ -9,8 +9,8 @@ namespace trident {
 
 ModelStageRunner::ModelStageRunner(Context& context, const std::vector<Chunk>& chunks,
                                    ProcessGroup pipeline,
-                                   const std::vector<std::vector<int>>& placement, Shape shape,
-                                   int first_channel)
+                                   const std::vector<std::vector<int>>& placement,
+                                   WeightGathering& weights, Shape shape, int first_channel)
     : context_(context),
       chunks_(chunks),
       pipeline_(std::move(pipeline)),
@@ -23,6 +23,10 @@ ModelStageRunner::ModelStageRunner(Context& context, const std::vector<Chunk>& c
       rank_of_stage_[static_cast<std::size_t>(stage)] = static_cast<int>(rank);
     }
   }
+  std::map<const Parameter*, int> uses;
+  for (const Chunk& chunk : chunks_) {
+    runners_.emplace_back(context, chunk, is_last(chunk), shape.recompute_layers, weights, uses);
+  }
 }
 
 void ModelStageRunner::use(WeightStash* stash, bool each_microbatch, std::function<void()> update) {
@@ -31,16 +35,19 @@ void ModelStageRunner::use(WeightStash* stash, bool each_microbatch, std::functi
   update_ = std::move(update);
 }
 
-void ModelStageRunner::begin(const std::vector<MicroBatch>& batches, ParameterBuckets* buckets,
-                             std::size_t microbatches) {
+void ModelStageRunner::begin(const std::vector<MicroBatch>& batches, GradientReduction* reduction,
+                             std::size_t microbatches, bool each_round) {
   batches_ = batches;
   microbatches_ = std::min(microbatches, batches.size());
   for (std::size_t i = 0; i < batches_.size(); ++i) {
     const auto begun = versions_.find(done_ + static_cast<std::int64_t>(i));
     if (begun != versions_.end()) batches_[i].version = begun->second;
   }
-  buckets_ = buckets;
-  added_.clear();
+  backward_follows_ = reduction != nullptr;
+  const std::size_t round = each_microbatch_ || each_round ? 1 : microbatches_;
+  for (ChunkRunner& runner : runners_) {
+    runner.begin(reduction, static_cast<std::int64_t>(round));
+  }
   losses_ = Tensor();
   for (const Chunk& chunk : chunks_) {
     if (is_last(chunk)) {
@@ -96,9 +103,12 @@ void ModelStageRunner::microbatch_done(int microbatch) {
     stash_->release(done_ + microbatch);
     versions_.erase(done_ + microbatch);
   }
-  if (!each_microbatch_) return;
-  update_();
-  added_.clear();
+  if (each_microbatch_) update_();
+}
+
+void ModelStageRunner::before_compute(const LoweredAction* next) {
+  next_weights_ =
+      next != nullptr ? runner_of(next->chunk).first_visit(next->kind) : ChunkRunner::Buckets();
 }
 
 Tensor ModelStageRunner::received(std::map<Key, Tensor>& from, int stage, int microbatch) {
@@ -114,7 +124,7 @@ Tensor ModelStageRunner::received(std::map<Key, Tensor>& from, int stage, int mi
 
 void ModelStageRunner::forward(int chunk_index, int microbatch) {
   const Chunk& chunk = chunk_at(chunk_index);
-  if (stash_ != nullptr && buckets_ != nullptr) {
+  if (stash_ != nullptr && backward_follows_) {
     const WeightVersion version = stash_->take(done_ + microbatch);
     versions_[done_ + microbatch] = version;
     batches_[static_cast<std::size_t>(microbatch)].version = version;
@@ -122,12 +132,9 @@ void ModelStageRunner::forward(int chunk_index, int microbatch) {
   const MicroBatch& batch = batch_at(microbatch);
   const Key key = key_of(chunk.stage, microbatch);
   Tensor x = chunk.stage == 0 ? Tensor() : received(inputs_, chunk.stage, microbatch);
-  std::vector<RecordPtr> records(chunk.modules.size());
-  for (std::size_t i = 0; i < chunk.modules.size(); ++i) {
-    x = chunk.modules[i]->forward(context_, batch, x, records[i]);
-    if (buckets_ == nullptr) records[i].reset();
-  }
-  if (buckets_ != nullptr) records_[key] = std::move(records);
+  ChunkRecord record;
+  x = runner_of(chunk_index).forward(batch, std::move(x), record, next_weights_);
+  if (backward_follows_) records_[key] = std::move(record);
   if (is_last(chunk)) {
     sum(context_, x, losses_.flat(microbatch, 1));
   } else if (peer_of(chunk.stage + 1) == pipeline_.rank()) {
@@ -150,13 +157,8 @@ void ModelStageRunner::backward(int chunk, int microbatch) {
   const Chunk& share = chunk_at(chunk);
   const MicroBatch& batch = batch_at(microbatch);
   const Key key = key_of(share.stage, microbatch);
-  auto& records = records_.at(key);
   Tensor g = is_last(share) ? Tensor() : received(output_grads_, share.stage, microbatch);
-  for (std::size_t i = share.modules.size(); i-- > 0;) {
-    g = share.modules[i]->backward_input(context_, batch, g, records[i]);
-    share.modules[i]->backward_weight(context_, batch, records[i]);
-    weight_gradients_added(*share.modules[i], added_[{chunk, i}]);
-  }
+  g = runner_of(chunk).backward(batch, std::move(g), records_.at(key), next_weights_);
   records_.erase(key);
   hand_over_gradient(share, microbatch, g);
   microbatch_done(microbatch);
@@ -164,32 +166,16 @@ void ModelStageRunner::backward(int chunk, int microbatch) {
 
 void ModelStageRunner::backward_input(int chunk, int microbatch) {
   const Chunk& share = chunk_at(chunk);
-  const Key key = key_of(share.stage, microbatch);
-  auto& records = records_.at(key);
   Tensor g = is_last(share) ? Tensor() : received(output_grads_, share.stage, microbatch);
-  for (std::size_t i = share.modules.size(); i-- > 0;) {
-    g = share.modules[i]->backward_input(context_, batch_at(microbatch), g, records[i]);
-  }
+  g = runner_of(chunk).backward_input(batch_at(microbatch), std::move(g),
+                                      records_.at(key_of(share.stage, microbatch)), next_weights_);
   hand_over_gradient(share, microbatch, g);
 }
 
 void ModelStageRunner::backward_weight(int chunk, int microbatch) {
-  const Chunk& share = chunk_at(chunk);
-  const Key key = key_of(share.stage, microbatch);
-  auto& records = records_.at(key);
-  for (std::size_t i = share.modules.size(); i-- > 0;) {
-    share.modules[i]->backward_weight(context_, batch_at(microbatch), records[i]);
-    weight_gradients_added(*share.modules[i], added_[{chunk, i}]);
-  }
+  const Key key = key_of(chunk_at(chunk).stage, microbatch);
+  runner_of(chunk).backward_weight(batch_at(microbatch), records_.at(key), next_weights_);
   records_.erase(key);
-}
-
-void ModelStageRunner::weight_gradients_added(const Module& module, int& counter) {
-  if (++counter != (each_microbatch_ ? 1 : static_cast<int>(microbatches_))) return;
-  // Backward goes from the last parameter to the first, as the buckets lie.
-  auto parameters = module.parameters();
-  std::reverse(parameters.begin(), parameters.end());
-  for (const auto& parameter : parameters) buckets_->gradient_ready(context_, *parameter);
 }
 
 Tensor ModelStageRunner::message() {

@@ -9,11 +9,13 @@
 
 #include "core/context.h"
 #include "models/architecture.h"
-#include "parallel/data/buckets.h"
+#include "parallel/data/gradient_reduction.h"
+#include "parallel/data/weight_gathering.h"
 #include "parallel/data/weight_stash.h"
 #include "parallel/process_group.h"
 #include "scheduler/execute.h"
 #include "scheduler/opening.h"
+#include "training/chunk_runner.h"
 
 namespace trident {
 
@@ -22,12 +24,13 @@ class ModelStageRunner final : public StageRunner {
   struct Shape {
     std::int64_t rows = 0, hidden = 0;  // of the activations between stages on this rank
     DType dtype = DType::f32;
+    std::int64_t recompute_layers = 0;  // as ChunkRunner's
   };
   // `pipeline` has the pipeline ranks; placement[r] the stages of rank r, as in Schedule. Chunks in
   // `chunks` are this rank's, in the order of placement.
   // Runners of one pipeline whose passes may overlap have channels of their own (first_channel).
   ModelStageRunner(Context&, const std::vector<Chunk>& chunks, ProcessGroup pipeline,
-                   const std::vector<std::vector<int>>& placement, Shape shape,
+                   const std::vector<std::vector<int>>& placement, WeightGathering&, Shape shape,
                    int first_channel = 0);
 
   // Asynchronous schedules: backward uses the weights of its forward, and where `each_microbatch`
@@ -35,10 +38,10 @@ class ModelStageRunner final : public StageRunner {
   void use(WeightStash* stash, bool each_microbatch, std::function<void()> update);
 
   // Starts a pass over the first `microbatches` (all) of these; what follows belongs to later
-  // passes, and may be begun. `buckets` is told when a gradient has all of them; nullptr for a pass
-  // without backward.
-  void begin(const std::vector<MicroBatch>& batches, ParameterBuckets* buckets,
-             std::size_t microbatches = SIZE_MAX);
+  // passes, and may be begun. `reduction` is told when a gradient has all of them, or each of them
+  // where `each_round` is set; nullptr for a pass without backward.
+  void begin(const std::vector<MicroBatch>& batches, GradientReduction* reduction,
+             std::size_t microbatches = SIZE_MAX, bool each_round = false);
   // Ends it: gives the sum of losses of each micro-batch (fp64 [m]) where this rank has the last
   // stage, else an undefined tensor. Waits (in the stream) for the sends, unless the next pass goes
   // on with what is in flight.
@@ -59,6 +62,7 @@ class ModelStageRunner final : public StageRunner {
   void wait_receive_backward(int chunk, int microbatch) override;
   void send_backward(int chunk, int microbatch) override;
   void mark(Mark& slot) override;
+  void before_compute(const LoweredAction* next) override;
 
  private:
   using Key = std::pair<int, std::int64_t>;  // stage, micro-batch counted over all passes
@@ -81,7 +85,7 @@ class ModelStageRunner final : public StageRunner {
   void send(std::map<Key, Tensor>& from, int stage, int microbatch, int peer, int channel);
   // The gradient of what entered `chunk` goes to the stage before it, here or to be sent.
   void hand_over_gradient(const Chunk& chunk, int microbatch, const Tensor& g);
-  void weight_gradients_added(const Module& module, int& counter);
+  ChunkRunner& runner_of(int chunk) { return runners_[static_cast<std::size_t>(chunk)]; }
 
   Context& context_;
   const std::vector<Chunk>& chunks_;
@@ -99,13 +103,14 @@ class ModelStageRunner final : public StageRunner {
   std::size_t microbatches_ = 0;
   std::vector<MicroBatch> batches_;
   std::map<std::int64_t, WeightVersion> versions_;  // of micro-batches in flight
-  ParameterBuckets* buckets_ = nullptr;
-  std::map<Key, std::vector<RecordPtr>> records_;     // by stage and micro-batch, one a module
+  bool backward_follows_ = false;
+  std::vector<ChunkRunner> runners_;                  // by chunk
+  ChunkRunner::Buckets next_weights_;                 // that the compute after this one wants first
+  std::map<Key, ChunkRecord> records_;                // by stage and micro-batch
   std::map<Key, Tensor> inputs_, outputs_;            // activations entering and leaving a stage
   std::map<Key, Tensor> output_grads_, input_grads_;  // gradients of what leaves and enters a stage
   std::map<std::pair<Key, int>, Work> receives_;      // by stage, micro-batch and channel
   std::vector<std::pair<Work, Tensor>> sends_;
-  std::map<std::pair<int, std::size_t>, int> added_;  // micro-batches added, by chunk and module
   Tensor losses_;
 };
 

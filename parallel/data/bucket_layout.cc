@@ -11,26 +11,32 @@ std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
 
 }  // namespace
 
-std::vector<BucketLayout> layout_buckets(const std::vector<std::shared_ptr<Parameter>>& parameters,
-                                         std::int64_t bucket_elements, int parts) {
+std::vector<BucketLayout> layout_buckets(const std::vector<ParameterGroup>& groups,
+                                         const BucketLimits& limits) {
   std::vector<BucketLayout> buckets;
   bool open = false;
-  const auto place = [&](const std::shared_ptr<Parameter>& parameter, bool alone) {
+  const auto place = [&](const std::shared_ptr<Parameter>& parameter, bool persistent) {
     const std::int64_t numel = parameter->spec().shard.numel();
-    if (alone || !open || buckets.back().elements + numel > bucket_elements) buckets.emplace_back();
+    const bool alone = parameter->spec().tied;
+    if (alone || !open || buckets.back().elements + numel > limits.elements) {
+      buckets.push_back({.persistent = persistent});
+    }
     open = !alone;
     BucketLayout& bucket = buckets.back();
     bucket.entries.push_back({parameter, bucket.elements, numel});
     bucket.elements += round_up(numel, bucket_block);
   };
-  for (const auto& parameter : parameters) {
-    if (!parameter->spec().tied) place(parameter, false);
-  }
-  for (const auto& parameter : parameters) {
-    if (parameter->spec().tied) place(parameter, true);
+  for (const ParameterGroup& group : groups) {
+    for (const bool persistent : {false, true}) {
+      open = false;
+      for (const auto& parameter : group) {
+        const bool small = parameter->spec().shard.numel() < limits.persistence_threshold;
+        if (small == persistent) place(parameter, persistent);
+      }
+    }
   }
   for (BucketLayout& bucket : buckets) {
-    bucket.elements = round_up(bucket.elements, parts * bucket_block);
+    bucket.elements = round_up(bucket.elements, limits.parts * bucket_block);
   }
   return buckets;
 }
@@ -41,7 +47,7 @@ std::vector<ParameterSegment> segments(const BucketLayout& bucket, std::int64_t 
   for (const BucketEntry& entry : bucket.entries) {
     const std::int64_t from = std::max(begin, entry.offset);
     const std::int64_t to = std::min(begin + count, entry.offset + entry.numel);
-    if (from < to) list.push_back({entry.parameter.get(), from, to - from});
+    if (from < to) list.push_back({entry.parameter.get(), from, to - from, entry.offset});
   }
   return list;
 }

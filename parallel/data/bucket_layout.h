@@ -12,7 +12,10 @@ namespace trident {
 
 // Parameters start, and ZeRO's shards are cut, at multiples of this many elements, so that sums
 // over blocks of a parameter are the same whoever holds them.
-inline constexpr std::int64_t bucket_block = 256;
+inline constexpr std::int64_t bucket_block = 64;
+
+// Parameters whose gradients are complete at the same time, in backward's order.
+using ParameterGroup = std::vector<std::shared_ptr<Parameter>>;
 
 struct BucketEntry {
   std::shared_ptr<Parameter> parameter;
@@ -22,20 +25,32 @@ struct BucketEntry {
 struct BucketLayout {
   std::vector<BucketEntry> entries;
   std::int64_t elements = 0;  // with padding; a multiple of parts · bucket_block
+  bool persistent = false;    // weights stay whole in ZeRO stage 3, too
   std::int64_t shard(int parts) const { return elements / parts; }
+  bool tied() const { return entries.front().parameter->spec().tied; }
+  // Uses of its parameters on this rank: 2 for a tied weight with both uses here.
+  int uses() const { return entries.front().parameter->uses(); }
 };
 
 // A stretch of one parameter inside a range of a bucket.
 struct ParameterSegment {
   const Parameter* parameter = nullptr;
   std::int64_t begin = 0, count = 0;  // elements within the bucket
+  std::int64_t offset = 0;            // of the parameter within the bucket
 };
 
-// Fills buckets in the order given until the next parameter would exceed `bucket_elements` (a
-// larger parameter is a bucket of its own). Tied parameters come last, each in a bucket of its own:
-// their gradients are complete only after the embedding group's sum.
-std::vector<BucketLayout> layout_buckets(const std::vector<std::shared_ptr<Parameter>>& parameters,
-                                         std::int64_t bucket_elements, int parts);
+struct BucketLimits {
+  std::int64_t elements = 5'000'000;       // a larger parameter is a bucket of its own
+  std::int64_t persistence_threshold = 0;  // smaller parameters lie in persistent buckets
+  int parts = 1;                           // data-parallel ranks
+};
+
+// Fills buckets group by group, in the order given, until the next parameter would exceed the
+// limit; no bucket spans two groups, and parameters below and above the persistence threshold lie
+// apart. The cuts of a parameter are therefore the same in every ZeRO stage and, but for tied ones,
+// wherever its module stands in the pipeline. A tied parameter is a bucket of its own.
+std::vector<BucketLayout> layout_buckets(const std::vector<ParameterGroup>& groups,
+                                         const BucketLimits&);
 
 // The stretches of parameters inside [begin, begin + count) of a bucket.
 std::vector<ParameterSegment> segments(const BucketLayout&, std::int64_t begin, std::int64_t count);

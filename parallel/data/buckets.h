@@ -1,81 +1,65 @@
-// The flat buffers behind a rank's parameters, and the reduction of gradients over the
-// data-parallel group while backward goes on.
+// The flat buffers behind a rank's parameters, and what a data-parallel rank holds of each.
 //
-// ZeRO (Rajbhandari 2019): stage 0 all-reduces each bucket; stage 1 reduce-scatters it, so that
-// only this rank's shard of it holds the sum, and all-gathers the weights after the update. Stages
-// 2 and 3 will keep less of the gradients and weights behind the same interface.
+// ZeRO (Rajbhandari 2019), S = elements / data-parallel size: stage 0 holds and updates whole
+// buckets; stage 1 updates a shard of S elements; stage 2 holds only that shard of the reduced
+// gradient, stage 3 only that shard of the weights, unless the bucket is persistent.
+// parallel/data/gradient_reduction.h and weight_gathering.h move what is missing.
 #pragma once
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <vector>
 
 #include "core/context.h"
 #include "parallel/data/bucket_layout.h"
 #include "parallel/parameter.h"
-#include "parallel/process_group.h"
-#include "parallel/tensor/linear.h"
 
 namespace trident {
 
 struct BucketOptions {
-  DType dtype = DType::f32;  // of the weights; gradients and master weights are fp32
+  DType dtype = DType::f32;  // of the weights; master weights are fp32
   int zero_stage = 0;
-  std::int64_t bucket_elements = 5'000'000;
-  bool overlap = true;
-  bool gradients = true;  // false: weights only, for inference
+  int data_rank = 0;
+  BucketLimits limits;
+  bool master = true;  // false: weights only, for inference
 };
 
-// One bucket's memory. `elements` as in the layout, S = elements / data-parallel size.
+// One bucket's memory.
 struct Bucket {
   BucketLayout layout;
-  Tensor weights;    // (elements) of the compute dtype
-  Tensor gradients;  // (elements) fp32
-  // What the optimizer updates: the whole bucket (stage 0) or this rank's shard (stage 1).
+  // What this rank updates: [begin, begin + count) of the bucket; all of it in stage 0.
   std::int64_t begin = 0, count = 0;
-  Tensor master;  // (count) fp32; the weights themselves where they are fp32
+  Tensor weights;  // (elements); undefined in stage 3, but for persistent buckets
+  Tensor shard;    // (count) of the weights: a view of `weights`, or all that is held
+  Tensor master;   // (count) fp32; `shard` itself where the weights are fp32
+  // (count) reduced gradients, this rank's part; set by GradientReduction.
+  Tensor gradient;
+
+  bool gathered() const { return !weights; }  // before each use
 };
 
 class ParameterBuckets {
  public:
-  // `parameters` in the order in which backward completes their gradients. Allocates zeroed buffers
-  // and binds the parameters to them.
-  ParameterBuckets(Context&, const std::vector<std::shared_ptr<Parameter>>& parameters,
-                   ProcessGroup data, TensorParallel tensor, ProcessGroup embedding,
-                   const BucketOptions&);
+  // Allocates zeroed weights and binds the parameters to them. Groups as backward_groups().
+  ParameterBuckets(Context&, const std::vector<ParameterGroup>& groups, const BucketOptions&);
 
   std::vector<Bucket>& buckets() { return buckets_; }
   const std::vector<Bucket>& buckets() const { return buckets_; }
+  std::size_t bucket_of(const Parameter& parameter) const { return bucket_of_.at(&parameter); }
+  DType dtype() const { return options_.dtype; }
+  int zero_stage() const { return options_.zero_stage; }
 
-  // Sets a parameter from fp32 values of its local shape: weights, and master weights held here.
+  // Sets a parameter from fp32 values of its local shape: what is held here of its weights and
+  // master weights.
   void set(Context&, const Parameter&, const Tensor& values);
 
-  // A new step: the first gradient of each parameter takes the place of the last step's.
-  void begin_gradients();
-  // One use of `parameter` has added the gradients of all micro-batches of this step: sums it over
-  // the tensor group where it is partial and starts the bucket's reduction when the bucket is
-  // complete.
-  void gradient_ready(Context&, const Parameter& parameter);
-  // Sums tied gradients over their uses, reduces what is left and makes the stream wait for all.
-  // Every gradient must be ready.
-  void finish_gradients(Context&);
-  // After the update: every rank of the data group gets all weights again (stage 1).
-  void gather_weights(Context&);
-  // Makes whole gradients of the reduced shards (stage 1), for dumps. Collective.
-  void gather_gradients(Context&);
-
  private:
-  void reduce(Context&, std::size_t bucket);
-
-  ProcessGroup data_;
-  TensorParallel tensor_;
-  ProcessGroup embedding_;
   BucketOptions options_;
   std::vector<Bucket> buckets_;
   std::map<const Parameter*, std::size_t> bucket_of_;
-  std::vector<int> missing_;  // gradients that each bucket still waits for
-  std::vector<Work> pending_;
 };
+
+// Binds the weights of a bucket's parameters to `weights` (elements), or to nothing.
+void bind_weights(const BucketLayout&, const Tensor& weights);
 
 }  // namespace trident

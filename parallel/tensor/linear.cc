@@ -28,9 +28,10 @@ ColumnParallelLinear::ColumnParallelLinear(TensorParallel parallel, Weight weigh
 
 Tensor ColumnParallelLinear::forward(Context& context, WeightVersion version, const Tensor& x,
                                      LinearRecord& record) const {
-  record.input = parallel_.gather_rows(context, x);
-  Tensor y = context.empty({record.input.dim(0), weight_.dim(0)}, x.dtype(), Category::activation);
-  gemm(context, {.a = record.input,
+  const Tensor input = parallel_.gather_rows(context, x);
+  record.input = parallel_.gathers_again ? x : input;
+  Tensor y = context.empty({input.dim(0), weight_.dim(0)}, x.dtype(), Category::activation);
+  gemm(context, {.a = input,
                  .b = weight_.acquire(version).tensor(),
                  .c = y,
                  .transpose_b = true,
@@ -48,6 +49,7 @@ Tensor ColumnParallelLinear::backward_input(Context& context, WeightVersion vers
 }
 
 void ColumnParallelLinear::backward_weight(Context& context, LinearRecord& record) const {
+  if (parallel_.gathers_again) record.input = parallel_.gather_rows(context, record.input);
   weight_.add_product(context, record.gradient, record.input);
   if (bias_) bias_backward(context, record.gradient, bias_.gradient(context));
   record = {};

@@ -21,6 +21,9 @@ struct TensorParallel {
   int rank = 0;
   int size = 1;
   bool sequence_parallel = false;
+  // Sequence parallelism: of the rows gathered for a column-parallel layer only this rank's are
+  // kept, and gathered again for the weight gradient (Korthikanti 2022, section 4.2.2).
+  bool gathers_again = false;
 
   // (T, H) of which this rank holds T/t rows → all T rows, and back by a sum. Without sequence
   // parallelism gather is the identity and the sum is an all-reduce in place.
@@ -30,7 +33,7 @@ struct TensorParallel {
 
 // What backward needs of one linear layer.
 struct LinearRecord {
-  Tensor input;     // (T, in), all rows
+  Tensor input;     // (T, in), all rows; (T/t, in) where they are gathered again
   Tensor gradient;  // (T, out), all rows, from backward_input until backward_weight
 };
 

@@ -82,18 +82,11 @@ TEST(ConfigParse, WhatIsNotAvailableYetSaysWhatBringsItAndWhatToUse) {
   EXPECT_THAT(problems_of({"precision.dtype=fp16"}),
               ElementsAre("config: /precision/dtype: \"fp16\" is not available yet (it comes with "
                           "fp16 and its loss scaling); use \"fp32\" or \"bf16\""));
-  EXPECT_THAT(problems_of({"zero_optimization.stage=3"}),
-              ElementsAre("config: /zero_optimization/stage: 3 is not available yet (it comes with "
-                          "ZeRO stages 2 and 3); use 1, which shares the optimizer's state"));
   EXPECT_THAT(problems_of({"checkpoint.save_interval=100"}),
               ElementsAre("config: /checkpoint/save_interval: 100 is not available yet (it comes "
                           "with checkpoints); leave it out or give 0"));
   for (const char* override_text :
-       {"zero_optimization.stage=2", "zero_optimization.reduce_each_micro_batch=true",
-        "zero_optimization.stage3_prefetch_bucket_size=1",
-        "zero_optimization.stage3_param_persistence_threshold=0", "precision.loss_scale=8",
-        "precision.hysteresis=3", "activation_checkpointing.granularity=full",
-        "activation_checkpointing.num_layers=2", "batch.micro_batch_size=auto",
+       {"precision.loss_scale=8", "precision.hysteresis=3", "batch.micro_batch_size=auto",
         "runtime.device=cuda", "runtime.transport=nccl", "checkpoint.resume=must",
         "checkpoint.save_total_limit=2", "checkpoint.keep_best=true",
         "checkpoint.asynchronous=true", "checkpoint.load=auto"}) {

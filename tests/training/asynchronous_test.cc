@@ -81,8 +81,9 @@ Outcome serial(const Config& config, const std::vector<std::int64_t>& split, boo
     std::vector<int> all(static_cast<std::size_t>(stages));
     for (int s = 0; s < stages; ++s) all[static_cast<std::size_t>(s)] = s;
     const auto chunks = build_chunks(model.architecture(), model.shape(), tensor, split, all);
-    ParameterBuckets buckets(context, backward_order(chunks), topology.data, tensor,
-                             topology.embedding, {.bucket_elements = bucket_elements(config)});
+    ParameterBuckets buckets(context, backward_groups(chunks),
+                             {.data_rank = topology.data.rank(), .limits = bucket_limits(config)});
+    GradientReduction gradients(context, buckets, topology.data, tensor, topology.embedding, {});
     Optimizer optimizer(context, buckets, make_update_rule(config.optimizer));
     StepCheck check(topology.world, topology.data.size());
     // Every version that there has been, by parameter.
@@ -132,7 +133,7 @@ Outcome serial(const Config& config, const std::vector<std::int64_t>& split, boo
         return std::max<std::int64_t>(
             0, each_microbatch ? n - (stages - 1 - stage_of.at(p)) : n / m - 1);
       });
-      if (each_microbatch || n % m == 0) buckets.begin_gradients();
+      if (each_microbatch || n % m == 0) gradients.begin();
       Tensor x;
       std::vector<std::pair<const Module*, RecordPtr>> ran;
       for (const Chunk& chunk : chunks) {
@@ -144,16 +145,18 @@ Outcome serial(const Config& config, const std::vector<std::int64_t>& split, boo
       sum(context, x, losses.flat(n, 1));
       x = Tensor();
       const bool complete = each_microbatch || n % m == m - 1;
+      std::map<const Parameter*, int> uses_done;
       for (auto at = ran.rbegin(); at != ran.rend(); ++at) {
         x = at->first->backward_input(context, batch, x, at->second);
         at->first->backward_weight(context, batch, at->second);
         if (!complete) continue;
         for (const auto& parameter : at->first->parameters()) {
-          buckets.gradient_ready(context, *parameter);
+          // A tied weight's last use comes first here.
+          gradients.ready(context, *parameter, parameter->uses() - ++uses_done[parameter.get()]);
         }
       }
       if (!complete) continue;
-      buckets.finish_gradients(context);
+      gradients.finish(context);
       check.begin(context, gradient_squares(context, buckets, topology.data, 0), nullptr, 0, false,
                   1, Async::no);
       const double norm = check.end(context).grad_norm;

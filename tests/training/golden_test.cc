@@ -34,7 +34,9 @@ std::vector<GoldenCase> cases() {
     for (const Layout layout :
          {Layout{1, 1, 1}, Layout{2, 1, 1}, Layout{1, 2, 1}, Layout{1, 1, 2}, Layout{1, 1, 4, 2},
           Layout{2, 2, 2}, Layout{1, 4, 2}, Layout{4, 2, 1}, Layout{3, 1, 2}}) {
-      for (const int zero : {0, 1}) {
+      for (const int zero : {0, 1, 2, 3}) {
+        // Stages 2 and 3 are stage 1 where nobody shares; small parameters are sharded, too.
+        if (zero >= 2 && layout.data == 1) continue;
         for (const bool sequence_parallel : {false, true}) {
           if (sequence_parallel && layout.tensor == 1) continue;
           // Without data parallelism both ZeRO stages run the same code: half of the product will
@@ -48,6 +50,7 @@ std::vector<GoldenCase> cases() {
       }
     }
     all.push_back({.model = model, .layout = {2, 2, 2}, .on = On::guarded});
+    all.push_back({.model = model, .layout = {2, 2, 2}, .zero = 3, .on = On::guarded});
     all.push_back({.model = model,
                    .layout = {2, 2, 2},
                    .zero = 1,
@@ -65,6 +68,7 @@ TEST_P(GoldenLayouts, MeetsLossesGradientsAndNormsWithin1e5) {
   const Config config = golden_config(
       c.model, dir.path(),
       overrides_of(c.layout) + Overrides{"zero_optimization.stage=" + std::to_string(c.zero),
+                                         "zero_optimization.stage3_param_persistence_threshold=0",
                                          std::string("parallel.sequence_parallel=") +
                                              (c.sequence_parallel ? "true" : "false")});
   ASSERT_EQ(config.world_size(), c.layout.ranks());

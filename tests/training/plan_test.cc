@@ -85,6 +85,13 @@ TEST(Plan, StatesAndTrafficAreExactInManyLayouts) {
   const Overrides bf16{"precision.dtype=bf16"};
   const Overrides sgd{"optimizer.type=SGD", "optimizer.params.betas=null",
                       "optimizer.params.eps=null"};
+  const auto zero = [](int stage) {
+    return Overrides{"zero_optimization.stage=" + std::to_string(stage)};
+  };
+  const Overrides each{"zero_optimization.reduce_each_micro_batch=true"};
+  const Overrides once{"zero_optimization.reduce_each_micro_batch=false"};
+  const Overrides in_shards{"zero_optimization.stage3_param_persistence_threshold=0"};
+  const char* const full = "activation_checkpointing.granularity=full";
   const Overrides small{"zero_optimization.reduce_bucket_size=3000",
                         "zero_optimization.allgather_bucket_size=5000"};
   const std::vector<PlanCase> cases{
@@ -105,7 +112,21 @@ TEST(Plan, StatesAndTrafficAreExactInManyLayouts) {
       {"llama", {4, 2, 1}, zero1 + small},
       {"llama", {2, 2, 2}, {"model.tie_word_embeddings=true"}},
       {"llama", {2, 1, 2, 2}, zero1 + Overrides{"model.num_layers=7", "model.vocab_size=509"}},
-      {"llama", {1, 2, 2}, sgd + Overrides{"optimizer.params.momentum=0.9"}}};
+      {"llama", {1, 2, 2}, sgd + Overrides{"optimizer.params.momentum=0.9"}},
+      {"gpt2", {2, 1, 1}, each + zero(0)},
+      {"gpt2", {2, 2, 2}, each + zero(1) + sp},
+      {"gpt2", {2, 1, 1}, once + zero(2)},
+      {"gpt2", {2, 2, 2}, zero(2) + sp + bf16},
+      {"llama", {3, 1, 2}, zero(2) + small},
+      {"gpt2", {2, 1, 1}, zero(3)},
+      {"gpt2", {2, 1, 2}, zero(3) + in_shards},
+      {"gpt2", {2, 1, 1}, zero(3) + in_shards + once + bf16},
+      {"gpt2", {2, 2, 2}, zero(3) + in_shards + sp + Overrides{full, "model.num_layers=3"}},
+      {"llama", {2, 2, 1}, zero(3) + Overrides{full, "activation_checkpointing.num_layers=3"}},
+      {"llama", {2, 1, 2, 2}, zero(3) + in_shards + Overrides{"pipeline.schedule=zbv"}},
+      {"llama", {4, 1, 1}, zero(3) + in_shards + Overrides{"zero_optimization.overlap_comm=false"}},
+      {"gpt2", {1, 2, 2}, sp + Overrides{"activation_checkpointing.granularity=selective"}},
+      {"gpt2", {1, 2, 1}, Overrides{full}}};
   for (const PlanCase& c : cases) {
     std::string name = std::string(c.model) + " " + name_of(c.layout);
     for (const std::string& o : c.overrides) name += " " + o;

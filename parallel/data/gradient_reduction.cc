@@ -1,0 +1,198 @@
+#include "parallel/data/gradient_reduction.h"
+
+#include <utility>
+
+#include "core/error.h"
+#include "kernels/elementwise.h"
+
+namespace trident {
+
+GradientReduction::GradientReduction(Context& context, ParameterBuckets& buckets, ProcessGroup data,
+                                     TensorParallel tensor, ProcessGroup embedding,
+                                     const GradientOptions& options)
+    : buckets_(buckets),
+      data_(std::move(data)),
+      tensor_(std::move(tensor)),
+      embedding_(std::move(embedding)),
+      options_(options),
+      each_round_(options.each_round && data_.size() > 1),
+      transient_(data_.size() > 1 && (options.each_round || buckets.zero_stage() >= 2)) {
+  for (Bucket& bucket : buckets_.buckets()) {
+    auto& list = slots_.emplace_back(static_cast<std::size_t>(bucket.layout.uses()));
+    for (std::size_t use = 0; use < list.size(); ++use) {
+      Slot& slot = list[use];
+      if (!transient_) {
+        slot.whole = context.empty({bucket.layout.elements}, options.dtype, Category::gradient);
+        slot.sum = slot.whole.flat(bucket.begin, bucket.count);
+        bind(bucket, static_cast<int>(use), slot.whole);
+      } else if (use == 0 || each_round_) {
+        slot.sum = context.empty({bucket.count}, options.dtype, Category::gradient);
+      }
+    }
+    bucket.gradient = list[0].sum;
+    for (const BucketEntry& entry : bucket.layout.entries) {
+      if (entry.parameter->uses() != bucket.layout.uses()) {
+        throw Error("GradientReduction: parameter " + entry.parameter->name() +
+                    " has other uses than its bucket");
+      }
+      entry.parameter->set_gradient_memory(this);
+    }
+  }
+}
+
+GradientReduction::~GradientReduction() {
+  for (const Bucket& bucket : buckets_.buckets()) {
+    for (const BucketEntry& entry : bucket.layout.entries) {
+      entry.parameter->set_gradient_memory(nullptr);
+    }
+  }
+}
+
+void GradientReduction::bind(const Bucket& bucket, int use, const Tensor& whole) {
+  for (const BucketEntry& entry : bucket.layout.entries) {
+    Parameter& parameter = *entry.parameter;
+    parameter.bind_gradient(
+        use, whole ? whole.flat(entry.offset, entry.numel).view(parameter.spec().shard.local())
+                   : Tensor());
+    parameter.set_stale(use);
+  }
+}
+
+void GradientReduction::open(Context& context, Parameter& parameter, int use) {
+  const std::size_t index = buckets_.bucket_of(parameter);
+  Tensor& whole = slot(index, use).whole;
+  whole = context.empty({bucket(index).layout.elements}, options_.dtype,
+                        options_.long_rounds ? Category::gradient : Category::communication);
+  bind(bucket(index), use, whole);
+}
+
+void GradientReduction::begin() {
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    for (std::size_t use = 0; use < slots_[i].size(); ++use) {
+      Slot& slot = slots_[i][use];
+      slot.missing = static_cast<int>(bucket(i).layout.entries.size());
+      slot.begun = false;
+      if (transient_) slot.whole = Tensor();
+      bind(bucket(i), static_cast<int>(use), slot.whole);
+    }
+  }
+}
+
+void GradientReduction::ready(Context& context, const Parameter& parameter, int use) {
+  const std::size_t index = buckets_.bucket_of(parameter);
+  Slot& slot = this->slot(index, use);
+  if (slot.missing == 0) {
+    throw Error("GradientReduction: the gradient of " + parameter.name() + " is ready twice");
+  }
+  if (--slot.missing > 0) return;
+  clear_stale(context, index, use);
+  if (adds_uses_first(bucket(index))) return;  // finish() reduces it
+  if (each_round_) slot.missing = static_cast<int>(bucket(index).layout.entries.size());
+  reduce(context, index, use);
+}
+
+// What no micro-batch has added to is zero.
+void GradientReduction::clear_stale(Context& context, std::size_t index, int use) {
+  for (const BucketEntry& entry : bucket(index).layout.entries) {
+    Parameter& parameter = *entry.parameter;
+    const Tensor gradient = parameter.open_gradient(context, use);
+    if (parameter.take_stale(use)) fill(context, gradient, 0);
+  }
+}
+
+void GradientReduction::reduce(Context& context, std::size_t index, int use) {
+  if (data_.size() == 1) return;
+  // Whole buffers are large: one on its way, others being filled.
+  if (transient_) collect(context);
+  Slot& slot = this->slot(index, use);
+  const Bucket& of = bucket(index);
+  const Async async = options_.overlap ? Async::yes : Async::no;
+  Work work = buckets_.zero_stage() == 0
+                  ? data_.all_reduce(context, slot.whole, ReduceOp::sum, async)
+                  : data_.reduce_scatter(context, slot.whole, slot.whole.flat(of.begin, of.count),
+                                         ReduceOp::sum, async);
+  running_.push_back({index, use, slot.whole, std::move(work)});
+  if (!transient_) return;
+  // The next round's gradients open a buffer of their own.
+  slot.whole = Tensor();
+  bind(of, use, {});
+}
+
+void GradientReduction::collect(Context& context) {
+  for (const Reduction& reduction : running_) {
+    reduction.work.wait(context);
+    if (!transient_) continue;
+    const Bucket& of = bucket(reduction.bucket);
+    Slot& slot = this->slot(reduction.bucket, reduction.use);
+    const Tensor part = reduction.whole.flat(of.begin, of.count);
+    if (std::exchange(slot.begun, true)) {
+      add(context, part, slot.sum);
+    } else {
+      copy(context, part, slot.sum);
+    }
+  }
+  running_.clear();
+}
+
+// A tied weight's gradient is that of both uses, here or on the first and the last stage.
+void GradientReduction::add_uses(Context& context, std::size_t index) {
+  const auto of = [&](int use) {
+    const Slot& from = slot(index, use);
+    return adds_uses_first(bucket(index)) ? from.whole : from.sum;
+  };
+  if (bucket(index).layout.uses() > 1) {
+    add(context, of(1), of(0));
+  } else if (embedding_.defined() && embedding_.size() > 1) {
+    const Parameter& table = *bucket(index).layout.entries.front().parameter;
+    embedding_.all_reduce(context,
+                          adds_uses_first(bucket(index)) ? table.gradient(0) : slot(index, 0).sum);
+  }
+}
+
+void GradientReduction::finish(Context& context) {
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    for (const Slot& slot : slots_[i]) {
+      const auto all = static_cast<int>(bucket(i).layout.entries.size());
+      if (slot.missing == (each_round_ ? all : 0)) continue;
+      throw Error("GradientReduction: " + std::to_string(slot.missing) + " of " +
+                  std::to_string(all) + " gradients of bucket " + std::to_string(i) +
+                  " are not ready, first " + bucket(i).layout.entries.front().parameter->name());
+    }
+    if (!adds_uses_first(bucket(i))) continue;
+    add_uses(context, i);
+    if (transient_ && slots_[i].size() > 1) {
+      slots_[i][1].whole = Tensor();
+      bind(bucket(i), 1, {});
+    }
+    reduce(context, i, 0);
+  }
+  collect(context);
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    if (bucket(i).layout.tied() && !adds_uses_first(bucket(i))) add_uses(context, i);
+    sum_over_tensor(context, bucket(i));
+  }
+}
+
+void GradientReduction::sum_over_tensor(Context& context, const Bucket& of) {
+  if (tensor_.size == 1) return;
+  for (const ParameterSegment& segment : segments(of.layout, of.begin, of.count)) {
+    if (!segment.parameter->spec().gradient_partial_over_tensor) continue;
+    tensor_.group.all_reduce(context, of.gradient.flat(segment.begin - of.begin, segment.count));
+  }
+}
+
+void GradientReduction::gather(Context& context) {
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    Slot& slot = slots_[i][0];
+    const bool sharded = data_.size() > 1 && buckets_.zero_stage() >= 1;
+    if (transient_) {
+      slot.whole = sharded ? context.empty({bucket(i).layout.elements}, options_.dtype,
+                                           Category::communication)
+                           : slot.sum;
+      bind(bucket(i), 0, slot.whole);
+    }
+    if (sharded) data_.all_gather(context, slot.sum, slot.whole);
+  }
+}
+
+}  // namespace trident

@@ -1,0 +1,89 @@
+// Sums gradients over the data-parallel group while backward goes on.
+//
+// Rounds: gradients are reduced once a step, or after every micro-batch and then added up. Where
+// the sum is kept as a shard (ZeRO stages 2 and 3), and where every micro-batch is reduced,
+// backward adds to whole buffers that exist from a bucket's first gradient of a round until it is
+// reduced.
+//
+// Per element the order of additions depends on the rounds alone: by micro-batch, then by rank, in
+// one round; by rank, then by micro-batch, in many. Partial gradients are summed over the tensor
+// group at the end. A tied weight's two uses are added up apart.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "core/context.h"
+#include "parallel/data/buckets.h"
+#include "parallel/process_group.h"
+#include "parallel/tensor/linear.h"
+
+namespace trident {
+
+struct GradientOptions {
+  DType dtype = DType::f32;  // in which gradients are added up and reduced
+  bool overlap = true;       // reductions go on beside the stream's work
+  bool each_round = false;   // a step has several rounds
+  // Of whole buffers: what holds gradients for a step is `gradient`, what only carries them to
+  // their reduction `communication`.
+  bool long_rounds = false;  // a round has several micro-batches
+};
+
+class GradientReduction final : public GradientMemory {
+ public:
+  // Allocates what is kept, and sets Bucket::gradient. `embedding`: the group of tied weights'
+  // holders, undefined where there is one.
+  GradientReduction(Context&, ParameterBuckets&, ProcessGroup data, TensorParallel tensor,
+                    ProcessGroup embedding, const GradientOptions&);
+  ~GradientReduction() override;
+
+  // A new step: what is kept is of the last one.
+  void begin();
+  // One use of `parameter` has its gradient of this round. Starts the bucket's reduction when it is
+  // complete.
+  void ready(Context&, const Parameter& parameter, int use);
+  // Makes Bucket::gradient the sum (the stream waits). All gradients of all rounds must be ready.
+  void finish(Context&);
+  // Until begin() Parameter::gradient(0) is the whole sum on every rank, for dumps. Collective.
+  void gather(Context&);
+
+  void open(Context&, Parameter& parameter, int use) override;
+
+ private:
+  // Of a bucket and a use of its parameters.
+  struct Slot {
+    Tensor whole;        // (elements) what backward adds to
+    Tensor sum;          // (count) reduced so far; a view of `whole` where that is kept
+    bool begun = false;  // `sum` has a round of this step
+    int missing = 0;     // gradients that this round still waits for
+  };
+  struct Reduction {
+    std::size_t bucket = 0;
+    int use = 0;
+    Tensor whole;
+    Work work;
+  };
+
+  Slot& slot(std::size_t bucket, int use) { return slots_[bucket][static_cast<std::size_t>(use)]; }
+  const Bucket& bucket(std::size_t index) const { return buckets_.buckets()[index]; }
+  // Tied weights: their uses are added before they are reduced.
+  bool adds_uses_first(const Bucket& bucket) const { return bucket.layout.tied() && !each_round_; }
+  void bind(const Bucket&, int use, const Tensor& whole);
+  void clear_stale(Context&, std::size_t bucket, int use);
+  void add_uses(Context&, std::size_t bucket);
+  void reduce(Context&, std::size_t bucket, int use);
+  void collect(Context&);  // waits for the reductions that run
+  void sum_over_tensor(Context&, const Bucket& bucket);
+
+  ParameterBuckets& buckets_;
+  ProcessGroup data_;
+  TensorParallel tensor_;
+  ProcessGroup embedding_;
+  GradientOptions options_;
+  bool each_round_;                       // and there is somebody to reduce with
+  bool transient_;                        // whole buffers are not kept
+  std::vector<std::vector<Slot>> slots_;  // by bucket and use
+  std::vector<Reduction> running_;
+};
+
+}  // namespace trident
