@@ -116,7 +116,7 @@ double measure_product_rate(const Config& config, const Launch& launch, Device& 
   const auto threads =
       std::min<std::int64_t>(ranks * config.runtime.threads_per_rank, launch.cores);
   Context context(device, static_cast<int>(threads));
-  const DType dtype = config.precision.dtype == "bf16" ? DType::bf16 : DType::f32;
+  const DType dtype = dtype_of(config.precision.dtype);
   return product_rate(context, dtype, {}, 0.3) * (launch.mpi ? launch.ranks : 1);
 }
 

@@ -407,15 +407,15 @@ void add_optimizers() {
   for (const bool copies : {false, true}) {
     const std::string suffix = copies ? "/bf16_copy" : "";
     add_case("adamw" + suffix, Types::f32, [=](Bench& bench, DType dtype) -> Work {
-      AdamWArgs args{.weight = bench.normal({n}, dtype),
-                     .gradient = bench.normal({n}, dtype),
-                     .moment1 = bench.normal({n}, dtype),
-                     .moment2 = bench.empty({n}, dtype),
-                     .learning_rate = 1e-4};
+      AdamArgs args{.weight = bench.normal({n}, dtype),
+                    .gradient = bench.normal({n}, dtype),
+                    .moment1 = bench.normal({n}, dtype),
+                    .moment2 = bench.empty({n}, dtype),
+                    .learning_rate = 1e-4};
       fill(bench.context, args.moment2, 1);
       if (copies) args.model_weight = bench.normal({n}, DType::bf16);
       return {0, n * (7.0 * sizeof(float) + (copies ? 2 : 0)),
-              [=, &bench] { adamw(bench.context, args); }};
+              [=, &bench] { adam(bench.context, args); }};
     });
     add_case("sgd" + suffix, Types::f32, [=](Bench& bench, DType dtype) -> Work {
       SgdArgs args{.weight = bench.normal({n}, dtype),

@@ -100,13 +100,13 @@ struct OptimizerParams {
   double lr = 1e-3;
   std::array<double, 2> betas{0.9, 0.999};
   double eps = 1e-8;
-  double weight_decay = 0.01;  // derived: 0 for SGD
+  double weight_decay = 0.01;  // derived: 0 but for AdamW
   double momentum = 0.0;       // SGD only
   bool operator==(const OptimizerParams&) const = default;
 };
 
 struct OptimizerConfig {
-  std::string type = "AdamW";  // "AdamW", "SGD"
+  std::string type = "AdamW";  // "AdamW", "Adam", "SGD", "Adafactor"
   OptimizerParams params = {};
   bool operator==(const OptimizerConfig&) const = default;
 };

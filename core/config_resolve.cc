@@ -220,7 +220,7 @@ void Resolver::run(const std::string& name) {
     config_.zero_optimization.reduce_each_micro_batch = config_.zero_optimization.stage >= 2;
   });
   derive("/optimizer/params/weight_decay", {"/optimizer/type"}, [&] {
-    if (config_.optimizer.type == "SGD") config_.optimizer.params.weight_decay = 0.0;
+    if (config_.optimizer.type != "AdamW") config_.optimizer.params.weight_decay = 0.0;
   });
   if (!given("/training/train_iters")) {
     derive("/training/train_epochs", {}, [&] { training.train_epochs = 1; });

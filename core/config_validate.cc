@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <numeric>
 
 #include "core/config_fields.h"
@@ -232,8 +233,9 @@ void validate_optimizer(const Config& config, Problems& problems) {
                                      config.optimizer.type, other));
     };
     refuse("/optimizer/params/momentum", !sgd && params.momentum != 0, "SGD");
-    refuse("/optimizer/params/betas", sgd && params.betas != OptimizerParams{}.betas, "AdamW");
-    refuse("/optimizer/params/eps", sgd && params.eps != OptimizerParams{}.eps, "AdamW");
+    const bool adam = config.optimizer.type.starts_with("Adam");
+    refuse("/optimizer/params/betas", !adam && params.betas != OptimizerParams{}.betas, "AdamW");
+    refuse("/optimizer/params/eps", !adam && params.eps != OptimizerParams{}.eps, "AdamW");
   }
   const std::string& schedule = config.pipeline.schedule;
   if (problems.sound({"/zero_optimization/stage", "/pipeline/schedule"}) &&
@@ -282,6 +284,53 @@ void validate_optimizer(const Config& config, Problems& problems) {
       problems.add("/scheduler/milestones",
                    "type \"piecewise\" needs iterations here, in ascending order");
     }
+  }
+}
+
+void validate_precision(const Config& config, Problems& problems) {
+  const PrecisionConfig& precision = config.precision;
+  const PrecisionConfig usual;
+  constexpr auto kDtype = "/precision/dtype";
+  if (problems.sound({kDtype, "/precision/grad_accum_dtype"}) &&
+      precision.grad_accum_dtype != "fp32" && precision.grad_accum_dtype != precision.dtype) {
+    problems.add("/precision/grad_accum_dtype",
+                 fmt::format("\"{}\" is neither \"fp32\" nor precision.dtype (\"{}\"); use one of "
+                             "the two",
+                             precision.grad_accum_dtype, precision.dtype));
+  }
+  if (!problems.sound({kDtype, "/precision/loss_scale"})) return;
+  const auto refuse = [&](const char* path, bool changed) {
+    if (!changed || !problems.sound(path)) return;
+    if (precision.dtype != "fp16") {
+      problems.add(path, fmt::format("does nothing for dtype \"{}\"; leave it out, or use \"fp16\"",
+                                     precision.dtype));
+    } else if (precision.loss_scale != 0) {
+      problems.add(path,
+                   fmt::format("does nothing beside a fixed loss_scale ({}); leave one of them "
+                               "out",
+                               precision.loss_scale));
+    }
+  };
+  if (precision.dtype != "fp16") refuse("/precision/loss_scale", precision.loss_scale != 0);
+  refuse("/precision/initial_scale_power",
+         precision.initial_scale_power != usual.initial_scale_power);
+  refuse("/precision/loss_scale_window", precision.loss_scale_window != usual.loss_scale_window);
+  refuse("/precision/hysteresis", precision.hysteresis != usual.hysteresis);
+  refuse("/precision/min_loss_scale", precision.min_loss_scale != usual.min_loss_scale);
+  if (precision.dtype != "fp16") return;
+  const double initial = std::ldexp(1.0, static_cast<int>(precision.initial_scale_power));
+  if (precision.loss_scale == 0 &&
+      problems.sound({"/precision/initial_scale_power", "/precision/min_loss_scale"}) &&
+      initial < precision.min_loss_scale) {
+    problems.add("/precision/min_loss_scale",
+                 fmt::format("{} is above the scale that initial_scale_power ({}) begins with, {}; "
+                             "use at most that",
+                             precision.min_loss_scale, precision.initial_scale_power, initial));
+  }
+  if (problems.sound("/pipeline/schedule") && config.pipeline.schedule == "pipedream") {
+    problems.add(kDtype,
+                 "\"fp16\" leaves out steps that overflow, but schedule \"pipedream\" has made "
+                 "their updates by then; use \"bf16\", or schedule \"pipedream_2bw\"");
   }
 }
 
@@ -348,6 +397,7 @@ void validate(const Config& config, Problems& problems) {
   validate_pipeline(config, problems);
   validate_layout(config, problems);
   validate_optimizer(config, problems);
+  validate_precision(config, problems);
   validate_data(config, problems);
   if (problems.sound({"/training/train_iters", "/training/train_epochs"}) &&
       config.training.train_iters != 0 && config.training.train_epochs != 0) {

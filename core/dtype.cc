@@ -1,5 +1,9 @@
 #include "core/dtype.h"
 
+#include <string>
+
+#include "core/error.h"
+
 namespace trident {
 
 std::size_t size_of(DType dtype) {
@@ -37,6 +41,14 @@ std::string_view name_of(DType dtype) {
       return "u8";
   }
   return "?";
+}
+
+DType dtype_of(std::string_view name) {
+  for (const DType dtype :
+       {DType::f64, DType::f32, DType::bf16, DType::f16, DType::i64, DType::i32, DType::u8}) {
+    if (name_of(dtype) == name) return dtype;
+  }
+  throw Error("dtype: no type is called " + std::string(name));
 }
 
 bool is_floating(DType dtype) {

@@ -12,6 +12,7 @@ enum class DType : std::uint8_t { f64, f32, bf16, f16, i64, i32, u8 };
 
 std::size_t size_of(DType dtype);       // bytes of one element
 std::string_view name_of(DType dtype);  // "fp32", "bf16", …, as in the config
+DType dtype_of(std::string_view name);  // of a name above; throws Error on another
 bool is_floating(DType dtype);
 
 // bfloat16: the upper half of an IEEE binary32.

@@ -54,8 +54,12 @@ struct Backend {
   void (*attention_backward)(A, C, const AttentionBackwardArgs&);
   void (*rotary)(A, C, const RotaryArgs&);
   void (*dropout_add)(A, C, const DropoutAddArgs&);
-  void (*adamw)(A, C, const AdamWArgs&);
+  void (*adam)(A, C, const AdamArgs&);
   void (*sgd)(A, C, const SgdArgs&);
+  void (*adafactor_squares)(A, C, const AdafactorSquares&);
+  void (*adafactor_factors)(A, C, const AdafactorFactors&);
+  void (*adafactor_size)(A, C, const AdafactorSize&);
+  void (*adafactor_update)(A, C, const AdafactorUpdate&);
 };
 
 const Backend& cpu_backend();

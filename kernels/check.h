@@ -33,11 +33,11 @@ class Check {
     defined(x, name);
     if (x.dtype() != need) fail(describe(x, name), std::string(name_of(need)));
   }
-  // fp32 or bf16.
+  // fp32, bf16 or fp16.
   void compute_dtype(const Tensor& x, std::string_view name) const {
     defined(x, name);
-    if (x.dtype() != DType::f32 && x.dtype() != DType::bf16) {
-      fail(describe(x, name), "fp32 or bf16");
+    if (x.dtype() != DType::f32 && x.dtype() != DType::bf16 && x.dtype() != DType::f16) {
+      fail(describe(x, name), "fp32, bf16 or fp16");
     }
   }
   void count(const Tensor& x, std::string_view name, std::int64_t need) const {

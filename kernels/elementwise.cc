@@ -48,7 +48,7 @@ void bias_backward(Context& context, const Tensor& grad_y, const Tensor& grad_bi
   const Check check("bias_backward");
   check.compute_dtype(grad_y, "grad_y");
   check.rank(grad_y, "grad_y", 2);
-  check.dtype(grad_bias, "grad_bias", DType::f32);
+  check.compute_dtype(grad_bias, "grad_bias");
   check.shape(grad_bias, "grad_bias", {grad_y.dim(1)});
   launch(context, &Backend::bias_backward, grad_y, grad_bias);
 }
@@ -56,8 +56,7 @@ void bias_backward(Context& context, const Tensor& grad_y, const Tensor& grad_bi
 void sum(Context& context, const Tensor& x, const Tensor& total) {
   const Check check("sum");
   check.defined(x, "x");
-  check.that(x.dtype() == DType::f64 || x.dtype() == DType::f32 || x.dtype() == DType::bf16,
-             Check::describe(x, "x"), "fp64, fp32 or bf16");
+  if (x.dtype() != DType::f64) check.compute_dtype(x, "x");
   check.dtype(total, "total", DType::f64);
   check.count(total, "total", 1);
   launch(context, &Backend::sum, x, total);
@@ -65,7 +64,7 @@ void sum(Context& context, const Tensor& x, const Tensor& total) {
 
 void square_sums(Context& context, const Tensor& x, std::int64_t block, const Tensor& out) {
   const Check check("square_sums");
-  check.dtype(x, "x", DType::f32);
+  check.compute_dtype(x, "x");
   check.that(block > 0, "block " + std::to_string(block), "a positive one");
   check.dtype(out, "out", DType::f64);
   check.count(out, "out", (x.numel() + block - 1) / block);

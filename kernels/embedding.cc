@@ -33,7 +33,7 @@ void embedding_forward(Context& context, const EmbeddingArgs& args) {
 void embedding_backward(Context& context, const EmbeddingBackwardArgs& args) {
   const Check check("embedding_backward");
   check_ids(check, args.ids);
-  check.dtype(args.grad_table, "grad_table", DType::f32);
+  check.compute_dtype(args.grad_table, "grad_table");
   check.rank(args.grad_table, "grad_table", 2);
   check.compute_dtype(args.grad_out, "grad_out");
   check.shape(args.grad_out, "grad_out", {args.ids.dim(0), args.grad_table.dim(1)});
@@ -53,7 +53,7 @@ void position_forward(Context& context, const PositionArgs& args) {
 
 void position_backward(Context& context, const PositionBackwardArgs& args) {
   const Check check("position_backward");
-  check.dtype(args.grad_table, "grad_table", DType::f32);
+  check.compute_dtype(args.grad_table, "grad_table");
   check.rank(args.grad_table, "grad_table", 2);
   check.compute_dtype(args.grad_x, "grad_x");
   check.rank(args.grad_x, "grad_x", 2);

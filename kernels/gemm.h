@@ -7,7 +7,7 @@ namespace trident {
 
 // c[m, n] := op(a)[m, k] · op(b)[k, n] (+ bias[n]) (+ c, where accumulate).
 // op(x) is x, or x transposed where the flag is set: transpose_a means a is stored [k, m].
-// a and b are both fp32 or both bf16; c is of their dtype or fp32; bias is of a's dtype.
+// a and b are both fp32, bf16 or fp16; c is of their dtype or fp32; bias is of a's dtype.
 // Products are accumulated in fp32 whatever the dtype.
 struct GemmArgs {
   Tensor a, b, c;

@@ -60,7 +60,7 @@ void norm_backward_weight(Context& context, const NormWeightArgs& args) {
   check.that(args.grad_bias.defined() == args.mean.defined(),
              args.mean ? "a mean and no grad_bias" : "a grad_bias and no mean",
              "both (LayerNorm) or none (RMSNorm)");
-  check.dtype(args.grad_weight, "grad_weight", DType::f32);
+  check.compute_dtype(args.grad_weight, "grad_weight");
   check.shape(args.grad_weight, "grad_weight", {args.x.dim(1)});
   if (args.mean) {
     check_statistic(check, args.mean, "mean", args.x.dim(0));

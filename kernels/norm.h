@@ -1,5 +1,5 @@
 // LayerNorm and RMSNorm over rows. T rows, H columns; x, y, gradients and weights of one dtype
-// (fp32 or bf16), statistics and weight gradients fp32.
+// (fp32, bf16 or fp16), statistics fp32; weight gradients fp32, bf16 or fp16.
 #pragma once
 
 #include "core/context.h"
@@ -27,7 +27,7 @@ void norm_backward_input(Context&, const NormBackwardArgs&);
 struct NormWeightArgs {
   Tensor grad_y, x;               // (T, H)
   Tensor mean, rstd;              // (T); mean undefined for RMSNorm
-  Tensor grad_weight, grad_bias;  // (H) fp32, added to; grad_bias undefined for RMSNorm
+  Tensor grad_weight, grad_bias;  // (H), added to; grad_bias undefined for RMSNorm
 };
 void norm_backward_weight(Context&, const NormWeightArgs&);
 

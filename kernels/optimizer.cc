@@ -14,22 +14,47 @@ void check_f32(const Check& check, const Tensor& x, const char* name, const Tens
 void check_common(const Check& check, const Tensor& weight, const Tensor& gradient,
                   const Tensor& model_weight, std::int64_t step) {
   check.dtype(weight, "weight", DType::f32);
-  check_f32(check, gradient, "gradient", weight);
+  check.compute_dtype(gradient, "gradient");
+  check.count(gradient, "gradient", weight.numel());
   if (model_weight) {
-    check.dtype(model_weight, "model_weight", DType::bf16);
+    check.that(model_weight.dtype() == DType::bf16 || model_weight.dtype() == DType::f16,
+               Check::describe(model_weight, "model_weight"), "bf16 or fp16");
     check.count(model_weight, "model_weight", weight.numel());
   }
   check.that(step >= 1, "step " + std::to_string(step), "1 or more");
 }
 
+void check_sums(const Check& check, const Tensor& sums, const char* name, std::int64_t count) {
+  check.dtype(sums, name, DType::f64);
+  check.count(sums, name, count);
+}
+
+void check_part(const Check& check, const AdafactorPart& part) {
+  check_common(check, part.weight, part.gradient, part.model_weight, 1);
+  check.that(part.begin >= 0 && part.columns > 0,
+             "begin " + std::to_string(part.begin) + " of rows of " + std::to_string(part.columns),
+             "a place in a matrix");
+}
+
+// A matrix: factors of all rows that the part touches; a vector: a variance for each element.
+void check_variance(const Check& check, const AdafactorPart& part, const Tensor& factors,
+                    const Tensor& column_state) {
+  check.dtype(column_state, "column_state", DType::f32);
+  check.count(column_state, "column_state", factors ? part.columns : part.weight.numel());
+  if (!factors) return;
+  check.dtype(factors, "factors", DType::f32);
+  check.that((part.begin + part.weight.numel() - 1) / part.columns < factors.numel(),
+             Check::describe(factors, "factors"), "one for each row");
+}
+
 }  // namespace
 
-void adamw(Context& context, const AdamWArgs& args) {
-  const Check check("adamw");
+void adam(Context& context, const AdamArgs& args) {
+  const Check check("adam");
   check_common(check, args.weight, args.gradient, args.model_weight, args.step);
   check_f32(check, args.moment1, "moment1", args.weight);
   check_f32(check, args.moment2, "moment2", args.weight);
-  launch(context, &Backend::adamw, args);
+  launch(context, &Backend::adam, args);
 }
 
 void sgd(Context& context, const SgdArgs& args) {
@@ -39,6 +64,46 @@ void sgd(Context& context, const SgdArgs& args) {
              "momentum " + std::to_string(args.momentum) + " and no momentum_buffer", "one");
   if (args.momentum_buffer) check_f32(check, args.momentum_buffer, "momentum_buffer", args.weight);
   launch(context, &Backend::sgd, args);
+}
+
+void adafactor_squares(Context& context, const AdafactorSquares& args) {
+  const Check check("adafactor_squares");
+  check_part(check, args.part);
+  check_sums(check, args.weights, "weights", 1);
+  if (args.rows) {
+    check_sums(check, args.columns, "columns", args.part.columns);
+    check.dtype(args.rows, "rows", DType::f64);
+    check.that(
+        (args.part.begin + args.part.weight.numel() - 1) / args.part.columns < args.rows.numel(),
+        Check::describe(args.rows, "rows"), "one for each row");
+  }
+  launch(context, &Backend::adafactor_squares, args);
+}
+
+void adafactor_factors(Context& context, const AdafactorFactors& args) {
+  const Check check("adafactor_factors");
+  check.dtype(args.row_state, "row_state", DType::f32);
+  check.dtype(args.column_state, "column_state", DType::f32);
+  check_sums(check, args.row_sums, "row_sums", args.row_state.numel());
+  check_sums(check, args.column_sums, "column_sums", args.column_state.numel());
+  check_f32(check, args.factors, "factors", args.row_state);
+  launch(context, &Backend::adafactor_factors, args);
+}
+
+void adafactor_size(Context& context, const AdafactorSize& args) {
+  const Check check("adafactor_size");
+  check_part(check, args.part);
+  check_variance(check, args.part, args.factors, args.column_state);
+  check_sums(check, args.size, "size", 1);
+  launch(context, &Backend::adafactor_size, args);
+}
+
+void adafactor_update(Context& context, const AdafactorUpdate& args) {
+  const Check check("adafactor_update");
+  check_part(check, args.part);
+  check_variance(check, args.part, args.factors, args.column_state);
+  check_sums(check, args.sizes, "sizes", 2);
+  launch(context, &Backend::adafactor_update, args);
 }
 
 }  // namespace trident

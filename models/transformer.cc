@@ -27,7 +27,7 @@ TransformerShape transformer_shape(const Config& config) {
           .label_smoothing = static_cast<float>(config.training.label_smoothing),
           .seed = static_cast<std::uint64_t>(config.training.seed),
           .recompute_attention = config.activation_checkpointing.granularity == "selective",
-          .dtype = config.precision.dtype == "bf16" ? DType::bf16 : DType::f32};
+          .dtype = dtype_of(config.precision.dtype)};
 }
 
 Weight linear_weight(const std::string& name, ShardSpec shard, float deviation) {

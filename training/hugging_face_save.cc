@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "kernels/elementwise.h"
 #include "training/hugging_face.h"
 #include "training/safetensors.h"
 
@@ -200,7 +201,16 @@ void save_gradients(RankModel& model, const std::string& path) {
     writer = std::make_unique<SafetensorsWriter>(path, declarations(parameters, DType::f32));
   }
   collect(
-      model, parameters, DType::f32, false, [](const Parameter& p) { return p.gradient(0); },
+      model, parameters, DType::f32, false,
+      [&](const Parameter& p) {
+        const Tensor& gradient = p.gradient(0);
+        if (gradient.dtype() == DType::f32 && model.gradient_scale() == 1) return gradient;
+        Context& context = model.context();
+        Tensor values = context.empty(gradient.shape(), DType::f32, Category::workspace);
+        copy(context, gradient, values);
+        scale(context, values, static_cast<float>(1 / model.gradient_scale()));
+        return values;
+      },
       [&](const HuggingFaceTensor& tensor, const std::vector<std::byte>& bytes) {
         writer->write(tensor.name, bytes);
       });

@@ -1,70 +1,97 @@
 #include "training/optimizer.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "kernels/elementwise.h"
 
 namespace trident {
 
 std::unique_ptr<UpdateRule> make_update_rule(const OptimizerConfig& config) {
-  if (config.type == "AdamW") return make_adamw(config.params);
+  if (config.type == "AdamW") return make_adam(config.params, true);
+  if (config.type == "Adam") return make_adam(config.params, false);
+  if (config.type == "Adafactor") return make_adafactor(config.params);
   if (config.type == "SGD") return make_sgd(config.params);
   throw RequestError("config: /optimizer/type: unknown optimizer " + config.type);
 }
 
+std::vector<UpdateRange> update_ranges(const BucketLayout& layout, std::int64_t begin,
+                                       std::int64_t count, int rank, int ranks) {
+  const std::int64_t shard = layout.shard(ranks);
+  // Where [from, from + n) of the bucket meets an entry, counted within the entry.
+  const auto meet = [](const BucketEntry& entry, std::int64_t from, std::int64_t n) {
+    const std::int64_t first = std::clamp<std::int64_t>(from - entry.offset, 0, entry.numel);
+    const std::int64_t end = std::clamp<std::int64_t>(from + n - entry.offset, 0, entry.numel);
+    return std::pair(first, end - first);
+  };
+  std::vector<UpdateRange> ranges;
+  for (const BucketEntry& entry : layout.entries) {
+    const auto [at, n] = meet(entry, begin, count);
+    const auto [own, own_n] = meet(entry, rank * shard, shard);
+    ranges.push_back({entry.parameter.get(), at, n, own, own_n});
+  }
+  return ranges;
+}
+
 Optimizer::Optimizer(Context& context, const ParameterBuckets& buckets,
-                     std::unique_ptr<UpdateRule> rule, bool takes_back)
-    : rule_(std::move(rule)) {
+                     std::unique_ptr<UpdateRule> rule, ProcessGroup data, ProcessGroup tensor,
+                     bool takes_back)
+    : rule_(std::move(rule)), data_(std::move(data)), tensor_(std::move(tensor)) {
+  const auto keeps = [&](const Tensor& live) {
+    if (!takes_back) return;
+    kept_.emplace_back(live, context.empty(live.shape(), DType::f32, Category::optimizer));
+  };
   for (const Bucket& bucket : buckets.buckets()) {
-    auto& state = state_.emplace_back();
-    for (int i = 0; i < rule_->states(); ++i) {
-      state.push_back(context.empty({bucket.count}, DType::f32, Category::optimizer));
-      fill(context, state.back(), 0);
+    auto& parts = parts_.emplace_back();
+    for (const UpdateRange& range :
+         update_ranges(bucket.layout, bucket.begin, bucket.count,
+                       data_.defined() ? data_.rank() : 0, data_.defined() ? data_.size() : 1)) {
+      UpdatePart& part = parts.emplace_back(UpdatePart{.range = range});
+      for (const std::int64_t size : rule_->state_sizes(range)) {
+        part.state.push_back(context.empty({size}, DType::f32, Category::optimizer));
+        fill(context, part.state.back(), 0);
+        keeps(part.state.back());
+      }
     }
-    if (!takes_back) continue;
-    auto& kept = kept_.emplace_back();
-    for (int i = 0; i < rule_->states() + 1; ++i) {
-      kept.push_back(context.empty({bucket.count}, DType::f32, Category::optimizer));
-    }
+    keeps(bucket.master);
   }
 }
 
-void Optimizer::keep(Context& context, const ParameterBuckets& buckets) {
-  for (std::size_t i = 0; i < kept_.size(); ++i) {
-    copy(context, buckets.buckets()[i].master, kept_[i][0]);
-    for (std::size_t s = 0; s < state_[i].size(); ++s) copy(context, state_[i][s], kept_[i][s + 1]);
-  }
+void Optimizer::keep(Context& context) {
+  for (const auto& [live, copied] : kept_) copy(context, live, copied);
 }
 
 void Optimizer::take_back(Context& context, ParameterBuckets& buckets) {
   --steps_;
-  for (std::size_t i = 0; i < kept_.size(); ++i) {
-    const Bucket& bucket = buckets.buckets()[i];
-    copy(context, kept_[i][0], bucket.master);
-    // Rounded as every update rounds them.
-    if (buckets.dtype() != DType::f32) copy(context, bucket.master, bucket.shard);
-    for (std::size_t s = 0; s < state_[i].size(); ++s) copy(context, kept_[i][s + 1], state_[i][s]);
-  }
+  for (const auto& [live, copied] : kept_) copy(context, copied, live);
+  if (buckets.dtype() == DType::f32) return;
+  // Rounded as every update rounds them.
+  for (const Bucket& bucket : buckets.buckets()) copy(context, bucket.master, bucket.shard);
 }
 
 void Optimizer::step(Context& context, ParameterBuckets& buckets, float learning_rate,
                      float gradient_scale) {
   ++steps_;
-  for (std::size_t i = 0; i < buckets.buckets().size(); ++i) {
+  const bool mixed = buckets.dtype() != DType::f32;
+  std::vector<UpdatePart> all;
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
     const Bucket& bucket = buckets.buckets()[i];
-    const bool mixed = buckets.dtype() != DType::f32;
-    for (const ParameterSegment& segment : segments(bucket.layout, bucket.begin, bucket.count)) {
-      const std::int64_t local = segment.begin - bucket.begin;
-      UpdateArgs args{.weight = bucket.master.flat(local, segment.count),
-                      .gradient = bucket.gradient.flat(local, segment.count),
-                      .model_weight = mixed ? bucket.shard.flat(local, segment.count) : Tensor(),
-                      .learning_rate = learning_rate,
-                      .gradient_scale = gradient_scale,
-                      .decays = segment.parameter->spec().decays(),
-                      .step = steps_};
-      for (const Tensor& state : state_[i]) args.state.push_back(state.flat(local, segment.count));
-      rule_->update(context, args);
+    for (std::size_t p = 0; p < parts_[i].size(); ++p) {
+      UpdatePart& part = all.emplace_back(parts_[i][p]);
+      const std::int64_t at =
+          part.range.count == 0 ? 0
+                                : bucket.layout.entries[p].offset + part.range.begin - bucket.begin;
+      part.weight = bucket.master.flat(at, part.range.count);
+      part.gradient = bucket.gradient.flat(at, part.range.count);
+      if (mixed) part.model_weight = bucket.shard.flat(at, part.range.count);
     }
   }
+  rule_->update(context, all,
+                {.learning_rate = learning_rate,
+                 .gradient_scale = gradient_scale,
+                 .step = steps_,
+                 .data = data_,
+                 .tensor = tensor_});
 }
 
 }  // namespace trident

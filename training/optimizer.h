@@ -1,57 +1,89 @@
-// Optimizers update flat ranges of fp32 master weights; they know nothing of layouts. A new one is
-// one small file that makes an UpdateRule, and a line in optimizer.cc.
+// Optimizers update flat stretches of fp32 master weights; which stretch is whose, they are told. A
+// new one is one small file that makes an UpdateRule, and a line in optimizer.cc.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "core/config.h"
 #include "core/context.h"
 #include "parallel/data/buckets.h"
+#include "parallel/process_group.h"
 
 namespace trident {
 
-// Equally long flat views, fp32 but for model_weight (bf16, undefined in fp32 training).
-struct UpdateArgs {
-  Tensor weight, gradient, model_weight;
-  std::vector<Tensor> state;  // as many as UpdateRule::states()
+// What a rank updates of one parameter: elements [begin, begin + count) of its flat local shape,
+// perhaps none (ZeRO). For sums over a whole parameter each data-parallel rank counts
+// [own_begin, own_begin + own_count) of them, so that all count each element once; these are cut
+// alike in all ZeRO stages.
+struct UpdateRange {
+  const Parameter* parameter = nullptr;
+  std::int64_t begin = 0, count = 0;
+  std::int64_t own_begin = 0, own_count = 0;
+};
+// Of every parameter of a bucket, where [begin, begin + count) of the bucket is updated by data
+// rank `rank` of `ranks`.
+std::vector<UpdateRange> update_ranges(const BucketLayout&, std::int64_t begin, std::int64_t count,
+                                       int rank, int ranks);
+
+struct UpdatePart {
+  UpdateRange range;
+  Tensor weight;              // (count) fp32
+  Tensor gradient;            // (count) fp32, or the 16-bit type that gradients are added up in
+  Tensor model_weight;        // (count) bf16 or fp16; undefined in fp32 training
+  std::vector<Tensor> state;  // fp32, as UpdateRule::state_sizes() says
+};
+
+struct UpdateStep {
   float learning_rate = 0;
-  float gradient_scale = 1;  // clipping
-  bool decays = true;        // weight decay applies
-  std::int64_t step = 1;     // updates so far, this one included
+  float gradient_scale = 1;   // clipping, loss scaling
+  std::int64_t step = 1;      // updates so far, this one included
+  ProcessGroup data, tensor;  // who else holds parts of these parameters; undefined: nobody
+};
+
+// fp64 values of the all-reduces within an update, one after the other, over each group.
+struct UpdateSums {
+  std::vector<std::int64_t> data, tensor;
 };
 
 class UpdateRule {
  public:
   virtual ~UpdateRule() = default;
-  virtual int states() const = 0;  // fp32 values kept for each weight, zero at first
-  virtual void update(Context&, const UpdateArgs&) const = 0;
+  // Elements of the state tensors kept for a range, all fp32 and zero at first.
+  virtual std::vector<std::int64_t> state_sizes(const UpdateRange&) const = 0;
+  // What an update of these parameters reduces.
+  virtual UpdateSums sums(const std::vector<std::shared_ptr<Parameter>>&) const { return {}; }
+  // Collective over both groups where the rule needs more than its elements.
+  virtual void update(Context&, const std::vector<UpdatePart>&, const UpdateStep&) const = 0;
 };
 
-std::unique_ptr<UpdateRule> make_adamw(const OptimizerParams&);
+std::unique_ptr<UpdateRule> make_adam(const OptimizerParams&, bool decoupled);
+std::unique_ptr<UpdateRule> make_adafactor(const OptimizerParams&);
 std::unique_ptr<UpdateRule> make_sgd(const OptimizerParams&);
 std::unique_ptr<UpdateRule> make_update_rule(const OptimizerConfig&);
 
-// The optimizer of one rank: state for the part of each bucket that the rank updates.
+// The optimizer of one rank: state for what the rank updates of each parameter.
 class Optimizer {
  public:
   // `takes_back`: memory for as much again as weights and state take, for keep().
-  Optimizer(Context&, const ParameterBuckets&, std::unique_ptr<UpdateRule>,
-            bool takes_back = false);
+  Optimizer(Context&, const ParameterBuckets&, std::unique_ptr<UpdateRule>, ProcessGroup data = {},
+            ProcessGroup tensor = {}, bool takes_back = false);
   // Updates the master weights and the model weights of this rank's part.
   void step(Context&, ParameterBuckets&, float learning_rate, float gradient_scale);
   std::int64_t steps() const { return steps_; }
 
   // Copies master weights and state, for the next step to be taken back to the bit.
-  void keep(Context&, const ParameterBuckets&);
+  void keep(Context&);
   // Undoes the step after keep(); model weights too, of this rank's part.
   void take_back(Context&, ParameterBuckets&);
 
  private:
   std::unique_ptr<UpdateRule> rule_;
-  std::vector<std::vector<Tensor>> state_;  // [bucket][state], each of the bucket's `count`
-  std::vector<std::vector<Tensor>> kept_;   // [bucket][master, then state]
+  ProcessGroup data_, tensor_;
+  std::vector<std::vector<UpdatePart>> parts_;   // by bucket; gradients are put in for a step
+  std::vector<std::pair<Tensor, Tensor>> kept_;  // what a step changes, and its copy
   std::int64_t steps_ = 0;
 };
 

@@ -115,6 +115,21 @@ struct DataSharing {
   std::int64_t microbatches;
 };
 
+// fp32 values that data rank `data` keeps for its updates.
+std::int64_t optimizer_elements(const DataSharing& sharing, const Share& share,
+                                const UpdateRule& rule, bool mixed, bool keeps, int data) {
+  std::int64_t masters = 0, state = 0;
+  for (const BucketLayout& bucket : share.buckets) {
+    const std::int64_t count = sharing.part(bucket);
+    masters += count;
+    for (const UpdateRange& range :
+         update_ranges(bucket, sharing.stage >= 1 ? data * count : 0, count, data, sharing.ranks)) {
+      for (const std::int64_t size : rule.state_sizes(range)) state += size;
+    }
+  }
+  return state + (mixed ? masters : 0) + (keeps ? masters + state : 0);
+}
+
 // Elements of weights that ZeRO stage 3 gathers in a step: neighbours in a list share a bucket.
 std::int64_t gathered_elements(const Config& config, const DataSharing& sharing,
                                const Schedule& schedule, int pipeline, const Share& share) {
@@ -156,8 +171,8 @@ std::int64_t gathered_elements(const Config& config, const DataSharing& sharing,
 }
 
 // Bytes sent over the tensor group for partial gradients, of the part that data rank `data` holds.
-std::int64_t partial_sent(const DataSharing& sharing, const Share& share, int tensor_ranks,
-                          int tensor, int data) {
+std::int64_t partial_sent(const DataSharing& sharing, const Share& share, std::int64_t element,
+                          int tensor_ranks, int tensor, int data) {
   std::int64_t sent = 0;
   if (tensor_ranks == 1) return sent;
   for (const BucketLayout& bucket : share.buckets) {
@@ -165,9 +180,17 @@ std::int64_t partial_sent(const DataSharing& sharing, const Share& share, int te
     for (const ParameterSegment& segment :
          segments(bucket, sharing.stage >= 1 ? data * count : 0, count)) {
       if (!segment.parameter->spec().gradient_partial_over_tensor) continue;
-      sent += all_reduce_sent(segment.count, 4, tensor_ranks, tensor);
+      sent += all_reduce_sent(segment.count, element, tensor_ranks, tensor);
     }
   }
+  return sent;
+}
+
+// Bytes sent for the all-reduces of fp64 values within an update.
+std::int64_t update_sums_sent(const std::vector<std::int64_t>& sums, int ranks, int rank) {
+  std::int64_t sent = 0;
+  for (const std::int64_t count : sums)
+    sent += ranks > 1 ? all_reduce_sent(count, 8, ranks, rank) : 0;
   return sent;
 }
 
@@ -216,9 +239,9 @@ Plan make_plan(const Config& config, const Architecture& architecture, const Sch
   const RankGrid grid = rank_grid_of(config);
   const DataSharing sharing(config);
   const bool mixed = shape.dtype != DType::f32;
-  const int states = make_update_rule(config.optimizer)->states();
+  const auto rule = make_update_rule(config.optimizer);
   // Master weights and state once more where an update may be taken back.
-  const int kept = overlaps_next_iteration(schedule) ? states + 1 : 0;
+  const bool keeps = overlaps_next_iteration(schedule);
 
   Plan plan{.world_size = config.world_size(),
             .flops_per_step = flops_per_step(config, architecture)};
@@ -258,22 +281,22 @@ Plan make_plan(const Config& config, const Architecture& architecture, const Sch
       }
       base.bytes_sent["pipeline"] = pipeline_sent(config, shape, schedule, pipeline);
       const auto element = static_cast<std::int64_t>(size_of(shape.dtype));
-      const std::int64_t whole_states = states + (mixed ? 1 : 0) + kept;
+      const auto gradient =
+          static_cast<std::int64_t>(size_of(dtype_of(config.precision.grad_accum_dtype)));
       const bool first = share.chunks.front().stage == 0;
       std::int64_t sent = 0;
       for (const BucketLayout& bucket : share.buckets) {
         base.bytes["parameter"] +=
             (sharing.weights(bucket) + bucket.elements * stashes(pipeline)) * element;
-        base.bytes["gradient"] += sharing.gradients(bucket) * 4;
-        base.bytes["optimizer"] += sharing.part(bucket) * whole_states * 4;
+        base.bytes["gradient"] += sharing.gradients(bucket) * gradient;
         if (bucket.tied() && bucket.uses() == 1 && p > 1) {
           const std::int64_t count =
               sharing.each ? sharing.part(bucket) : bucket.entries.front().numel;
-          base.bytes_sent["embedding"] += all_reduce_sent(count, 4, 2, first ? 0 : 1);
+          base.bytes_sent["embedding"] += all_reduce_sent(count, gradient, 2, first ? 0 : 1);
         }
         if (d == 1) continue;
         // Shards are equal, so an all-reduce sends what a reduce-scatter and a gather do.
-        sent += scatter_sent(sharing.reduced(bucket) * 4, d) * (sharing.stage == 0 ? 2 : 1);
+        sent += scatter_sent(sharing.reduced(bucket) * gradient, d) * (sharing.stage == 0 ? 2 : 1);
         if (sharing.stage >= 1 && !sharing.gathered(bucket)) {
           sent += scatter_sent(bucket.elements * element, d);
         }
@@ -285,12 +308,17 @@ Plan make_plan(const Config& config, const Architecture& architecture, const Sch
       const std::int64_t activations =
           tensor_sent(config, shape, share, schedule.total_stages(), tensor);
       const int world = static_cast<int>(config.world_size());
+      const UpdateSums sums = rule->sums(share.parameters);
       for (int data = 0; data < d; ++data) {
         PlanRank rank = base;
         rank.data = data;
         rank.rank = grid.rank({.tensor = tensor, .data = data, .pipeline = pipeline});
         rank.bytes_sent["tensor"] =
-            activations + partial_sent(sharing, share, t, tensor, data) * updates;
+            activations + (partial_sent(sharing, share, gradient, t, tensor, data) +
+                           update_sums_sent(sums.tensor, t, tensor)) *
+                              updates;
+        rank.bytes_sent["data"] += update_sums_sent(sums.data, d, data) * updates;
+        rank.bytes["optimizer"] = optimizer_elements(sharing, share, *rule, mixed, keeps, data) * 4;
         rank.bytes_sent["world"] = world == 1 ? 0
                                               : all_reduce_sent(StepCheck::elements(d), 8, world,
                                                                 static_cast<int>(rank.rank));

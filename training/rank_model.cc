@@ -140,6 +140,7 @@ RankModel::RankModel(Context& context, const Config& config, const Architecture&
       schedule_(schedule),
       lists_(schedule_, std::max<std::int64_t>(1, config.training.train_iters)),
       executed_(&lists_.of(0)),
+      loss_scale_(config.precision),
       check_(topology.world.split(0, topology.world.rank(), "check"), topology.data.size()),
       unclipped_(config.gradient_clipping == 0) {
   const auto stage_rank = static_cast<std::size_t>(topology.at.pipeline);
@@ -162,12 +163,13 @@ RankModel::RankModel(Context& context, const Config& config, const Architecture&
     const bool each = reduces_each_micro_batch(config);
     gradients_ = std::make_unique<GradientReduction>(
         context, *buckets_, topology.data, tensor, topology.embedding,
-        GradientOptions{.overlap = zero.overlap_comm,
+        GradientOptions{.dtype = dtype_of(config.precision.grad_accum_dtype),
+                        .overlap = zero.overlap_comm,
                         .each_round = each,
                         .long_rounds = !each && config.num_microbatches() > 1});
     if (overlaps_next_iteration(schedule_)) opening_ = opening_of(schedule_, lists_.of(0).lists);
     optimizer_ = std::make_unique<Optimizer>(context, *buckets_, make_update_rule(config.optimizer),
-                                             late_check());
+                                             topology.data, topology.tensor, late_check());
   }
 
   std::int64_t rows = config.batch.micro_batch_size * config.data.sequence_length;
@@ -185,7 +187,8 @@ RankModel::RankModel(Context& context, const Config& config, const Architecture&
   evaluator_ = make_runner(2);  // training may have micro-batches in flight meanwhile
   if (!schedule_.asynchronous() || purpose != Purpose::training) return;
   const bool each = updates_each_microbatch();
-  unchecked_ = each || (config.gradient_clipping == 0 && config.training.on_non_finite == "stop");
+  unchecked_ = each || (config.gradient_clipping == 0 && config.training.on_non_finite == "stop" &&
+                        shape_.dtype != DType::f16);
   stash_ = std::make_unique<WeightStash>(*buckets_, each ? 0 : schedule_.microbatches);
   runner_->use(stash_.get(), each, [this] {
     gradients_->finish(context_);
@@ -195,10 +198,10 @@ RankModel::RankModel(Context& context, const Config& config, const Architecture&
   });
 }
 
-void RankModel::update(double gradient_scale) {
+void RankModel::update(double clipping) {
   if (stash_) stash_->before_update(context_);
   optimizer_->step(context_, *buckets_, static_cast<float>(learning_rate_),
-                   static_cast<float>(gradient_scale));
+                   static_cast<float>(clipping / gradient_scale_));
 }
 
 int RankModel::look_ahead() const {
@@ -220,8 +223,8 @@ void RankModel::initialise() {
   }
 }
 
-std::vector<MicroBatch> RankModel::upload(const std::vector<HostMicroBatch>& batches, bool training,
-                                          float loss_scale) {
+std::vector<MicroBatch> RankModel::upload(const std::vector<HostMicroBatch>& batches,
+                                          bool training) {
   bool first = false, last = false;
   for (const Chunk& chunk : chunks_) {
     first = first || chunk.stage == 0;
@@ -234,7 +237,6 @@ std::vector<MicroBatch> RankModel::upload(const std::vector<HostMicroBatch>& bat
     MicroBatch batch{.batch = samples,
                      .sequence = tokens / samples,
                      .training = training,
-                     .loss_scale = loss_scale,
                      .version = stash_ ? stash_->live() : 0};
     batch.samples =
         context_.from_host<std::int64_t>({samples}, host.sample_ids, Category::activation);
@@ -260,14 +262,14 @@ double RankModel::own_loss(const Tensor& losses) {
   return local;
 }
 
-double RankModel::gradient_scale(const StepResult& result) const {
+double RankModel::clipping(const StepResult& result) const {
   const double limit = config_.gradient_clipping;
   return limit > 0 && result.grad_norm > limit ? limit / (result.grad_norm + 1e-6) : 1.0;
 }
 
 void RankModel::update(const StepResult& result) {
   if (result.applied) {
-    update(gradient_scale(result));
+    update(clipping(result));
   } else if (stash_) {
     stash_->before_update(context_);  // 2BW counts a batch that is left out, too
   }
@@ -275,7 +277,11 @@ void RankModel::update(const StepResult& result) {
 
 bool RankModel::settle(StepResult& result) {
   result = check_.end(context_);
-  const bool right = result.applied && gradient_scale(result) == 1.0;
+  result.grad_norm /= gradient_scale_;
+  result.loss_scale = gradient_scale_;
+  result.rescales = !result.applied && loss_scale_.excuses_overflow();
+  loss_scale_.update(!result.applied);
+  const bool right = result.applied && clipping(result) == 1.0;
   unclipped_ = right;
   if (!believed_ || right) return false;
   ++taken_back_;
@@ -308,10 +314,7 @@ void RankModel::begin_iteration(const std::vector<HostMicroBatch>& batches) {
                     batches.size(), schedule_.microbatches, look_ahead()));
   }
   context_.mark(clock_.begin);
-  // PipeDream's update has the mean over the tokens of one micro-batch of all data ranks.
-  const double mean_over =
-      updates_each_microbatch() ? batch_tokens() / schedule_.microbatches : batch_tokens();
-  runner_->begin(upload(batches, true, static_cast<float>(1.0 / mean_over)), gradients_.get(),
+  runner_->begin(upload(batches, true), gradients_.get(),
                  static_cast<std::size_t>(schedule_.microbatches),
                  reduces_each_micro_batch(config_));
 }
@@ -321,8 +324,8 @@ std::size_t RankModel::run_opening(const std::vector<LoweredAction>& list, Advan
   const std::size_t length = opening_.length[place];
   execute(list, 0, length, *runner_, trace_);
   const bool again = settle(result.before.emplace());
-  result.ran =
-      !result.before->stop && (result.before->applied || config_.training.on_non_finite != "stop");
+  result.ran = !result.before->stop && (result.before->applied || result.before->rescales ||
+                                        config_.training.on_non_finite != "stop");
   if (result.ran && !again) return length;
   context_.synchronize();
   runner_->discard(opening_.unmatched[place]);
@@ -342,7 +345,7 @@ void RankModel::finish_step(const Tensor& losses, const StepRequest& request, Ad
   if (close) settle(result.own.emplace());
   if (whole_gradients_) gradients_->gather(context_);
   context_.mark(clock_.checked);
-  if (believed_) optimizer_->keep(context_, *buckets_);
+  if (believed_) optimizer_->keep(context_);
   const bool updates = !updates_each_microbatch();         // else it has
   if (updates) update(result.own.value_or(StepResult{}));  // open: believed or not to be changed
   context_.mark(clock_.updated);
@@ -364,6 +367,11 @@ Advance RankModel::advance(const std::vector<HostMicroBatch>& batches, const Ste
     return result;
   }
   learning_rate_ = request.learning_rate;
+  // PipeDream's update has the mean over the tokens of one micro-batch of all data ranks.
+  const double mean_over =
+      updates_each_microbatch() ? batch_tokens() / schedule_.microbatches : batch_tokens();
+  gradient_scale_ = loss_scale_.value();
+  runner_->scale_losses(static_cast<float>(gradient_scale_ / mean_over));
   gradients_->begin();
   execute(list, done, list.size(), *runner_, trace_);
   const Tensor losses = runner_->finish(goes_on);
@@ -381,7 +389,7 @@ double RankModel::evaluate(const std::vector<HostMicroBatch>& batches) {
   if (check_.open() && believed_) {
     throw Error("RankModel::evaluate: the last update is not settled; call settle() before");
   }
-  evaluator_->begin(upload(batches, false, 1.0f), nullptr);
+  evaluator_->begin(upload(batches, false), nullptr);
   ExecutionTrace trace;
   execute(forward_list_, *evaluator_, trace);
   const Tensor losses = evaluator_->finish();

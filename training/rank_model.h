@@ -23,6 +23,7 @@
 #include "scheduler/opening.h"
 #include "scheduler/simulate.h"
 #include "training/data/batch_sampler.h"
+#include "training/loss_scale.h"
 #include "training/optimizer.h"
 #include "training/stage_runner.h"
 #include "training/step_check.h"
@@ -92,6 +93,8 @@ class RankModel {
   // After train() with this set, gradients() are whole and not yet used by clipping. Costs a gather
   // under ZeRO.
   void keep_whole_gradients(bool keep) { whole_gradients_ = keep; }
+  // They are multiplied by this.
+  double gradient_scale() const { return gradient_scale_; }
 
   const Config& config() const { return config_; }
   const Architecture& architecture() const { return architecture_; }
@@ -110,8 +113,7 @@ class RankModel {
   std::int64_t check_bytes_sent() const { return check_.bytes_sent(); }
 
  private:
-  std::vector<MicroBatch> upload(const std::vector<HostMicroBatch>&, bool training,
-                                 float loss_scale);
+  std::vector<MicroBatch> upload(const std::vector<HostMicroBatch>&, bool training);
   double batch_tokens() const;  // of the global batch
   bool updates_each_microbatch() const { return schedule_.updates == Updates::each_microbatch; }
   // The parts of advance().
@@ -125,9 +127,9 @@ class RankModel {
   // The pipeline rank that has the losses.
   int last_stage_rank() const { return schedule_.rank_of_stage(schedule_.total_stages() - 1); }
   // Changes the weights by the reduced gradients, as a step's result says.
-  void update(double gradient_scale);
+  void update(double clipping);
   void update(const StepResult&);
-  double gradient_scale(const StepResult&) const;
+  double clipping(const StepResult&) const;
   // Ends the open check; true where the update was taken back.
   bool settle(StepResult& result);
 
@@ -148,7 +150,9 @@ class RankModel {
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<WeightStash> stash_;  // of asynchronous schedules
   std::unique_ptr<ModelStageRunner> runner_, evaluator_;
-  double learning_rate_ = 0;  // of the last update, or of the iteration that runs
+  double learning_rate_ = 0;   // of the last update, or of the iteration that runs
+  LossScale loss_scale_;       // for the next iteration
+  double gradient_scale_ = 1;  // loss scale of the gradients that are there, or being made
   StepCheck check_;
   Opening opening_;  // empty: no late check
   bool unchecked_ = false;

@@ -8,17 +8,25 @@ namespace {
 class Sgd final : public UpdateRule {
  public:
   explicit Sgd(const OptimizerParams& params) : params_(params) {}
-  int states() const override { return params_.momentum > 0 ? 1 : 0; }
-  void update(Context& context, const UpdateArgs& args) const override {
-    sgd(context, {.weight = args.weight,
-                  .gradient = args.gradient,
-                  .momentum_buffer = args.state.empty() ? Tensor() : args.state[0],
-                  .model_weight = args.model_weight,
-                  .learning_rate = args.learning_rate,
-                  .momentum = static_cast<float>(params_.momentum),
-                  .weight_decay = args.decays ? static_cast<float>(params_.weight_decay) : 0.0f,
-                  .gradient_scale = args.gradient_scale,
-                  .step = args.step});
+  std::vector<std::int64_t> state_sizes(const UpdateRange& range) const override {
+    if (params_.momentum > 0) return {range.count};
+    return {};
+  }
+  void update(Context& context, const std::vector<UpdatePart>& parts,
+              const UpdateStep& step) const override {
+    for (const UpdatePart& part : parts) {
+      if (part.range.count == 0) continue;
+      const double decay = part.range.parameter->spec().decays() ? params_.weight_decay : 0;
+      sgd(context, {.weight = part.weight,
+                    .gradient = part.gradient,
+                    .momentum_buffer = part.state.empty() ? Tensor() : part.state[0],
+                    .model_weight = part.model_weight,
+                    .learning_rate = step.learning_rate,
+                    .momentum = static_cast<float>(params_.momentum),
+                    .weight_decay = static_cast<float>(decay),
+                    .gradient_scale = step.gradient_scale,
+                    .step = step.step});
+    }
   }
 
  private:

@@ -57,6 +57,10 @@ void ModelStageRunner::begin(const std::vector<MicroBatch>& batches, GradientRed
   }
 }
 
+void ModelStageRunner::scale_losses(float scale) {
+  for (MicroBatch& batch : batches_) batch.loss_scale = scale;
+}
+
 Tensor ModelStageRunner::finish(bool goes_on) {
   if (goes_on) {
     done_ += static_cast<std::int64_t>(microbatches_);

@@ -42,6 +42,8 @@ class ModelStageRunner final : public StageRunner {
   // where `each_round` is set; nullptr for a pass without backward.
   void begin(const std::vector<MicroBatch>& batches, GradientReduction* reduction,
              std::size_t microbatches = SIZE_MAX, bool each_round = false);
+  // The losses' factor for the gradients of this pass, where it was not known at begin().
+  void scale_losses(float scale);
   // Ends it: gives the sum of losses of each micro-batch (fp64 [m]) where this rank has the last
   // stage, else an undefined tensor. Waits (in the stream) for the sends, unless the next pass goes
   // on with what is in flight.

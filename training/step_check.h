@@ -18,6 +18,8 @@ struct StepResult {
   double grad_norm = 0;     // before clipping
   bool applied = true;      // false: loss or gradient not finite, weights unchanged
   bool stop = false;        // a rank asked for an end of the run
+  double loss_scale = 1;    // of the gradients that were checked; grad_norm is without it
+  bool rescales = false;    // not applied, but the loss scale can fall: no fault
   bool taken_back = false;  // the weights had been updated before this was known
 };
 

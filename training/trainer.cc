@@ -141,6 +141,10 @@ void TrainingRun::refuse_non_finite(std::int64_t k, const StepResult& step) cons
   if (model_.updates_unchecked()) {
     throw Error(what + "; " + model_.schedule().kind + " has updated the weights meanwhile");
   }
+  if (step.rescales) {
+    message(what + fmt::format("; step skipped, at loss scale {}", step.loss_scale));
+    return;
+  }
   if (config_.training.on_non_finite == "stop") {
     throw Error(what +
                 "; no weight was changed by this iteration "
@@ -214,6 +218,7 @@ void TrainingRun::report(const Iteration& iteration, const StepResult& step, boo
   metrics.rank_bubble_ratio = figures.rank_bubble_ratio;
   metrics.bytes_sent = figures.bytes_sent;
   metrics.peak_memory = figures.peak_memory;
+  metrics.loss_scale = step.loss_scale;
   metrics.skipped = !step.applied;
   if (model_.schedule().asynchronous()) metrics.weight_version = iteration.weight_version;
   if (hooks_.on_iteration) hooks_.on_iteration(metrics);

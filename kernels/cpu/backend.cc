@@ -36,8 +36,12 @@ const Backend& cpu_backend() {
       .attention_backward = cpu::attention_backward,
       .rotary = cpu::rotary,
       .dropout_add = cpu::dropout_add,
-      .adamw = cpu::adamw,
+      .adam = cpu::adam,
       .sgd = cpu::sgd,
+      .adafactor_squares = cpu::adafactor_squares,
+      .adafactor_factors = cpu::adafactor_factors,
+      .adafactor_size = cpu::adafactor_size,
+      .adafactor_update = cpu::adafactor_update,
   };
   return backend;
 }

@@ -27,7 +27,7 @@ void to_floats(const simd::Table& table, DType dtype, const std::byte* x, float*
     case DType::bf16:
       return table.bf16.to_f32(reinterpret_cast<const BFloat16*>(x), y, n);
     case DType::f16:
-      return table.f16_to_f32(reinterpret_cast<const Float16*>(x), y, n);
+      return table.f16.to_f32(reinterpret_cast<const Float16*>(x), y, n);
     case DType::f64:
       for (std::int64_t i = 0; i < n; ++i) {
         y[i] = static_cast<float>(reinterpret_cast<const double*>(x)[i]);
@@ -44,7 +44,7 @@ void from_floats(const simd::Table& table, DType dtype, const float* x, std::byt
     case DType::bf16:
       return table.bf16.from_f32(x, reinterpret_cast<BFloat16*>(y), n);
     case DType::f16:
-      return table.f32_to_f16(x, reinterpret_cast<Float16*>(y), n);
+      return table.f16.from_f32(x, reinterpret_cast<Float16*>(y), n);
     case DType::f64:
       for (std::int64_t i = 0; i < n; ++i) reinterpret_cast<double*>(y)[i] = x[i];
       return;
@@ -118,11 +118,7 @@ void add(const Access& access, Context& context, const Tensor& x, const Tensor& 
       U* const to = data<U>(access, y);
       parallel_elements(context, x.numel(), grain_elements,
                         [&](std::int64_t begin, std::int64_t end) {
-                          if constexpr (std::is_same_v<U, float>) {
-                            leaves.accumulate(from + begin, to + begin, end - begin);
-                          } else {
-                            leaves.accumulate_bf16(from + begin, to + begin, end - begin);
-                          }
+                          leaves.add_to(from + begin, to + begin, end - begin);
                         });
     });
   });
@@ -156,13 +152,19 @@ void bias_backward(const Access& access, Context& context, const Tensor& grad_y,
                    const Tensor& grad_bias) {
   by_dtype(grad_y.dtype(), [&]<class T>(T*) {
     const T* const from = data<T>(access, grad_y);
-    float* const to = data<float>(access, grad_bias);
-    const auto& leaves = state_of(context).table->get<T>();
+    const simd::Table& table = *state_of(context).table;
+    const auto& leaves = table.get<T>();
     const std::int64_t rows = grad_y.dim(0), columns = grad_y.dim(1);
-    parallel_elements(context, columns, grain_rows(rows),
-                      [&](std::int64_t begin, std::int64_t end) {
-                        leaves.column_sums(from + begin, columns, rows, end - begin, to + begin);
-                      });
+    by_dtype(grad_bias.dtype(), [&]<class U>(U*) {
+      U* const to = data<U>(access, grad_bias);
+      parallel_elements(
+          context, columns, grain_rows(rows), [&](std::int64_t begin, std::int64_t end) {
+            add_in_f32(table, to + begin, end - begin,
+                       [&](std::int64_t at, std::int64_t n, float* sums) {
+                         leaves.column_sums(from + begin + at, columns, rows, n, sums);
+                       });
+          });
+    });
   });
 }
 
@@ -177,16 +179,18 @@ void sum(const Access& access, Context&, const Tensor& x, const Tensor& total) {
 
 void square_sums(const Access& access, Context& context, const Tensor& x, std::int64_t block,
                  const Tensor& out) {
-  const float* const from = data<float>(access, x);
   double* const to = data<double>(access, out);
-  const simd::Table& table = *state_of(context).table;
   const std::int64_t n = x.numel();
-  context.team().parallel_for(
-      out.numel(), grain_rows(block), [&](std::int64_t begin, std::int64_t end) {
-        for (std::int64_t i = begin; i < end; ++i) {
-          to[i] = table.square_sum(from + i * block, std::min(block, n - i * block));
-        }
-      });
+  by_dtype(x.dtype(), [&]<class T>(T*) {
+    const T* const from = data<T>(access, x);
+    const auto& leaves = state_of(context).table->get<T>();
+    context.team().parallel_for(
+        out.numel(), grain_rows(block), [&](std::int64_t begin, std::int64_t end) {
+          for (std::int64_t i = begin; i < end; ++i) {
+            to[i] = leaves.square_sum(from + i * block, std::min(block, n - i * block));
+          }
+        });
+  });
 }
 
 void fill_normal(const Access& access, Context& context, const NormalArgs& args) {

@@ -13,18 +13,20 @@ template <class RowOf>
 void scatter_add(const Access& access, Context& context, const Tensor& grad, const Tensor& table,
                  RowOf row_of) {
   const std::int64_t rows = grad.dim(0), columns = grad.dim(1);
-  float* const to = data<float>(access, table);
   by_dtype(grad.dtype(), [&]<class T>(T*) {
     const T* const from = data<T>(access, grad);
     const auto& leaves = state_of(context).table->get<T>();
-    parallel_elements(
-        context, columns, grain_rows(rows), [&](std::int64_t begin, std::int64_t end) {
-          for (std::int64_t t = 0; t < rows; ++t) {
-            const std::int64_t row = row_of(t);
-            if (row < 0) continue;
-            leaves.accumulate(from + t * columns + begin, to + row * columns + begin, end - begin);
-          }
-        });
+    by_dtype(table.dtype(), [&]<class U>(U*) {
+      U* const to = data<U>(access, table);
+      parallel_elements(
+          context, columns, grain_rows(rows), [&](std::int64_t begin, std::int64_t end) {
+            for (std::int64_t t = 0; t < rows; ++t) {
+              const std::int64_t row = row_of(t);
+              if (row < 0) continue;
+              leaves.add_to(from + t * columns + begin, to + row * columns + begin, end - begin);
+            }
+          });
+    });
   });
 }
 

@@ -12,10 +12,12 @@ struct Part {
   std::int64_t row, rows, column, columns;
 };
 
-// Copies a part of a bf16 matrix as dense fp32.
-void widen(Context& context, const BFloat16* from, std::int64_t from_row, const Part& part,
+// Copies a part of a 16-bit matrix as dense fp32.
+template <class T>
+void widen(Context& context, const void* matrix, std::int64_t from_row, const Part& part,
            float* to) {
-  const auto& leaves = state_of(context).table->bf16;
+  const T* const from = static_cast<const T*>(matrix);
+  const auto& leaves = state_of(context).table->get<T>();
   context.team().parallel_for(part.rows, grain_rows(part.columns),
                               [&](std::int64_t begin, std::int64_t end) {
                                 for (std::int64_t i = begin; i < end; ++i) {
@@ -25,9 +27,11 @@ void widen(Context& context, const BFloat16* from, std::int64_t from_row, const 
                               });
 }
 
-void narrow(Context& context, const float* from, const Part& part, BFloat16* to,
+template <class T>
+void narrow(Context& context, const float* from, const Part& part, void* matrix,
             std::int64_t to_row) {
-  const auto& leaves = state_of(context).table->bf16;
+  T* const to = static_cast<T*>(matrix);
+  const auto& leaves = state_of(context).table->get<T>();
   context.team().parallel_for(
       part.rows, grain_rows(part.columns), [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i) {
@@ -37,15 +41,17 @@ void narrow(Context& context, const float* from, const Part& part, BFloat16* to,
       });
 }
 
-// A bf16 product where the processor has none: blocks become fp32, the products add up in fp32, and
-// c is rounded where it is bf16. The edges keep row lengths off multiples of 4096 bytes.
+// A product of 16-bit values where the processor has none: blocks become fp32, the products add up
+// in fp32, and c is rounded where it is not fp32. The edges keep row lengths off multiples of 4096
+// bytes.
+template <class T>
 void run_widened(const Access& access, Context& context, const Product& whole,
                  const ProductOperands& operands) {
   constexpr std::int64_t edge_m = 1920, edge = 960;
   const std::int64_t m_block = std::min(whole.m, edge_m), n_block = std::min(whole.n, edge),
                      k_block = std::min(whole.k, edge);
   const auto aligned = [](std::int64_t n) { return (n + 15) / 16 * 16; };
-  const bool round = whole.output == DType::bf16;
+  const bool round = whole.output != DType::f32;
   const std::int64_t floats = aligned(m_block * k_block) + aligned(k_block * n_block) +
                               aligned(n_block) + (round ? m_block * n_block : 0);
   State& state = state_of(context);
@@ -65,10 +71,10 @@ void run_widened(const Access& access, Context& context, const Product& whole,
       product.c_row = round ? product.n : whole.c_row;
       float* const target = round ? c : static_cast<float*>(operands.c) + m0 * whole.c_row + n0;
       if (round && whole.accumulate) {
-        widen(context, static_cast<const BFloat16*>(operands.c), whole.c_row, c_part, c);
+        widen<T>(context, operands.c, whole.c_row, c_part, c);
       }
       if (whole.bias) {
-        widen(context, static_cast<const BFloat16*>(operands.bias), 0, {0, 1, n0, product.n}, bias);
+        widen<T>(context, operands.bias, 0, {0, 1, n0, product.n}, bias);
       }
       for (std::int64_t k0 = 0; k0 < whole.k; k0 += k_block) {
         product.k = std::min(k_block, whole.k - k0);
@@ -76,15 +82,15 @@ void run_widened(const Access& access, Context& context, const Product& whole,
                                               : Part{m0, product.m, k0, product.k};
         const Part b_part = whole.transpose_b ? Part{n0, product.n, k0, product.k}
                                               : Part{k0, product.k, n0, product.n};
-        widen(context, static_cast<const BFloat16*>(operands.a), whole.a_row, a_part, a);
-        widen(context, static_cast<const BFloat16*>(operands.b), whole.b_row, b_part, b);
+        widen<T>(context, operands.a, whole.a_row, a_part, a);
+        widen<T>(context, operands.b, whole.b_row, b_part, b);
         product.a_row = a_part.columns;
         product.b_row = b_part.columns;
         product.accumulate = whole.accumulate || k0 > 0;
         product.bias = whole.bias && k0 == 0;
         state.products->run(access, context, product, {a, b, target, bias});
       }
-      if (round) narrow(context, c, c_part, static_cast<BFloat16*>(operands.c), whole.c_row);
+      if (round) narrow<T>(context, c, c_part, operands.c, whole.c_row);
     }
   }
 }
@@ -110,10 +116,12 @@ void gemm(const Access& access, Context& context, const GemmArgs& args) {
   const ProductOperands operands{
       TensorAddress::of(access, args.a), TensorAddress::of(access, args.b),
       TensorAddress::of(access, args.c), TensorAddress::of(access, args.bias)};
-  if (product.input == DType::f32 || state.native_bf16_products) {
+  if (product.input == DType::f32 || (product.input == DType::bf16 && state.native_bf16_products)) {
     state.products->run(access, context, product, operands);
+  } else if (product.input == DType::bf16) {
+    run_widened<BFloat16>(access, context, product, operands);
   } else {
-    run_widened(access, context, product, operands);
+    run_widened<Float16>(access, context, product, operands);
   }
 }
 

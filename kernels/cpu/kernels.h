@@ -44,7 +44,11 @@ void attention_forward(const Access&, Context&, const AttentionArgs&);
 void attention_backward(const Access&, Context&, const AttentionBackwardArgs&);
 void rotary(const Access&, Context&, const RotaryArgs&);
 void dropout_add(const Access&, Context&, const DropoutAddArgs&);
-void adamw(const Access&, Context&, const AdamWArgs&);
+void adam(const Access&, Context&, const AdamArgs&);
 void sgd(const Access&, Context&, const SgdArgs&);
+void adafactor_squares(const Access&, Context&, const AdafactorSquares&);
+void adafactor_factors(const Access&, Context&, const AdafactorFactors&);
+void adafactor_size(const Access&, Context&, const AdafactorSize&);
+void adafactor_update(const Access&, Context&, const AdafactorUpdate&);
 
 }  // namespace trident::cpu

@@ -4,6 +4,23 @@
 #include "kernels/cpu/state.h"
 
 namespace trident::cpu {
+namespace {
+
+// Sums for [begin, end) are added up in fp32 and rounded once where the gradients are of 16 bits.
+template <class U, class Run>
+void rounded(const simd::Table& table, U* weight, U* bias, std::int64_t begin, std::int64_t end,
+             const Run& run) {
+  constexpr std::int64_t piece = 512;
+  for (std::int64_t at = begin; at < end; at += piece) {
+    const std::int64_t n = std::min(piece, end - at);
+    float weights[piece] = {}, biases[piece] = {};
+    run(at, n, weights, bias ? biases : nullptr);
+    table.f32.add_to(weights, weight + at, n);
+    if (bias) table.f32.add_to(biases, bias + at, n);
+  }
+}
+
+}  // namespace
 
 void norm_forward(const Access& access, Context& context, const NormArgs& args) {
   by_dtype(args.x.dtype(), [&]<class T>(T*) {
@@ -50,18 +67,25 @@ void norm_backward_weight(const Access& access, Context& context, const NormWeig
     const T *const grad_y = data<T>(access, args.grad_y), *const x = data<T>(access, args.x);
     const float *const mean = data<float>(access, args.mean), *const rstd =
                                                                   data<float>(access, args.rstd);
-    float *const grad_weight = data<float>(access, args.grad_weight), *const grad_bias =
-                                                                          data<float>(
-                                                                              access,
-                                                                              args.grad_bias);
-    const auto& leaves = state_of(context).table->get<T>();
+    const simd::Table& table = *state_of(context).table;
+    const auto& leaves = table.get<T>();
     const std::int64_t rows = args.x.dim(0), columns = args.x.dim(1);
     // By columns, so that each sum runs over the rows in order.
-    parallel_elements(
-        context, columns, grain_rows(rows), [&](std::int64_t begin, std::int64_t end) {
-          leaves.norm_weight(grad_y + begin, x + begin, mean, rstd, columns, rows, end - begin,
-                             grad_weight + begin, grad_bias ? grad_bias + begin : nullptr);
-        });
+    const auto run = [&](std::int64_t begin, std::int64_t n, float* weight, float* bias) {
+      leaves.norm_weight(grad_y + begin, x + begin, mean, rstd, columns, rows, n, weight, bias);
+    };
+    by_dtype(args.grad_weight.dtype(), [&]<class U>(U*) {
+      U *const weight = data<U>(access, args.grad_weight), *const bias =
+                                                               data<U>(access, args.grad_bias);
+      parallel_elements(context, columns, grain_rows(rows),
+                        [&](std::int64_t begin, std::int64_t end) {
+                          if constexpr (std::is_same_v<U, float>) {
+                            run(begin, end - begin, weight + begin, bias ? bias + begin : nullptr);
+                          } else {
+                            rounded(table, weight, bias, begin, end, run);
+                          }
+                        });
+    });
   });
 }
 

@@ -2,8 +2,10 @@
 // Touched only by stream work.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <type_traits>
 
 #include "core/context.h"
 #include "core/error.h"
@@ -52,6 +54,8 @@ void by_dtype(DType dtype, F&& f) {
     f(static_cast<float*>(nullptr));
   } else if (dtype == DType::bf16) {
     f(static_cast<BFloat16*>(nullptr));
+  } else if (dtype == DType::f16) {
+    f(static_cast<Float16*>(nullptr));
   } else {
     throw Error("kernels: no code for " + std::string(name_of(dtype)));
   }
@@ -61,6 +65,23 @@ void by_dtype(DType dtype, F&& f) {
 inline constexpr std::int64_t grain_elements = 16384;
 inline std::int64_t grain_rows(std::int64_t columns) {
   return std::max<std::int64_t>(1, grain_elements / std::max<std::int64_t>(1, columns));
+}
+
+// Adds what sums(at, count, float*) adds to zeros to n elements of `to`: in place where they are
+// fp32, else piece by piece, rounded once.
+template <class U, class Sums>
+void add_in_f32(const simd::Table& table, U* to, std::int64_t n, Sums&& sums) {
+  if constexpr (std::is_same_v<U, float>) {
+    sums(std::int64_t{0}, n, to);
+  } else {
+    constexpr std::int64_t piece = 1024;
+    for (std::int64_t at = 0; at < n; at += piece) {
+      const std::int64_t count = std::min(piece, n - at);
+      float totals[piece] = {};
+      sums(at, count, totals);
+      table.f32.add_to(totals, to + at, count);
+    }
+  }
 }
 
 // parallel_for over elements, in parts of whole cache lines: f(begin, end).

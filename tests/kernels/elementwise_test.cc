@@ -32,8 +32,8 @@ TEST_P(ElementwiseTest, AddScaleAndFillReachEveryElementAndNoOther) {
 }
 
 TEST_P(ElementwiseTest, AddTakesEveryMixOfTypes) {
-  for (const DType from : {DType::f32, DType::bf16}) {
-    for (const DType to : {DType::f32, DType::bf16}) {
+  for (const DType from : {DType::f32, DType::bf16, DType::f16}) {
+    for (const DType to : {DType::f32, DType::bf16, DType::f16}) {
       const Values x = random_of(DType::bf16, 67, "x"), y = random_of(DType::bf16, 67, "y");
       const Tensor out = put_as(to, y, {67});
       add(context, put_as(from, x, {67}), out);

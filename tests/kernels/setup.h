@@ -32,7 +32,7 @@ inline std::string name_of_setup(const testing::TestParamInfo<Setup>& info) {
 // The CPU with every instruction set that this processor has, the guarded device with the best.
 inline std::vector<Setup> all_setups() {
   std::vector<Setup> setups;
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     for (const auto isa : {cpu::simd::Isa::sse2, cpu::simd::Isa::avx2, cpu::simd::Isa::avx512}) {
       if (cpu::simd::supported(isa)) setups.push_back({false, isa, dtype});
     }
@@ -60,7 +60,9 @@ class KernelTest : public testing::TestWithParam<Setup> {
                                   : make_cpu_device()),
         context(*device, 2),
         dtype(GetParam().dtype),
-        tolerance(dtype == DType::f32 ? 2e-6 : 6e-3) {
+        tolerance(dtype == DType::f32   ? 2e-6
+                  : dtype == DType::f16 ? 1e-3
+                                        : 6e-3) {
     cpu::use_isa(context, GetParam().isa);
   }
 
@@ -73,14 +75,20 @@ class KernelTest : public testing::TestWithParam<Setup> {
     const std::uint64_t key = random_key(1, name);
     for (std::size_t i = 0; i < values.size(); ++i) {
       const auto value = static_cast<float>(deviation * random_normal(key, i));
-      values[i] = type == DType::bf16 ? static_cast<float>(BFloat16(value)) : value;
+      values[i] = held(type, value);
     }
     return values;
+  }
+
+  static float held(DType type, float value) {
+    if (type == DType::bf16) return static_cast<float>(BFloat16(value));
+    return type == DType::f16 ? static_cast<float>(Float16(value)) : value;
   }
 
   Tensor put(const Values& values, Shape shape) { return put_as(dtype, values, shape); }
   Tensor put_as(DType type, const Values& values, Shape shape) {
     if (type == DType::bf16) return put_typed<BFloat16>(values, shape);
+    if (type == DType::f16) return put_typed<Float16>(values, shape);
     if (type == DType::f32) return put_typed<float>(values, shape);
     if (type == DType::i32) return put_typed<std::int32_t>(values, shape);
     if (type == DType::i64) return put_typed<std::int64_t>(values, shape);
@@ -91,6 +99,7 @@ class KernelTest : public testing::TestWithParam<Setup> {
 
   Values get(const Tensor& tensor) {
     if (tensor.dtype() == DType::bf16) return get_typed<BFloat16>(tensor);
+    if (tensor.dtype() == DType::f16) return get_typed<Float16>(tensor);
     if (tensor.dtype() == DType::f32) return get_typed<float>(tensor);
     return get_typed<double>(tensor);
   }
@@ -112,8 +121,8 @@ class KernelTest : public testing::TestWithParam<Setup> {
   Tensor put_typed(const Values& values, Shape shape) {
     std::vector<T> typed;
     for (const double value : values) {
-      if constexpr (std::is_same_v<T, BFloat16>) {
-        typed.push_back(BFloat16(static_cast<float>(value)));
+      if constexpr (std::is_same_v<T, BFloat16> || std::is_same_v<T, Float16>) {
+        typed.push_back(T(static_cast<float>(value)));
       } else {
         typed.push_back(static_cast<T>(value));
       }
@@ -124,7 +133,7 @@ class KernelTest : public testing::TestWithParam<Setup> {
   Values get_typed(const Tensor& tensor) {
     Values values;
     for (const T value : context.to_host<T>(tensor)) {
-      if constexpr (std::is_same_v<T, BFloat16>) {
+      if constexpr (std::is_same_v<T, BFloat16> || std::is_same_v<T, Float16>) {
         values.push_back(static_cast<float>(value));
       } else {
         values.push_back(static_cast<double>(value));

@@ -84,7 +84,8 @@ Outcome serial(const Config& config, const std::vector<std::int64_t>& split, boo
     ParameterBuckets buckets(context, backward_groups(chunks),
                              {.data_rank = topology.data.rank(), .limits = bucket_limits(config)});
     GradientReduction gradients(context, buckets, topology.data, tensor, topology.embedding, {});
-    Optimizer optimizer(context, buckets, make_update_rule(config.optimizer));
+    Optimizer optimizer(context, buckets, make_update_rule(config.optimizer), topology.data,
+                        topology.tensor);
     StepCheck check(topology.world, topology.data.size());
     // Every version that there has been, by parameter.
     std::map<const Parameter*, std::vector<std::vector<float>>> versions;

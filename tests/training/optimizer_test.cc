@@ -14,6 +14,7 @@
 #include "support/training_run.h"
 #include "training/gradient_norm.h"
 #include "training/learning_rate.h"
+#include "training/loss_scale.h"
 #include "training/step_check.h"
 
 namespace trident::testing {
@@ -91,11 +92,13 @@ TEST(UpdateRules, TenStepsWithClippingAndDecayMatchFp64) {
       std::normal_distribution<float> normal;
       std::vector<float> start(n);
       for (float& w : start) w = normal(random);
-      const Tensor weight = context.from_host<float>({n}, start, Category::parameter);
-      std::vector<Tensor> state;
-      for (int i = 0; i < rule->states(); ++i) {
-        state.push_back(context.empty({n}, DType::f32, Category::optimizer));
-        fill(context, state.back(), 0);
+      const Parameter parameter(
+          {.name = "x", .shard = ShardSpec::replicated(decays ? Shape{1, n} : Shape{n})});
+      UpdatePart part{.range = {&parameter, 0, n, 0, n},
+                      .weight = context.from_host<float>({n}, start, Category::parameter)};
+      for (const std::int64_t size : rule->state_sizes(part.range)) {
+        part.state.push_back(context.empty({size}, DType::f32, Category::optimizer));
+        fill(context, part.state.back(), 0);
       }
       std::vector<Truth> truth(n);
       for (std::size_t i = 0; i < n; ++i) truth[i].weight = start[i];
@@ -103,20 +106,17 @@ TEST(UpdateRules, TenStepsWithClippingAndDecayMatchFp64) {
         std::vector<float> g(n);
         for (float& x : g) x = normal(random);
         const double lr = config.params.lr * step / 10;
-        rule->update(context, {.weight = weight,
-                               .gradient = context.from_host<float>({n}, g, Category::gradient),
-                               .state = state,
-                               .learning_rate = static_cast<float>(lr),
-                               .gradient_scale = 0.25f,
-                               .decays = decays,
-                               .step = step});
+        part.gradient = context.from_host<float>({n}, g, Category::gradient);
+        rule->update(
+            context, {part},
+            {.learning_rate = static_cast<float>(lr), .gradient_scale = 0.25f, .step = step});
         const double decay = decays ? config.params.weight_decay : 0;
         for (std::size_t i = 0; i < n; ++i) {
           if (config.type == "AdamW") truth[i].adamw(config.params, 0.25 * g[i], lr, decay, step);
           if (config.type == "SGD") truth[i].sgd(config.params, 0.25 * g[i], lr, decay, step);
         }
       }
-      const std::vector<float> got = context.to_host<float>(weight);
+      const std::vector<float> got = context.to_host<float>(part.weight);
       double largest = 0, moved = 0;
       for (std::size_t i = 0; i < n; ++i) {
         largest = std::max(largest, std::abs(got[i] - truth[i].weight));
@@ -126,6 +126,34 @@ TEST(UpdateRules, TenStepsWithClippingAndDecayMatchFp64) {
       EXPECT_GT(moved, 1e-2);
     }
   }
+}
+
+TEST(LossScale, HalvesAfterHysteresisAndDoublesAfterAWindow) {
+  LossScale scale({.dtype = "fp16",
+                   .initial_scale_power = 4,
+                   .loss_scale_window = 3,
+                   .hysteresis = 2,
+                   .min_loss_scale = 4});
+  EXPECT_EQ(scale.value(), 16);
+  const auto after = [&](const char* steps) {  // o: overflow
+    for (const char* s = steps; *s != 0; ++s) scale.update(*s == 'o');
+    return scale.value();
+  };
+  EXPECT_EQ(after("o"), 16);  // one is let pass
+  EXPECT_EQ(after("o"), 8);
+  EXPECT_EQ(after("o"), 4);  // and no more until a window was clean
+  EXPECT_FALSE(scale.excuses_overflow());
+  EXPECT_EQ(after("o"), 4);  // the minimum
+  EXPECT_EQ(after(".."), 4);
+  EXPECT_EQ(after("o..."), 8);  // an overflow begins a new window
+  EXPECT_TRUE(scale.excuses_overflow());
+  EXPECT_EQ(after("o"), 8);  // the window has restored the hysteresis
+  EXPECT_EQ(after("...o..o"), 8);
+  EXPECT_EQ(LossScale({.dtype = "bf16"}).value(), 1);
+  LossScale fixed({.dtype = "fp16", .loss_scale = 128});
+  fixed.update(true);
+  EXPECT_EQ(fixed.value(), 128);
+  EXPECT_FALSE(fixed.excuses_overflow());
 }
 
 // The same gradients on every data-parallel rank, as after an all-reduce.

@@ -91,6 +91,9 @@ TEST(Plan, StatesAndTrafficAreExactInManyLayouts) {
   const Overrides each{"zero_optimization.reduce_each_micro_batch=true"};
   const Overrides once{"zero_optimization.reduce_each_micro_batch=false"};
   const Overrides in_shards{"zero_optimization.stage3_param_persistence_threshold=0"};
+  const Overrides adafactor{"optimizer.type=Adafactor", "optimizer.params.betas=null",
+                            "optimizer.params.eps=null"};
+  const Overrides half{"precision.dtype=fp16", "precision.grad_accum_dtype=fp16"};
   const char* const full = "activation_checkpointing.granularity=full";
   const Overrides small{"zero_optimization.reduce_bucket_size=3000",
                         "zero_optimization.allgather_bucket_size=5000"};
@@ -126,7 +129,13 @@ TEST(Plan, StatesAndTrafficAreExactInManyLayouts) {
       {"llama", {2, 1, 2, 2}, zero(3) + in_shards + Overrides{"pipeline.schedule=zbv"}},
       {"llama", {4, 1, 1}, zero(3) + in_shards + Overrides{"zero_optimization.overlap_comm=false"}},
       {"gpt2", {1, 2, 2}, sp + Overrides{"activation_checkpointing.granularity=selective"}},
-      {"gpt2", {1, 2, 1}, Overrides{full}}};
+      {"gpt2", {1, 2, 1}, Overrides{full}},
+      {"gpt2", {2, 2, 2}, adafactor + zero(2) + bf16},
+      {"llama", {3, 2, 1}, adafactor},
+      {"llama", {2, 1, 2}, adafactor + zero(3) + Overrides{"pipeline.schedule=zb_h2"}},
+      {"gpt2", {2, 2, 2}, half + zero(1) + sp},
+      {"gpt2", {2, 1, 2}, half + zero(2)},
+      {"gpt2", {2, 1, 1}, half + zero(0) + each}};
   for (const PlanCase& c : cases) {
     std::string name = std::string(c.model) + " " + name_of(c.layout);
     for (const std::string& o : c.overrides) name += " " + o;

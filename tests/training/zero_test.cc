@@ -148,6 +148,73 @@ TEST(Zero, Bf16AgreesAcrossStages) {
   }
 }
 
+TEST(Zero, Fp16SkipsTheSameStepsInEveryStage) {
+  // 2^24 overflows at first; with a window of 4 the scale comes back up to it and falls again.
+  const Overrides fp16{"precision.dtype=fp16", "precision.initial_scale_power=24",
+                       "precision.loss_scale_window=4", "precision.hysteresis=1"};
+  const auto run = [&](const Layout& layout, const Overrides& overrides) {
+    const TempDir dir;
+    const Config config =
+        seeded_config("gpt2", dir.path(), stirred + fp16 + overrides_of(layout) + overrides);
+    std::vector<double> figures;
+    int skipped = 0;
+    for (const IterationMetrics& m : train(config).history) {
+      figures.insert(figures.end(), {m.loss, m.loss_scale, m.skipped ? 1.0 : 0.0});
+      skipped += m.skipped ? 1 : 0;
+      if (!m.skipped) figures.push_back(m.grad_norm);
+    }
+    EXPECT_GE(skipped, 3);
+    EXPECT_LE(skipped, 12);
+    return figures;
+  };
+  for (const char* dtype : {"fp32", "fp16"}) {
+    const Overrides gradients{std::string("precision.grad_accum_dtype=") + dtype};
+    for (const bool each : {false, true}) {
+      const auto plain = run({2, 2, 1}, gradients + stage(0, each));
+      for (const int z : {1, 2, 3}) {
+        SCOPED_TRACE(std::string(dtype) + (each ? " each " : " once ") + std::to_string(z));
+        EXPECT_EQ(run({2, 2, 2}, gradients + stage(z, each) + all_in_shards + full), plain);
+      }
+      // The late check takes an overflowing update back.
+      EXPECT_EQ(run({2, 2, 2}, gradients + stage(2, each) + Overrides{"pipeline.schedule=zb_h2"}),
+                plain);
+    }
+  }
+}
+
+TEST(Zero, GradientsOf16BitsAgreeAcrossStagesAndStayNear) {
+  const Overrides bf16{"precision.dtype=bf16"};
+  const Overrides both = bf16 + Overrides{"precision.grad_accum_dtype=bf16"};
+  const Outcome fp32_gradients = outcome("gpt2", {2, 2, 1}, bf16);
+  const Outcome plain = outcome("gpt2", {2, 2, 1}, both);
+  EXPECT_NE(plain.losses, fp32_gradients.losses);
+  EXPECT_LT(largest_relative_difference(plain.losses, fp32_gradients.losses), 1e-2);
+  for (const int z : {1, 2, 3}) {
+    expect_same_bits(outcome("gpt2", {2, 2, 2}, both + stage(z, false) + all_in_shards), plain);
+  }
+}
+
+TEST(Zero, EveryOptimizerAgreesAcrossStagesAndLayouts) {
+  for (const char* type : {"Adam", "SGD", "Adafactor"}) {
+    const Overrides optimizer{std::string("optimizer.type=") + type, "optimizer.params.betas=null",
+                              "optimizer.params.eps=null", "optimizer.params.weight_decay=0.1"};
+    const Outcome alone = outcome("gpt2", {1, 1, 1}, optimizer);
+    const Outcome plain = outcome("gpt2", {2, 2, 1}, optimizer + stage(0, false));
+    EXPECT_LT(largest_relative_difference(plain.losses, alone.losses), 1e-5) << type;
+    for (const int z : {1, 2, 3}) {
+      SCOPED_TRACE(std::string(type) + " " + std::to_string(z));
+      expect_same_bits(outcome("gpt2", {2, 2, 2, z == 2 ? 2 : 1}, optimizer + stage(z, false)),
+                       plain);
+    }
+    const Outcome three = outcome("gpt2", {3, 1, 1}, optimizer + small_buckets + all_in_shards);
+    EXPECT_LT(largest_relative_difference(three.losses, alone.losses), 1e-5) << type;
+    expect_same_bits(outcome("gpt2", {3, 1, 2},
+                             optimizer + small_buckets + all_in_shards + stage(3, false) +
+                                 Overrides{"pipeline.schedule=zb_h2"}),
+                     three);
+  }
+}
+
 TEST(Zero, UntiedTablesAndMoreRanksThanATinyParameterHasElements) {
   const Overrides untied{"model.tie_word_embeddings=false", "batch.global_batch_size=16"};
   const Outcome plain = outcome("gpt2", {8, 1, 1}, untied + stage(0, true));

@@ -85,6 +85,7 @@ void set(Leaves<T>& leaves) {
 void set_activation(Table& table) {
   set(table.f32);
   set(table.bf16);
+  set(table.f16);
 }
 
 }  // namespace trident::cpu::simd::TRIDENT_ISA

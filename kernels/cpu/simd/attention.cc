@@ -370,6 +370,7 @@ void set(Leaves<T>& leaves) {
 void set_attention(Table& table) {
   set(table.f32);
   set(table.bf16);
+  set(table.f16);
   table.attention_scratch = attention_scratch;
 }
 

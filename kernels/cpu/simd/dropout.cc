@@ -42,6 +42,7 @@ void set(Leaves<T>& leaves) {
 void set_dropout(Table& table) {
   set(table.f32);
   set(table.bf16);
+  set(table.f16);
 }
 
 }  // namespace trident::cpu::simd::TRIDENT_ISA

@@ -33,11 +33,43 @@ struct AttentionTask {
   std::int64_t first_head = 0;  // global index of the first of the query heads
 };
 
+// A rounded copy of the weights that an update rewrites: at most one of the two is there.
+struct ModelWeight {
+  BFloat16* bf16 = nullptr;
+  Float16* f16 = nullptr;
+  ModelWeight from(std::int64_t i) const {
+    return {bf16 ? bf16 + i : nullptr, f16 ? f16 + i : nullptr};
+  }
+};
+struct AdamStep {
+  float gradient_scale, decay, beta1, one_minus_beta1, beta2, one_minus_beta2;
+  float step_size, inverse_root_correction2, epsilon;
+  float decay_in_gradient;  // added to the gradient, times the weight
+};
+struct SgdStep {
+  float gradient_scale, decay, momentum, learning_rate;
+  bool first;
+};
+struct AdafactorStep {
+  float gradient_scale, decay, step_size, smallest;  // of an estimated variance
+};
+
 template <class T>
 struct Leaves {
   // Element-wise over n; outputs may be inputs.
   void (*accumulate)(const T* x, float* y, std::int64_t n);          // y += x
   void (*accumulate_bf16)(const T* x, BFloat16* y, std::int64_t n);  // y += x
+  void (*accumulate_f16)(const T* x, Float16* y, std::int64_t n);    // y += x
+  template <class U>
+  void add_to(const T* x, U* y, std::int64_t n) const {
+    if constexpr (__is_same(U, float)) {
+      accumulate(x, y, n);
+    } else if constexpr (__is_same(U, BFloat16)) {
+      accumulate_bf16(x, y, n);
+    } else {
+      accumulate_f16(x, y, n);
+    }
+  }
   void (*add_bias)(const T* x, const T* bias, T* y, std::int64_t n);
   void (*to_f32)(const T* x, float* y, std::int64_t n);
   void (*from_f32)(const float* x, T* y, std::int64_t n);
@@ -55,7 +87,8 @@ struct Leaves {
 
   // Over columns of (T, H), rows `stride` apart, in an order that T alone decides.
   void (*column_sums)(const T* x, std::int64_t stride, std::int64_t rows, std::int64_t columns,
-                      float* total);  // total += sum over rows
+                      float* total);                 // total += sum over rows
+  double (*square_sum)(const T* x, std::int64_t n);  // 16 lanes whatever the instruction set
   // grad_weight += sum of grad_y · (x - mean)·rstd, grad_bias += sum of grad_y; mean and grad_bias
   // are null for RMSNorm.
   void (*norm_weight)(const T* grad_y, const T* x, const float* mean, const float* rstd,
@@ -74,42 +107,42 @@ struct Leaves {
   void (*softmax_gradient)(T* x, std::int64_t n, float maximum, float total, float uniform,
                            float scale);
 
+  // Updates of n weights by gradients of this type; buffer may be null.
+  void (*adam)(const AdamStep&, float* weight, const T* gradient, float* moment1, float* moment2,
+               ModelWeight, std::int64_t n);
+  void (*sgd)(const SgdStep&, float* weight, const T* gradient, float* buffer, ModelWeight,
+              std::int64_t n);
+  // Part of a row of a matrix, or of a vector, of which the variance is row · column[i].
+  // columns[i] += (scale · gradient[i])², columns may be null; gives the sum of these squares.
+  double (*adafactor_squares)(const T* gradient, float scale, double* columns, std::int64_t n);
+  // The sum of squares of gradient / sqrt(variance).
+  double (*adafactor_size)(const AdafactorStep&, const T* gradient, float row, const float* column,
+                           std::int64_t n);
+  void (*adafactor_update)(const AdafactorStep&, float* weight, const T* gradient, float row,
+                           const float* column, ModelWeight, std::int64_t n);
+
   // scratch: attention_scratch floats, 64-byte aligned.
   void (*attention_forward)(const AttentionTask<T>&, float* scratch);
   void (*attention_backward)(const AttentionTask<T>&, float* scratch);
-};
-
-struct AdamWStep {
-  float gradient_scale, decay, beta1, one_minus_beta1, beta2, one_minus_beta2;
-  float step_size, inverse_root_correction2, epsilon;
-};
-struct SgdStep {
-  float gradient_scale, decay, momentum, learning_rate;
-  bool first;
 };
 
 struct Table {
   Isa isa;
   Leaves<float> f32;
   Leaves<BFloat16> bf16;
-  void (*f16_to_f32)(const Float16* x, float* y, std::int64_t n);
-  void (*f32_to_f16)(const float* x, Float16* y, std::int64_t n);
+  Leaves<Float16> f16;
   void (*scale)(float* x, float factor, std::int64_t n);
-  double (*square_sum)(const float* x, std::int64_t n);  // 16 lanes whatever the instruction set
-  // model_weight and buffer may be null.
-  void (*adamw)(const AdamWStep&, float* weight, const float* gradient, float* moment1,
-                float* moment2, BFloat16* model_weight, std::int64_t n);
-  void (*sgd)(const SgdStep&, float* weight, const float* gradient, float* buffer,
-              BFloat16* model_weight, std::int64_t n);
   // Floats of scratch for an attention task of this size; forward and backward.
   std::int64_t (*attention_scratch)(std::int64_t sequence, std::int64_t head_dim, bool backward);
 
   template <class T>
   const Leaves<T>& get() const {
-    if constexpr (sizeof(T) == 4) {
+    if constexpr (__is_same(T, float)) {
       return f32;
-    } else {
+    } else if constexpr (__is_same(T, BFloat16)) {
       return bf16;
+    } else {
+      return f16;
     }
   }
 };

@@ -73,6 +73,18 @@ TRIDENT_INLINE F load_n(const BFloat16* p, std::int64_t n) {
 TRIDENT_INLINE void store_n(BFloat16* p, F x, std::int64_t n) {
   _mm256_mask_storeu_epi16(p, first(n), narrow(x));
 }
+TRIDENT_INLINE F load(const Float16* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+TRIDENT_INLINE void store(Float16* p, F x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+TRIDENT_INLINE F load_n(const Float16* p, std::int64_t n) {
+  return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first(n), p));
+}
+TRIDENT_INLINE void store_n(Float16* p, F x, std::int64_t n) {
+  _mm256_mask_storeu_epi16(p, first(n), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
 TRIDENT_INLINE F fma(F a, F b, F c) {
   return _mm512_fmadd_ps(a, b, c);
 }
@@ -178,6 +190,12 @@ TRIDENT_INLINE F load(const BFloat16* p) {
 TRIDENT_INLINE void store(BFloat16* p, F x) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), narrow(x));
 }
+TRIDENT_INLINE F load(const Float16* p) {
+  return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+TRIDENT_INLINE void store(Float16* p, F x) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
 
 #else
 
@@ -215,6 +233,14 @@ TRIDENT_INLINE __m128i narrow(F x) {
 }
 TRIDENT_INLINE void store(BFloat16* p, F x) {
   _mm_storel_epi64(reinterpret_cast<__m128i*>(p), narrow(x));
+}
+TRIDENT_INLINE F load(const Float16* p) {  // no instruction for it: core/dtype.cc converts
+  F x;
+  for (int i = 0; i < W; ++i) x[i] = static_cast<float>(p[i]);
+  return x;
+}
+TRIDENT_INLINE void store(Float16* p, F x) {
+  for (int i = 0; i < W; ++i) p[i] = Float16(x[i]);
 }
 TRIDENT_INLINE F fma(F a, F b, F c) {
   return a * b + c;
@@ -259,15 +285,29 @@ TRIDENT_INLINE F with_exponent(F p, F n, F x, float low) {
 TRIDENT_INLINE F inverse(F x) {
   return splat(1.0f) / x;
 }
-TRIDENT_INLINE F load_n(const BFloat16* p, std::int64_t n) {
-  BFloat16 part[W];
+template <class T>
+TRIDENT_INLINE F load_part(const T* p, std::int64_t n) {
+  T part[W];
   for (int i = 0; i < W; ++i) part[i].bits = i < n ? p[i].bits : std::uint16_t{0};
   return load(part);
 }
-TRIDENT_INLINE void store_n(BFloat16* p, F x, std::int64_t n) {
-  BFloat16 part[W];
+template <class T>
+TRIDENT_INLINE void store_part(T* p, F x, std::int64_t n) {
+  T part[W];
   store(part, x);
   for (int i = 0; i < n; ++i) p[i].bits = part[i].bits;
+}
+TRIDENT_INLINE F load_n(const BFloat16* p, std::int64_t n) {
+  return load_part(p, n);
+}
+TRIDENT_INLINE void store_n(BFloat16* p, F x, std::int64_t n) {
+  store_part(p, x, n);
+}
+TRIDENT_INLINE F load_n(const Float16* p, std::int64_t n) {
+  return load_part(p, n);
+}
+TRIDENT_INLINE void store_n(Float16* p, F x, std::int64_t n) {
+  store_part(p, x, n);
 }
 #endif
 
