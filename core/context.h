@@ -39,6 +39,8 @@ class Context {
   Context& operator=(const Context&) = delete;
 
   Device& device() { return device_; }
+  // Nothing is computed or exchanged here, memory is only counted (make_planning_device).
+  bool plans() const { return device_.kind() == DeviceKind::planning; }
   Stream& stream() { return *stream_; }
   ThreadTeam& team() { return team_; }
   Ledger& ledger() { return ledger_; }

@@ -13,7 +13,9 @@
 
 namespace trident {
 
-enum class DeviceKind { cpu, cuda };  // which kernels serve it
+// Which kernels serve it. `planning` models the CPU: its memory has addresses and nothing behind
+// them, kernels only take the workspace that they would need, and process groups exchange nothing.
+enum class DeviceKind { cpu, cuda, planning };
 
 // The right to touch tensor memory, given to work that runs on a stream. See Access::data in
 // core/tensor.h.
@@ -69,6 +71,10 @@ class Device {
 
 // Plain host memory; streams run work at once.
 std::unique_ptr<Device> make_cpu_device();
+
+// For running a step to see what its ledger says, without doing it: the plan. Values copied to the
+// host are zeros.
+std::unique_ptr<Device> make_planning_device();
 
 // CPU kernels behind addresses that fault: an allocation's address has no access rights, the same
 // pages are mapped a second time where only stream work (through Access) finds them; work runs in

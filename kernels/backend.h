@@ -63,9 +63,11 @@ struct Backend {
 };
 
 const Backend& cpu_backend();
-const Backend& cuda_backend();  // throws Error in a build without CUDA
+const Backend& planning_backend();  // takes the CPU kernels' workspace and computes nothing
+const Backend& cuda_backend();      // throws Error in a build without CUDA
 
 inline const Backend& backend_of(Context& context) {
+  if (context.plans()) return planning_backend();
   return context.device().kind() == DeviceKind::cuda ? cuda_backend() : cpu_backend();
 }
 

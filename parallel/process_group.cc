@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "core/error.h"
@@ -108,6 +109,12 @@ ProcessGroup ProcessGroup::subgroup(std::span<const int> members, const std::str
   hash.add(times);
   return ProcessGroup(
       make_group(impl_, std::vector<int>(members.begin(), members.end()), name, hash.value()));
+}
+
+ProcessGroup ProcessGroup::duplicate(const std::string& name) const {
+  std::vector<int> all(static_cast<std::size_t>(size()));
+  std::iota(all.begin(), all.end(), 0);
+  return subgroup(all, name);
 }
 
 ProcessGroup ProcessGroup::split(int color, int key, const std::string& name) const {

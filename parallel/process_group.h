@@ -76,6 +76,9 @@ class ProcessGroup {
   const std::vector<int>& world_ranks() const;  // by group rank
   Traffic traffic() const;
 
+  // Another group of the same members, for operations that may overlap with this one's. No
+  // communication.
+  ProcessGroup duplicate(const std::string& name) const;
   // Members with equal color form a group, ordered by (key, rank). Collective over this group.
   ProcessGroup split(int color, int key, const std::string& name) const;
   // The group of these members (ranks of this group, in the order given). Called by exactly those;

@@ -45,6 +45,14 @@ struct CollectiveWork final : Work::Impl {
   bool done() const override { return task->done(); }
 };
 
+// Holds the memory that the operation would work in.
+struct PlannedWork final : Work::Impl {
+  explicit PlannedWork(Tensor tensor) : staging(std::move(tensor)) {}
+  void wait() override { staging = Tensor(); }
+  bool done() const override { return true; }
+  Tensor staging;
+};
+
 Descriptor describe(const Group& group, Operation operation, const Tensor& tensor) {
   Descriptor d;
   d.group = group->membership.id;
@@ -71,6 +79,7 @@ Work issue(const Group& group, Context& context, Async async, Descriptor descrip
           context.empty({static_cast<std::int64_t>(bytes)}, DType::u8, Category::communication);
     }
   }
+  if (context.plans()) return Work(std::make_shared<PlannedWork>(staging));
   // The group is a bare pointer here: its own thread must not be the last to hold it.
   const bool looks = async == Async::no;  // else the core is wanted beside it
   auto run = [&impl, descriptor, staging, body, looks](const Access& access) {
@@ -92,6 +101,7 @@ Work issue(const Group& group, Context& context, Async async, Descriptor descrip
 
 // What a group of one rank does instead: output := input.
 Work copy(Context& context, const Tensor& input, const Tensor& output) {
+  if (context.plans()) return Work();
   context.stream().enqueue([input, output](const Access& access) {
     std::byte* to = address(access, output);
     const std::byte* from = address(access, input);

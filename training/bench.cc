@@ -234,7 +234,7 @@ Json bench_step(const Config& config, const ArchitectureSet& architectures, int 
         const Topology topology = topology_of(config, schedule, transport);
         RankModel model(context, config, architecture, schedule, topology);
         model.initialise();
-        Monitor monitor(model, topology.world.split(0, topology.world.rank(), "monitor"));
+        Monitor monitor(model, topology.world.duplicate("monitor"));
         const auto batches = random_batches(config, static_cast<std::uint64_t>(topology.at.data));
         std::optional<Context> all_threads;
         if (topology.world.rank() == 0) {

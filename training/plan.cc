@@ -13,6 +13,7 @@
 #include "parallel/rank_grid.h"
 #include "scheduler/opening.h"
 #include "scheduler/simulate.h"
+#include "training/memory_plan.h"
 #include "training/optimizer.h"
 #include "training/rank_model.h"
 
@@ -97,13 +98,9 @@ struct DataSharing {
   bool gathered(const BucketLayout& bucket) const {
     return stage == 3 && !bucket.persistent && ranks > 1;
   }
-  // Elements of weights and of gradients that are kept.
+  // Elements of weights that are kept.
   std::int64_t weights(const BucketLayout& bucket) const {
     return gathered(bucket) ? bucket.shard(ranks) : bucket.elements;
-  }
-  std::int64_t gradients(const BucketLayout& bucket) const {
-    if (ranks == 1 || (!each && stage <= 1)) return bucket.elements * bucket.uses();
-    return part(bucket) * (each ? bucket.uses() : 1);
   }
   // Elements that are reduced, by an all-reduce or a reduce-scatter, for one update.
   std::int64_t reduced(const BucketLayout& bucket) const {
@@ -267,6 +264,7 @@ Plan make_plan(const Config& config, const Architecture& architecture, const Sch
     most = std::max(most, rank);
   }
   plan.imbalance = most * p / all - 1;
+  const std::vector<MemoryPlan> memory = plan_memory(config, architecture, schedule);
   for (int pipeline = 0; pipeline < p; ++pipeline) {
     for (int tensor = 0; tensor < t; ++tensor) {
       const Share share = share_of(architecture, shape, config, schedule, tensor, pipeline);
@@ -288,7 +286,6 @@ Plan make_plan(const Config& config, const Architecture& architecture, const Sch
       for (const BucketLayout& bucket : share.buckets) {
         base.bytes["parameter"] +=
             (sharing.weights(bucket) + bucket.elements * stashes(pipeline)) * element;
-        base.bytes["gradient"] += sharing.gradients(bucket) * gradient;
         if (bucket.tied() && bucket.uses() == 1 && p > 1) {
           const std::int64_t count =
               sharing.each ? sharing.part(bucket) : bucket.entries.front().numel;
@@ -318,7 +315,15 @@ Plan make_plan(const Config& config, const Architecture& architecture, const Sch
                            update_sums_sent(sums.tensor, t, tensor)) *
                               updates;
         rank.bytes_sent["data"] += update_sums_sent(sums.data, d, data) * updates;
+        // Data ranks differ in how many of their elements are padding.
+        const MemoryPlan& planned = memory[static_cast<std::size_t>(pipeline)];
         rank.bytes["optimizer"] = optimizer_elements(sharing, share, *rule, mixed, keeps, data) * 4;
+        for (const Category c : {Category::gradient, Category::activation, Category::communication,
+                                 Category::workspace}) {
+          rank.bytes[std::string(name_of(c))] = planned.peak[static_cast<std::size_t>(c)];
+        }
+        rank.peak_bytes = planned.peak_total + rank.bytes["optimizer"] -
+                          planned.peak[static_cast<std::size_t>(Category::optimizer)];
         rank.bytes_sent["world"] = world == 1 ? 0
                                               : all_reduce_sent(StepCheck::elements(d), 8, world,
                                                                 static_cast<int>(rank.rank));
@@ -335,7 +340,7 @@ namespace {
 
 bool alike(const PlanRank& a, const PlanRank& b) {
   return a.pipeline == b.pipeline && a.layers == b.layers && a.parameters == b.parameters &&
-         a.bytes == b.bytes && a.bytes_sent == b.bytes_sent;
+         a.bytes == b.bytes && a.peak_bytes == b.peak_bytes && a.bytes_sent == b.bytes_sent;
 }
 
 std::vector<PlanRank> folded(const std::vector<PlanRank>& ranks) {
@@ -374,6 +379,7 @@ std::string plan_json(const Plan& plan) {
                      {"layers", rank.layers},
                      {"parameters", rank.parameters},
                      {"bytes", rank.bytes},
+                     {"peak_bytes", rank.peak_bytes},
                      {"bytes_sent", rank.bytes_sent}});
   }
   return nlohmann::ordered_json{{"world_size", plan.world_size},

@@ -20,7 +20,8 @@ struct PlanRank {
   std::int64_t count = 1;
   std::int64_t layers = 0;
   std::int64_t parameters = 0;                     // elements held, vocabulary padding included
-  std::map<std::string, std::int64_t> bytes;       // model states, by ledger category
+  std::map<std::string, std::int64_t> bytes;       // the peak of each ledger category
+  std::int64_t peak_bytes = 0;                     // of their sum
   std::map<std::string, std::int64_t> bytes_sent;  // a training step's, by process group
 };
 

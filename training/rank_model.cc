@@ -141,7 +141,7 @@ RankModel::RankModel(Context& context, const Config& config, const Architecture&
       lists_(schedule_, std::max<std::int64_t>(1, config.training.train_iters)),
       executed_(&lists_.of(0)),
       loss_scale_(config.precision),
-      check_(topology.world.split(0, topology.world.rank(), "check"), topology.data.size()),
+      check_(topology.world.duplicate("check"), topology.data.size()),
       unclipped_(config.gradient_clipping == 0) {
   const auto stage_rank = static_cast<std::size_t>(topology.at.pipeline);
   forward_list_ = lower(forward_only(schedule_))[stage_rank];

@@ -58,7 +58,7 @@ class TrainingRun {
         world_(transport.world()),
         topology_(topology_of(config_, inputs.schedule, transport)),
         model_(context_, config_, *inputs.architecture, inputs.schedule, topology_),
-        monitor_(model_, world_.split(0, world_.rank(), "monitor")),
+        monitor_(model_, world_.duplicate("monitor")),
         train_(inputs.datasets.train, batch_shape(config_, topology_)) {
     for (const auto& [name, dataset] : inputs.datasets.validation) {
       validation_.emplace_back(name, BatchSampler(dataset, batch_shape(config_, topology_)));

@@ -31,6 +31,12 @@ std::int64_t rows_of(const AdafactorPart& part) {
   return (part.begin + part.weight.numel() - 1) / part.columns - first_row(part) + 1;
 }
 
+constexpr std::int64_t panel = 256;          // columns
+constexpr std::int64_t weight_block = 4096;  // elements
+std::int64_t panels_of(const AdafactorPart& part) {
+  return (part.columns + panel - 1) / panel;
+}
+
 // Sum of f(i) over [0, n), in an order that does not depend on the threads.
 template <class F>
 double ordered_sum(const Access& access, Context& context, std::int64_t n, std::int64_t grain,
@@ -54,20 +60,33 @@ simd::AdafactorStep step_of(const AdafactorPart& part) {
 
 }  // namespace
 
+void reserve_adafactor_squares(const Access& access, Context& context,
+                               const AdafactorSquares& args) {
+  const std::int64_t n = args.part.weight.numel();
+  const std::int64_t doubles =
+      std::max((n + weight_block - 1) / weight_block,
+               args.rows ? rows_of(args.part) * panels_of(args.part) : std::int64_t{0});
+  state_of(context).scratch(access, context, doubles * static_cast<std::int64_t>(sizeof(double)));
+}
+void reserve_adafactor_size(const Access& access, Context& context, const AdafactorSize& args) {
+  if (!args.factors) return;
+  state_of(context).scratch(access, context,
+                            rows_of(args.part) * static_cast<std::int64_t>(sizeof(double)));
+}
+
 void adafactor_squares(const Access& access, Context& context, const AdafactorSquares& args) {
   const AdafactorPart& part = args.part;
   const simd::Table& table = *state_of(context).table;
   const float* const weight = data<float>(access, part.weight);
   const std::int64_t n = part.weight.numel();
-  constexpr std::int64_t block = 4096;
+  constexpr std::int64_t block = weight_block;
   *data<double>(access, args.weights) +=
       ordered_sum(access, context, (n + block - 1) / block, 4, [&](std::int64_t i) {
         return table.f32.square_sum(weight + i * block, std::min(block, n - i * block));
       });
   if (!args.rows) return;
   // Panels of columns side by side, each with all rows in order.
-  constexpr std::int64_t panel = 256;
-  const std::int64_t rows = rows_of(part), panels = (part.columns + panel - 1) / panel;
+  const std::int64_t rows = rows_of(part), panels = panels_of(part);
   auto* const sums = reinterpret_cast<double*>(state_of(context).scratch(
       access, context, rows * panels * static_cast<std::int64_t>(sizeof(double))));
   double *const to_rows = data<double>(access, args.rows) + first_row(part), *const to_columns =

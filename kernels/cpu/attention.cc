@@ -7,17 +7,30 @@
 namespace trident::cpu {
 namespace {
 
+std::int64_t scratch_floats(Context& context, const AttentionShape& shape, bool backward) {
+  const simd::Table& table = *state_of(context).table;
+  return (table.attention_scratch(shape.sequence, shape.head_dim, backward) + 15) / 16 * 16;
+}
+float* take_scratch(const Access& access, Context& context, std::int64_t floats) {
+  return reinterpret_cast<float*>(state_of(context).scratch(
+      access, context, floats * static_cast<std::int64_t>(sizeof(float))));
+}
+void reserve(const Access& access, Context& context, const AttentionShape& shape, bool backward) {
+  const std::int64_t threads =
+      std::min<std::int64_t>(context.team().size(), shape.batch * shape.groups);
+  if (threads > 0) {
+    take_scratch(access, context, threads * scratch_floats(context, shape, backward));
+  }
+}
+
 // Runs body(task index, scratch) for each index on the team, each thread with its own scratch.
 template <class Body>
 void for_each_task(const Access& access, Context& context, const AttentionShape& shape,
                    std::int64_t tasks, bool backward, Body body) {
-  State& state = state_of(context);
-  const std::int64_t floats =
-      (state.table->attention_scratch(shape.sequence, shape.head_dim, backward) + 15) / 16 * 16;
+  const std::int64_t floats = scratch_floats(context, shape, backward);
   const std::int64_t threads = std::min<std::int64_t>(context.team().size(), tasks);
   if (threads == 0) return;
-  auto* const scratch = reinterpret_cast<float*>(
-      state.scratch(access, context, threads * floats * static_cast<std::int64_t>(sizeof(float))));
+  auto* const scratch = take_scratch(access, context, threads * floats);
   context.team().run(static_cast<int>(threads), [&](int thread) {
     for (std::int64_t i = tasks * thread / threads; i < tasks * (thread + 1) / threads; ++i) {
       body(i, scratch + thread * floats);
@@ -91,6 +104,17 @@ void attention_backward(const Access& access, Context& context, const AttentionB
                     leaves.attention_backward(task, scratch);
                   });
   });
+}
+
+void reserve_attention_forward(const Access& access, Context& context, const AttentionArgs& args) {
+  reserve(access, context, args.shape, false);
+}
+void reserve_attention_backward(const Access& access, Context& context,
+                                const AttentionBackwardArgs& args) {
+  reserve(access, context, args.shape, true);
+}
+void reserve_rotary(const Access&, Context& context, const RotaryArgs& args) {
+  state_of(context).hold_rotary(context, args.shape.sequence, args.shape.head_dim, args.base);
 }
 
 void rotary(const Access& access, Context& context, const RotaryArgs& args) {

@@ -42,24 +42,35 @@ void narrow(Context& context, const float* from, const Part& part, void* matrix,
 }
 
 // A product of 16-bit values where the processor has none: blocks become fp32, the products add up
-// in fp32, and c is rounded where it is not fp32. The edges keep row lengths off multiples of 4096
-// bytes.
+// in fp32, and c is rounded where it is not fp32.
+struct Blocks {
+  // The edges keep row lengths off multiples of 4096 bytes.
+  explicit Blocks(const Product& p)
+      : m(std::min<std::int64_t>(p.m, 1920)),
+        n(std::min<std::int64_t>(p.n, 960)),
+        k(std::min<std::int64_t>(p.k, 960)),
+        round(p.output != DType::f32) {}
+  static std::int64_t aligned(std::int64_t n) { return (n + 15) / 16 * 16; }
+  // Of a, b, bias, and c where it is rounded.
+  std::int64_t bytes() const {
+    return (aligned(m * k) + aligned(k * n) + aligned(n) + (round ? m * n : 0)) *
+           static_cast<std::int64_t>(sizeof(float));
+  }
+  std::int64_t m, n, k;
+  bool round;
+};
+
 template <class T>
 void run_widened(const Access& access, Context& context, const Product& whole,
                  const ProductOperands& operands) {
-  constexpr std::int64_t edge_m = 1920, edge = 960;
-  const std::int64_t m_block = std::min(whole.m, edge_m), n_block = std::min(whole.n, edge),
-                     k_block = std::min(whole.k, edge);
-  const auto aligned = [](std::int64_t n) { return (n + 15) / 16 * 16; };
-  const bool round = whole.output != DType::f32;
-  const std::int64_t floats = aligned(m_block * k_block) + aligned(k_block * n_block) +
-                              aligned(n_block) + (round ? m_block * n_block : 0);
+  const Blocks blocks(whole);
+  const std::int64_t m_block = blocks.m, n_block = blocks.n, k_block = blocks.k;
+  const bool round = blocks.round;
   State& state = state_of(context);
-  auto* const a = reinterpret_cast<float*>(
-      state.scratch(access, context, floats * static_cast<std::int64_t>(sizeof(float))));
-  float* const b = a + aligned(m_block * k_block);
-  float* const bias = b + aligned(k_block * n_block);
-  float* const c = bias + aligned(n_block);
+  auto* const a = reinterpret_cast<float*>(state.scratch(access, context, blocks.bytes()));
+  float* const b = a + Blocks::aligned(m_block * k_block);
+  float* const bias = b + Blocks::aligned(k_block * n_block);
+  float* const c = bias + Blocks::aligned(n_block);
 
   Product product = whole;
   product.input = product.output = DType::f32;
@@ -95,34 +106,66 @@ void run_widened(const Access& access, Context& context, const Product& whole,
   }
 }
 
+Product product_of(const GemmArgs& args) {
+  return {.m = args.c.dim(0),
+          .n = args.c.dim(1),
+          .k = args.a.dim(args.transpose_a ? 0 : 1),
+          .a_row = args.a.dim(1),
+          .b_row = args.b.dim(1),
+          .c_row = args.c.dim(1),
+          .transpose_a = args.transpose_a,
+          .transpose_b = args.transpose_b,
+          .accumulate = args.accumulate,
+          .bias = args.bias.defined(),
+          .input = args.a.dtype(),
+          .output = args.c.dtype()};
+}
+
+bool is_native(const State& state, const Product& product) {
+  return product.input == DType::f32 ||
+         (product.input == DType::bf16 && state.native_bf16_products);
+}
+
+State& state_with_products(Context& context) {
+  State& state = state_of(context);
+  if (!state.products) state.products = std::make_unique<ProductCache>();
+  return state;
+}
+
 }  // namespace
 
 void gemm(const Access& access, Context& context, const GemmArgs& args) {
-  State& state = state_of(context);
-  if (!state.products) state.products = std::make_unique<ProductCache>();
-  const Product product{.m = args.c.dim(0),
-                        .n = args.c.dim(1),
-                        .k = args.a.dim(args.transpose_a ? 0 : 1),
-                        .a_row = args.a.dim(1),
-                        .b_row = args.b.dim(1),
-                        .c_row = args.c.dim(1),
-                        .transpose_a = args.transpose_a,
-                        .transpose_b = args.transpose_b,
-                        .accumulate = args.accumulate,
-                        .bias = args.bias.defined(),
-                        .input = args.a.dtype(),
-                        .output = args.c.dtype()};
+  State& state = state_with_products(context);
+  const Product product = product_of(args);
   if (product.m == 0 || product.n == 0) return;
   const ProductOperands operands{
       TensorAddress::of(access, args.a), TensorAddress::of(access, args.b),
       TensorAddress::of(access, args.c), TensorAddress::of(access, args.bias)};
-  if (product.input == DType::f32 || (product.input == DType::bf16 && state.native_bf16_products)) {
+  if (is_native(state, product)) {
     state.products->run(access, context, product, operands);
   } else if (product.input == DType::bf16) {
     run_widened<BFloat16>(access, context, product, operands);
   } else {
     run_widened<Float16>(access, context, product, operands);
   }
+}
+
+void reserve_gemm(const Access& access, Context& context, const GemmArgs& args) {
+  State& state = state_with_products(context);
+  Product product = product_of(args);
+  if (product.m == 0 || product.n == 0) return;
+  if (!is_native(state, product)) {
+    const Blocks blocks(product);
+    state.scratch(access, context, blocks.bytes());
+    product.m = blocks.m;
+    product.n = blocks.n;
+    product.k = blocks.k;
+    product.a_row = product.transpose_a ? blocks.m : blocks.k;
+    product.b_row = product.transpose_b ? blocks.k : blocks.n;
+    if (blocks.round) product.c_row = blocks.n;
+    product.input = product.output = DType::f32;
+  }
+  state.products->reserve(context, product);
 }
 
 }  // namespace trident::cpu

@@ -68,9 +68,20 @@ struct ProductCache::Impl {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream{engine};
   std::unordered_map<Product, Prepared, ProductHash> prepared;
+  std::unordered_map<Product, std::int64_t, ProductHash> reserved;  // bytes
   Tensor scratch;  // the largest scratchpad any product asked for
 
-  Prepared make(const Product& p) const {
+  void hold_scratch(Context& context, std::int64_t bytes) {
+    if (bytes == 0 || (scratch && scratch.bytes() >= bytes)) return;
+    scratch = Tensor();  // give the old block back first
+    scratch = context.empty({bytes}, DType::u8, Category::workspace);
+  }
+
+  struct Described {
+    dnnl::memory::desc a, b, c, bias;
+    dnnl::matmul::primitive_desc primitive;
+  };
+  Described describe(const Product& p) const {
     using dnnl::memory;
     const auto matrix = [](std::int64_t rows, std::int64_t columns, std::int64_t row,
                            bool transposed, DType dtype) {
@@ -88,17 +99,32 @@ struct ProductCache::Impl {
       ops.append_sum(1.0f);
       attributes.set_post_ops(ops);
     }
-    const dnnl::matmul::primitive_desc description(
-        p.bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c), attributes,
-        engine);
-    return {dnnl::matmul(description),     memory(a, engine, nullptr),
-            memory(b, engine, nullptr),    memory(c, engine, nullptr),
-            memory(bias, engine, nullptr), memory(description.scratchpad_desc(), engine, nullptr)};
+    return {a, b, c, bias,
+            dnnl::matmul::primitive_desc(
+                p.bias ? dnnl::matmul::desc(a, b, bias, c) : dnnl::matmul::desc(a, b, c),
+                attributes, engine)};
+  }
+  Prepared make(const Product& p) const {
+    const auto on = [&](const dnnl::memory::desc& d) { return dnnl::memory(d, engine, nullptr); };
+    const Described d = describe(p);
+    return {dnnl::matmul(d.primitive),        on(d.a), on(d.b), on(d.c), on(d.bias),
+            on(d.primitive.scratchpad_desc())};
   }
 };
 
 ProductCache::ProductCache() : impl_(std::make_unique<Impl>()) {}
 ProductCache::~ProductCache() = default;
+
+void ProductCache::reserve(Context& context, const Product& product) {
+  context.team().prepare_library();  // a scratchpad has a part for each thread
+  if (better_by_sgemm(product)) return;
+  auto found = impl_->reserved.find(product);
+  if (found == impl_->reserved.end()) {
+    const auto bytes = impl_->describe(product).primitive.scratchpad_desc().get_size();
+    found = impl_->reserved.emplace(product, static_cast<std::int64_t>(bytes)).first;
+  }
+  impl_->hold_scratch(context, found->second);
+}
 
 void ProductCache::run(const Access& access, Context& context, const Product& product,
                        const ProductOperands& operands) {
@@ -111,10 +137,7 @@ void ProductCache::run(const Access& access, Context& context, const Product& pr
     }
     Prepared& p = found->second;
     const auto bytes = static_cast<std::int64_t>(p.scratchpad.get_desc().get_size());
-    if (bytes > 0 && (!impl_->scratch || impl_->scratch.bytes() < bytes)) {
-      impl_->scratch = Tensor();  // give the old block back first
-      impl_->scratch = context.empty({bytes}, DType::u8, Category::workspace);
-    }
+    impl_->hold_scratch(context, bytes);
     p.a.set_data_handle(const_cast<void*>(operands.a));
     p.b.set_data_handle(const_cast<void*>(operands.b));
     p.c.set_data_handle(operands.c);

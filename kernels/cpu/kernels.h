@@ -51,4 +51,12 @@ void adafactor_factors(const Access&, Context&, const AdafactorFactors&);
 void adafactor_size(const Access&, Context&, const AdafactorSize&);
 void adafactor_update(const Access&, Context&, const AdafactorUpdate&);
 
+// Take the workspace that the functions of these names work in, and touch no tensor.
+void reserve_gemm(const Access&, Context&, const GemmArgs&);
+void reserve_attention_forward(const Access&, Context&, const AttentionArgs&);
+void reserve_attention_backward(const Access&, Context&, const AttentionBackwardArgs&);
+void reserve_rotary(const Access&, Context&, const RotaryArgs&);
+void reserve_adafactor_squares(const Access&, Context&, const AdafactorSquares&);
+void reserve_adafactor_size(const Access&, Context&, const AdafactorSize&);
+
 }  // namespace trident::cpu

@@ -37,6 +37,8 @@ class ProductCache {
  public:
   ProductCache();
   ~ProductCache();
+  // Takes the memory that run() of this product would work in.
+  void reserve(Context& context, const Product&);
   void run(const Access& access, Context& context, const Product&, const ProductOperands&);
 
  private:

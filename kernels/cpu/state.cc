@@ -25,12 +25,23 @@ std::byte* State::scratch(const Access& access, Context& context, std::int64_t b
   return static_cast<std::byte*>(TensorAddress::of(access, scratch_));
 }
 
+bool State::hold_rotary(Context& context, std::int64_t sequence, std::int64_t head_dim,
+                        float base) {
+  if (rotary_ && rotary_sequence_ == sequence && rotary_head_dim_ == head_dim &&
+      rotary_base_ == base) {
+    return false;
+  }
+  rotary_ = context.empty({2, sequence, head_dim / 2}, DType::f32, Category::workspace);
+  rotary_sequence_ = sequence;
+  rotary_head_dim_ = head_dim;
+  rotary_base_ = base;
+  return true;
+}
+
 const float* State::rotary_table(const Access& access, Context& context, std::int64_t sequence,
                                  std::int64_t head_dim, float base) {
-  if (!rotary_ || rotary_sequence_ != sequence || rotary_head_dim_ != head_dim ||
-      rotary_base_ != base) {
+  if (hold_rotary(context, sequence, head_dim, base)) {
     const std::int64_t half = head_dim / 2;
-    rotary_ = context.empty({2, sequence, half}, DType::f32, Category::workspace);
     float* const cosines = data<float>(access, rotary_);
     float* const sines = cosines + sequence * half;
     for (std::int64_t i = 0; i < half; ++i) {
@@ -42,9 +53,6 @@ const float* State::rotary_table(const Access& access, Context& context, std::in
         sines[t * half + i] = static_cast<float>(std::sin(angle));
       }
     }
-    rotary_sequence_ = sequence;
-    rotary_head_dim_ = head_dim;
-    rotary_base_ = base;
   }
   return data<float>(access, rotary_);
 }

@@ -29,6 +29,8 @@ struct State final : KernelState {
   // Cosines, then sines, of rotary embedding, (2, S, D/2), made for the last arguments seen.
   const float* rotary_table(const Access& access, Context& context, std::int64_t sequence,
                             std::int64_t head_dim, float base);
+  // Memory for it; true where it has to be filled.
+  bool hold_rotary(Context& context, std::int64_t sequence, std::int64_t head_dim, float base);
 
  private:
   Tensor scratch_, rotary_;

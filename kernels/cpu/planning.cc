@@ -1,0 +1,54 @@
+#include "kernels/backend.h"
+#include "kernels/cpu/kernels.h"
+
+namespace trident {
+namespace {
+
+template <class... Args>
+void nothing(Args...) {}
+
+}  // namespace
+
+const Backend& planning_backend() {
+  static constexpr Backend backend = {
+      .instructions = cpu::instructions,
+      .gemm = cpu::reserve_gemm,
+      .fill = nothing,
+      .copy = nothing,
+      .add = nothing,
+      .scale = nothing,
+      .add_bias = nothing,
+      .bias_backward = nothing,
+      .sum = nothing,
+      .square_sums = nothing,
+      .fill_normal = nothing,
+      .norm_forward = nothing,
+      .norm_backward_input = nothing,
+      .norm_backward_weight = nothing,
+      .gelu_forward = nothing,
+      .gelu_backward = nothing,
+      .swiglu_forward = nothing,
+      .swiglu_backward = nothing,
+      .embedding_forward = nothing,
+      .embedding_backward = nothing,
+      .position_forward = nothing,
+      .position_backward = nothing,
+      .cross_entropy_maximum = nothing,
+      .cross_entropy_statistics = nothing,
+      .cross_entropy_losses = nothing,
+      .cross_entropy_gradient = nothing,
+      .attention_forward = cpu::reserve_attention_forward,
+      .attention_backward = cpu::reserve_attention_backward,
+      .rotary = cpu::reserve_rotary,
+      .dropout_add = nothing,
+      .adam = nothing,
+      .sgd = nothing,
+      .adafactor_squares = cpu::reserve_adafactor_squares,
+      .adafactor_factors = nothing,
+      .adafactor_size = cpu::reserve_adafactor_size,
+      .adafactor_update = nothing,
+  };
+  return backend;
+}
+
+}  // namespace trident

@@ -1,0 +1,72 @@
+#include "parallel/transport/planning.h"
+
+#include <utility>
+
+#include "core/error.h"
+#include "parallel/process_group_impl.h"
+#include "parallel/transport/endpoint.h"
+
+namespace trident {
+namespace {
+
+class PlanningEndpoint final : public Endpoint {
+ public:
+  PlanningEndpoint(int rank, int size, int ranks_per_node, bool staging,
+                   const TransportOptions& options)
+      : rank_(rank),
+        size_(size),
+        ranks_per_node_(ranks_per_node),
+        staging_(staging),
+        options_(options) {}
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+  int ranks_per_node() const override { return ranks_per_node_; }
+  const TransportOptions& options() const override { return options_; }
+  std::unique_ptr<Request> post_send(int, int, const Descriptor&, const void*,
+                                     std::size_t) override {
+    refuse();
+  }
+  std::unique_ptr<Request> post_receive(int, int, const Descriptor&, void*, std::size_t) override {
+    refuse();
+  }
+  std::unique_ptr<Request> post_receive_view(int, int, const Descriptor&, void*,
+                                             std::size_t) override {
+    refuse();
+  }
+  bool needs_staging() const override { return staging_; }
+  void check() const override {}
+  void fail(std::exception_ptr) noexcept override {}
+  void abort(const std::string&) noexcept override {}
+
+ private:
+  [[noreturn]] static void refuse() {
+    throw Error("planning transport: a message on a device that computes");
+  }
+  int rank_, size_, ranks_per_node_;
+  bool staging_;
+  TransportOptions options_;
+};
+
+class PlanningTransport final : public Transport {
+ public:
+  explicit PlanningTransport(std::shared_ptr<Endpoint> endpoint)
+      : ranks_per_node_(endpoint->ranks_per_node()),
+        world_(make_world_group(std::move(endpoint))) {}
+  ProcessGroup world() const override { return world_; }
+  int ranks_per_node() const override { return ranks_per_node_; }
+  void abort(const std::string&) noexcept override {}
+
+ private:
+  int ranks_per_node_;
+  ProcessGroup world_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> make_planning_transport(int rank, int size, int ranks_per_node,
+                                                   bool staging, const TransportOptions& options) {
+  return std::make_unique<PlanningTransport>(
+      std::make_shared<PlanningEndpoint>(rank, size, ranks_per_node, staging, options));
+}
+
+}  // namespace trident

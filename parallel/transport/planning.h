@@ -1,0 +1,15 @@
+// A seat in a world that is not there: groups have their members and sizes, operations on a
+// planning device (core/device.h) exchange nothing. For the plan.
+#pragma once
+
+#include <memory>
+
+#include "parallel/transport/transport.h"
+
+namespace trident {
+
+// `staging`: operations take the memory that a transport by messages needs (mpi), or none (local).
+std::unique_ptr<Transport> make_planning_transport(int rank, int size, int ranks_per_node,
+                                                   bool staging, const TransportOptions& options);
+
+}  // namespace trident

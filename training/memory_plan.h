@@ -1,0 +1,25 @@
+// What a rank's ledger will show: training steps run on a planning device (core/device.h), where
+// the same code takes the same memory and computes nothing.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "core/config.h"
+#include "core/ledger.h"
+#include "models/architecture.h"
+#include "scheduler/action.h"
+
+namespace trident {
+
+struct MemoryPlan {
+  std::array<std::int64_t, category_count> peak{};  // bytes of each category
+  std::int64_t peak_total = 0;                      // highest sum over the categories
+};
+
+// Of tensor and data rank 0 of each pipeline rank. `schedule` is the config's; of many
+// micro-batches only as many are run as bring every rank to its peak.
+std::vector<MemoryPlan> plan_memory(const Config&, const Architecture&, const Schedule& schedule);
+
+}  // namespace trident
