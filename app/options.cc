@@ -2,6 +2,10 @@
 
 #include <CLI/CLI.hpp>
 
+#include "core/error.h"
+#include "models/architecture.h"
+#include "training/fit.h"
+
 namespace trident::app {
 
 void add_config_options(CLI::App& command, ConfigOptions& options) {
@@ -11,7 +15,8 @@ void add_config_options(CLI::App& command, ConfigOptions& options) {
   command.add_option("--ranks", options.ranks, "World size, where data_parallel_size is \"auto\"");
 }
 
-LoadedConfig load(const ConfigOptions& options, const Launch& launch) {
+LoadedConfig load(const ConfigOptions& options, const Launch& launch,
+                  std::optional<std::int64_t> memory) {
   LoadOptions load;
   load.ranks = options.ranks;
   load.cores = launch.cores;
@@ -20,6 +25,21 @@ LoadedConfig load(const ConfigOptions& options, const Launch& launch) {
     load.local_ranks = launch.local_ranks;
     load.transport = "mpi";
   }
+  load.micro_batch_size = 1;  // of "auto", until the memory is known
+  LoadedConfig loaded = load_config(options.path, options.set, load);
+  if (!loaded.micro_batch_is_auto) return loaded;
+  const Config& config = loaded.config;
+  const ArchitectureSet architectures = built_in_architectures();
+  const Architecture& architecture = *architectures.at(config.model.architecture);
+  // A tenth is left to others.
+  const std::int64_t limit =
+      memory.value_or(available_memory() / 10 * 9 / config.runtime.ranks_per_node);
+  const auto size = largest_micro_batch(config, architecture, limit);
+  if (!size) {
+    throw RequestError("config: /batch/micro_batch_size: \"auto\" finds none that fits\n" +
+                       fit_text(fit_memory(config, architecture, limit)));
+  }
+  load.micro_batch_size = *size;
   return load_config(options.path, options.set, load);
 }
 

@@ -18,7 +18,9 @@ struct ConfigOptions {
 };
 // CONFIG, --set and --ranks.
 void add_config_options(CLI::App&, ConfigOptions&);
-LoadedConfig load(const ConfigOptions&, const Launch&);
+// `memory`: bytes a rank, for an automatic micro-batch size; else what the machine has.
+LoadedConfig load(const ConfigOptions&, const Launch&,
+                  std::optional<std::int64_t> memory = std::nullopt);
 
 // "text" or "json".
 void add_format_option(CLI::App&, std::string& format);

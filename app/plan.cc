@@ -4,8 +4,10 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <optional>
 
 #include "app/options.h"
+#include "training/fit.h"
 
 namespace trident::app {
 
@@ -13,16 +15,32 @@ void add_plan(CLI::App& app, const Launch& launch, Action& action) {
   struct Options {
     ConfigOptions config;
     std::string format = "text";
+    std::string memory;
   };
   auto* command = app.add_subcommand("plan", "Show what a run would take, rank by rank");
   auto options = std::make_shared<Options>();
   add_config_options(*command, options->config);
   add_format_option(*command, options->format);
+  command->add_option("--memory", options->memory,
+                      "Memory a rank, such as 24GiB: does it fit, and what would");
   command->callback([options, &launch, &action] {
     action = [options, &launch] {
-      const Config config = load(options->config, launch).config;
-      const Plan plan = make_plan(config, *built_in_architectures().at(config.model.architecture));
-      fmt::print("{}\n", options->format == "json" ? plan_json(plan) : plan_text(plan));
+      std::optional<std::int64_t> memory;
+      if (!options->memory.empty()) memory = parse_memory(options->memory);
+      const Config config = load(options->config, launch, memory).config;
+      const ArchitectureSet architectures = built_in_architectures();
+      const Architecture& architecture = *architectures.at(config.model.architecture);
+      const Plan plan = make_plan(config, architecture);
+      std::string text = options->format == "json" ? plan_json(plan) : plan_text(plan);
+      if (memory) {
+        const MemoryFit fit = fit_memory(config, architecture, *memory);
+        if (options->format == "json") {
+          text = text.substr(0, text.rfind('}')) + ", \"memory\": " + fit_json(fit) + "}";
+        } else {
+          text += fit_text(fit);
+        }
+      }
+      fmt::print("{}\n", text);
       return 0;
     };
   });

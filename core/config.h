@@ -241,6 +241,8 @@ struct LoadOptions {
   std::optional<std::int64_t> local_ranks = {};
   // Cores that the ranks of this machine share.
   std::int64_t cores = 1;
+  // What batch.micro_batch_size "auto" stands for; who knows the memory finds it (training/fit.h).
+  std::optional<std::int64_t> micro_batch_size = {};
   // What runtime.transport "auto" stands for: "local", or "mpi" under mpirun.
   std::string transport = "local";
 };
@@ -249,6 +251,7 @@ struct LoadedConfig {
   Config config = {};
   std::string filled_in =
       {};  // `config` as JSON text, every key present; loads back as the same Config
+  bool micro_batch_is_auto = false;
 };
 
 // Reads, overrides, fills in and checks a config. `overrides` are "a.b=value" strings (an array

@@ -215,10 +215,11 @@ std::vector<Field> batch_fields() {
        .derived = "the product; this or micro_batch_size must be given"},
       {.path = "/batch/micro_batch_size",
        .member = member(&B::micro_batch_size),
-       .doc = "Sequences that pass the model at once.",
+       .doc = "Sequences that pass the model at once; \"auto\": the most that fit the machine's "
+              "memory, of those that divide a replica's part of global_batch_size.",
        .unit = "sequences",
        .range = from(1, 1e6),
-       .choices = {{"auto", "automatic micro-batch sizes"}},
+       .choices = {{"auto"}},
        .derived = "global_batch_size / (gradient_accumulation_steps × data_parallel_size)"},
       {.path = "/batch/gradient_accumulation_steps",
        .member = member(&B::gradient_accumulation_steps),

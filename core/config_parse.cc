@@ -385,6 +385,8 @@ LoadedConfig parse_config(std::string_view text, const std::vector<std::string>&
   validate(loaded.config, problems);
   if (!problems.lines().empty()) throw RequestError(problems.lines());
   loaded.filled_in = config_to_json(loaded.config);
+  const auto* micro = find(document, "/batch/micro_batch_size");
+  loaded.micro_batch_is_auto = micro != nullptr && *micro == "auto";
   return loaded;
 }
 

@@ -174,6 +174,24 @@ void Resolver::batch() {
     problems_.spoil("/batch/micro_batch_size");
     return;
   }
+  constexpr auto kMicro = "/batch/micro_batch_size";
+  if (given(kMicro) && micro == 0) {  // "auto"
+    if (global == 0) {
+      problems_.add(kMicro,
+                    "\"auto\" divides global_batch_size, which is missing; give it, or a "
+                    "number here");
+      problems_.spoil(kMicro);
+      return;
+    }
+    if (accumulation == 0 && !options_.micro_batch_size) {
+      problems_.add(kMicro,
+                    "\"auto\" needs the memory of a run, which only train, plan and bench "
+                    "know; give a number here");
+      problems_.spoil(kMicro);
+      return;
+    }
+    if (accumulation == 0) micro = *options_.micro_batch_size;
+  }
   if (global == 0 && micro == 0) {
     problems_.add(kGlobal, "is missing; give it, or micro_batch_size");
     problems_.spoil("/batch/micro_batch_size");

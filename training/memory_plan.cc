@@ -79,4 +79,11 @@ std::vector<MemoryPlan> plan_memory(const Config& config, const Architecture& ar
   return plans;
 }
 
+std::int64_t library_bytes(const Config& config) {
+  // Measured with docs/memory.md's script: a small run's peak resident memory less its ledgers.
+  constexpr std::int64_t process = 38'000'000;
+  if (config.runtime.transport == "mpi") return process;  // a rank is a process
+  return process / std::max<std::int64_t>(1, config.runtime.ranks_per_node);
+}
+
 }  // namespace trident

@@ -22,4 +22,7 @@ struct MemoryPlan {
 // micro-batches only as many are run as bring every rank to its peak.
 std::vector<MemoryPlan> plan_memory(const Config&, const Architecture&, const Schedule& schedule);
 
+// What a rank takes beside its ledger: its part of the process, its code and libraries.
+std::int64_t library_bytes(const Config&);
+
 }  // namespace trident

@@ -322,7 +322,8 @@ Plan make_plan(const Config& config, const Architecture& architecture, const Sch
                                  Category::workspace}) {
           rank.bytes[std::string(name_of(c))] = planned.peak[static_cast<std::size_t>(c)];
         }
-        rank.peak_bytes = planned.peak_total + rank.bytes["optimizer"] -
+        rank.bytes["library"] = library_bytes(config);
+        rank.peak_bytes = planned.peak_total + library_bytes(config) + rank.bytes["optimizer"] -
                           planned.peak[static_cast<std::size_t>(Category::optimizer)];
         rank.bytes_sent["world"] = world == 1 ? 0
                                               : all_reduce_sent(StepCheck::elements(d), 8, world,
@@ -403,15 +404,23 @@ std::string plan_text(const Plan& plan) {
         "{:.1f}%\n",
         fmt::join(plan.layer_split, " "), 100 * plan.imbalance, 100 * plan.bubble_ratio_of_split);
   }
-  text += fmt::format("{:>6} {:>5} {:>4} {:>4} {:>4} {:>6} {:>13} {:>11} {:>11} {:>11}  {}\n",
-                      "rank", "count", "dp", "tp", "pp", "layers", "parameters", "weights MB",
-                      "grads MB", "optim. MB", "sent a step (MB)");
+  // Peaks by category in MB; they need not fall together, so their sum is not the peak.
+  text += fmt::format("{:>6} {:>5} {:>4} {:>4} {:>4} {:>6} {:>13}", "rank", "count", "dp", "tp",
+                      "pp", "layers", "parameters");
+  for (const char* name : {"weights", "gradients", "optimizer", "activ.", "commun.", "workspace",
+                           "library", "peak MB"}) {
+    text += fmt::format(" {:>10}", name);
+  }
+  text += "  sent a step (MB)\n";
   const auto mb = [](std::int64_t bytes) { return static_cast<double>(bytes) * 1e-6; };
   for (const PlanRank& rank : folded(plan.ranks)) {
-    text += fmt::format("{:>6} {:>5} {:>4} {:>4} {:>4} {:>6} {:>13} {:>11.2f} {:>11.2f} {:>11.2f} ",
-                        rank.rank, rank.count, rank.data, rank.tensor, rank.pipeline, rank.layers,
-                        rank.parameters, mb(rank.bytes.at("parameter")),
-                        mb(rank.bytes.at("gradient")), mb(rank.bytes.at("optimizer")));
+    text += fmt::format("{:>6} {:>5} {:>4} {:>4} {:>4} {:>6} {:>13}", rank.rank, rank.count,
+                        rank.data, rank.tensor, rank.pipeline, rank.layers, rank.parameters);
+    for (const char* name : {"parameter", "gradient", "optimizer", "activation", "communication",
+                             "workspace", "library"}) {
+      text += fmt::format(" {:>10.2f}", mb(rank.bytes.at(name)));
+    }
+    text += fmt::format(" {:>10.2f} ", mb(rank.peak_bytes));
     for (const auto& [group, bytes] : rank.bytes_sent) {
       if (bytes > 0) text += fmt::format(" {} {:.3g}", group, mb(bytes));
     }

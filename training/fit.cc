@@ -1,0 +1,206 @@
+#include "training/fit.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "training/memory_plan.h"
+#include "training/rank_model.h"
+
+namespace trident {
+namespace {
+
+using Changes = std::vector<std::string>;  // overrides
+
+Changes operator+(Changes a, const Changes& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+// The config with these changes, nothing where they don't go with it.
+std::optional<Config> changed(const Config& config, const Changes& changes) {
+  try {
+    return parse_config(config_to_json(config), changes,
+                        {.architectures = {config.model.architecture}})
+        .config;
+  } catch (const RequestError&) {
+    return std::nullopt;
+  }
+}
+
+std::optional<std::int64_t> peak_of(const Config& config, const Architecture& architecture) {
+  try {
+    std::int64_t peak = 0;
+    for (const MemoryPlan& rank : plan_memory(config, architecture, schedule_of(config))) {
+      peak = std::max(peak, rank.peak_total);
+    }
+    return peak + library_bytes(config);
+  } catch (const RequestError&) {
+    return std::nullopt;  // no such schedule
+  }
+}
+
+Changes micro_batch(std::int64_t size) {
+  return {fmt::format("batch.micro_batch_size={}", size), "batch.gradient_accumulation_steps=null"};
+}
+
+}  // namespace
+
+std::int64_t parse_memory(std::string_view text) {
+  static const std::map<std::string_view, double> units{
+      {"", 1},      {"B", 1},        {"kB", 1e3},     {"KB", 1e3},     {"MB", 1e6},    {"GB", 1e9},
+      {"TB", 1e12}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
+  double number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, code] = std::from_chars(text.data(), end, number);
+  std::string_view unit(stop, static_cast<std::size_t>(end - stop));
+  while (unit.starts_with(' ')) unit.remove_prefix(1);
+  const auto factor = units.find(unit);
+  const double bytes = factor == units.end() ? 0 : number * factor->second;
+  if (code != std::errc{} || !(bytes >= 1 && bytes < 9e18)) {
+    throw RequestError(
+        fmt::format("--memory: \"{}\" is not an amount of memory; use a number with kB, MB, GB, TB "
+                    "(decimal) or "
+                    "KiB, MiB, GiB, TiB, such as 24GiB",
+                    text));
+  }
+  return static_cast<std::int64_t>(bytes);
+}
+
+std::optional<std::int64_t> largest_micro_batch(const Config& config,
+                                                const Architecture& architecture,
+                                                std::int64_t limit) {
+  const std::int64_t part = config.batch.global_batch_size / config.parallel.data_parallel_size;
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t size = 1; size <= part; ++size) {
+    if (part % size == 0) sizes.push_back(size);
+  }
+  std::optional<std::int64_t> largest;
+  // More sequences take more memory; sizes that don't go with the schedule are passed over.
+  for (const std::int64_t size : sizes) {
+    const auto candidate = changed(config, micro_batch(size));
+    const auto peak = candidate ? peak_of(*candidate, architecture) : std::nullopt;
+    if (!peak) continue;
+    if (*peak > limit) break;
+    largest = size;
+  }
+  return largest;
+}
+
+MemoryFit fit_memory(const Config& config, const Architecture& architecture, std::int64_t limit) {
+  MemoryFit fit{
+      .limit = limit,
+      .peak_bytes =
+          peak_of(config, architecture).value_or(std::numeric_limits<std::int64_t>::max()),
+      .micro_batch_size = largest_micro_batch(config, architecture, limit),
+      .changes = {}};
+  if (fit.fits()) return fit;
+  std::vector<Changes> stages{{}}, recomputations{{}}, sizes{{}};
+  if (config.parallel.data_parallel_size > 1) {
+    for (std::int64_t stage = config.zero_optimization.stage + 1; stage <= 3; ++stage) {
+      stages.push_back({fmt::format("zero_optimization.stage={}", stage),
+                        "zero_optimization.reduce_each_micro_batch=null"});
+    }
+  }
+  const std::string& now = config.activation_checkpointing.granularity;
+  for (const char* granularity : {"selective", "full"}) {
+    if (now == "full" || now == granularity) continue;
+    recomputations.push_back({fmt::format("activation_checkpointing.granularity={}", granularity)});
+  }
+  if (config.batch.micro_batch_size > 1) sizes.push_back(micro_batch(1));
+  const auto consider = [&](const Changes& set) {
+    const auto candidate = changed(config, set);
+    const auto peak = candidate ? peak_of(*candidate, architecture) : std::nullopt;
+    if (!peak || *peak > limit) return;
+    FittingChange change{set, *peak, candidate->world_size()};
+    std::erase_if(change.set, [](const std::string& s) { return s.ends_with("=null"); });
+    fit.changes.push_back(std::move(change));
+  };
+  if (fit.micro_batch_size) consider(micro_batch(*fit.micro_batch_size));
+  // One thing changed, then two, then three.
+  for (std::size_t many = 1; many <= 3 && fit.changes.empty(); ++many) {
+    for (const Changes& stage : stages) {
+      for (const Changes& recomputation : recomputations) {
+        for (const Changes& size : sizes) {
+          const auto count = static_cast<std::size_t>(!stage.empty()) +
+                             static_cast<std::size_t>(!recomputation.empty()) +
+                             static_cast<std::size_t>(!size.empty());
+          if (count == many) consider(stage + recomputation + size);
+        }
+      }
+    }
+  }
+  // More ranks, all else at its thriftiest.
+  const Changes thrifty =
+      stages.back() + recomputations.back() + sizes.back() + Changes{"runtime.ranks_per_node=null"};
+  for (std::int64_t factor = 2; factor <= 1024 && fit.changes.empty(); factor *= 2) {
+    consider(thrifty + Changes{fmt::format("parallel.tensor_model_parallel_size={}",
+                                           config.parallel.tensor_model_parallel_size * factor)});
+    consider(thrifty + Changes{fmt::format("parallel.pipeline_model_parallel_size={}",
+                                           config.parallel.pipeline_model_parallel_size * factor),
+                               "pipeline.layer_split=null"});
+  }
+  return fit;
+}
+
+std::string fit_json(const MemoryFit& fit) {
+  nlohmann::ordered_json changes = nlohmann::ordered_json::array();
+  for (const FittingChange& change : fit.changes) {
+    changes.push_back({{"set", change.set},
+                       {"peak_bytes", change.peak_bytes},
+                       {"world_size", change.world_size}});
+  }
+  nlohmann::ordered_json json{{"limit_bytes", fit.limit},
+                              {"peak_bytes", fit.peak_bytes},
+                              {"fits", fit.fits()},
+                              {"largest_micro_batch_size", nullptr},
+                              {"changes_that_fit", changes}};
+  if (fit.micro_batch_size) json["largest_micro_batch_size"] = *fit.micro_batch_size;
+  return json.dump(2);
+}
+
+std::string fit_text(const MemoryFit& fit) {
+  const auto gib = [](std::int64_t bytes) { return static_cast<double>(bytes) * 0x1p-30; };
+  std::string text =
+      fmt::format("memory  {:.3f} GiB a rank: the largest rank takes {:.3f} GiB, {}\n",
+                  gib(fit.limit), gib(fit.peak_bytes), fit.fits() ? "it fits" : "too much");
+  text += fit.micro_batch_size ? fmt::format("        largest micro_batch_size that fits: {}\n",
+                                             *fit.micro_batch_size)
+                               : std::string("        no micro_batch_size fits as it is\n");
+  for (const FittingChange& change : fit.changes) {
+    text += fmt::format("        {:.3f} GiB on {} ranks with --set {}\n", gib(change.peak_bytes),
+                        change.world_size, fmt::join(change.set, " --set "));
+  }
+  if (!fit.fits() && fit.changes.empty()) {
+    text += "        no ZeRO stage, recomputation, size or larger number of ranks tried fits\n";
+  }
+  return text;
+}
+
+std::int64_t available_memory() {
+  std::int64_t bytes = std::numeric_limits<std::int64_t>::max();
+  std::ifstream meminfo("/proc/meminfo");
+  for (std::string word; meminfo >> word;) {
+    std::int64_t kib = 0;
+    if (word == "MemAvailable:" && meminfo >> kib) bytes = kib * 1024;
+  }
+  const auto number = [](const char* path) {
+    std::int64_t value = -1;
+    std::ifstream(path) >> value;
+    return value;
+  };
+  const std::int64_t most = number("/sys/fs/cgroup/memory.max");
+  const std::int64_t used = number("/sys/fs/cgroup/memory.current");
+  if (most > 0) bytes = std::min(bytes, most - std::max<std::int64_t>(0, used));
+  return bytes;
+}
+
+}  // namespace trident

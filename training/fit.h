@@ -1,0 +1,47 @@
+// Which sizes fit a given memory, by the plan.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/config.h"
+#include "models/architecture.h"
+
+namespace trident {
+
+// "24GiB", "80 GB", "512MiB", or a number of bytes; RequestError on anything else.
+std::int64_t parse_memory(std::string_view text);
+
+// Changes of a config, as --set takes them, and what the largest rank takes then.
+struct FittingChange {
+  std::vector<std::string> set;
+  std::int64_t peak_bytes = 0;
+  std::int64_t world_size = 0;
+};
+
+struct MemoryFit {
+  std::int64_t limit = 0, peak_bytes = 0;  // of a rank: what there is, and what the largest takes
+  bool fits() const { return peak_bytes <= limit; }
+  // The largest micro-batch size that fits, of those that divide a rank's part of the global batch.
+  std::optional<std::int64_t> micro_batch_size;
+  // Where the config doesn't fit: ZeRO stages, recomputation, micro-batch sizes and, if these don't
+  // do, more ranks with which it would; the smallest changes first.
+  std::vector<FittingChange> changes;
+};
+
+// Of a loaded config, `limit` bytes a rank.
+MemoryFit fit_memory(const Config&, const Architecture&, std::int64_t limit);
+std::optional<std::int64_t> largest_micro_batch(const Config&, const Architecture&,
+                                                std::int64_t limit);
+
+std::string fit_json(const MemoryFit&);
+std::string fit_text(const MemoryFit&);
+
+// Bytes that the ranks of this machine may take in all: what is available now, within this
+// process's control group.
+std::int64_t available_memory();
+
+}  // namespace trident
