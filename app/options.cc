@@ -1,5 +1,7 @@
 #include "app/options.h"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 
 #include "core/error.h"
@@ -36,8 +38,10 @@ LoadedConfig load(const ConfigOptions& options, const Launch& launch,
       memory.value_or(available_memory() / 10 * 9 / config.runtime.ranks_per_node);
   const auto size = largest_micro_batch(config, architecture, limit);
   if (!size) {
-    throw RequestError("config: /batch/micro_batch_size: \"auto\" finds none that fits\n" +
-                       fit_text(fit_memory(config, architecture, limit)));
+    throw RequestError(fmt::format(
+        "config: /batch/micro_batch_size: \"auto\" finds none that fits {} bytes a rank; `trident "
+        "plan --memory` says what would",
+        limit));
   }
   load.micro_batch_size = *size;
   return load_config(options.path, options.set, load);

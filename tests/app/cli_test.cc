@@ -399,17 +399,37 @@ TEST_F(CliTest, ExportAndImportKeepEveryByteOfTheWeights) {
   expect_refused({"export", "run", "file/x"}, {"file/x: can't make this directory"});
 }
 
+TEST_F(CliTest, ThePlanSaysWhatFitsAndAutoTakesIt) {
+  const auto plan = [&](const char* memory) {
+    return json::parse(run({"plan", "c.json", "--format", "json", "--memory", memory}).out);
+  };
+  const json large = plan("100GiB");
+  EXPECT_TRUE(large.at("memory").at("fits"));
+  EXPECT_EQ(large.at("memory").at("largest_micro_batch_size"), 4);
+  for (const char* category : {"parameter", "gradient", "optimizer", "activation", "communication",
+                               "workspace", "library"}) {
+    EXPECT_TRUE(large.at("ranks").at(0).at("bytes").contains(category)) << category;
+  }
+  const json small = plan("1MiB");
+  EXPECT_FALSE(small.at("memory").at("fits"));
+  EXPECT_TRUE(small.at("memory").at("largest_micro_batch_size").is_null());
+  auto dry = train({"batch.micro_batch_size=auto"});
+  dry.insert(dry.end(), {"--dry-run", "--format", "json"});
+  EXPECT_EQ(json::parse(run(dry).out).at("config").at("batch").at("micro_batch_size"), 4);
+  expect_refused({"plan", "c.json", "--memory", "1MiB", "--set", "batch.micro_batch_size=auto"},
+                 {"/batch/micro_batch_size: \"auto\" finds none that fits"});
+  expect_refused({"plan", "c.json", "--memory", "24gigs"},
+                 {"--memory: \"24gigs\" is not an amount of memory"});
+}
+
 TEST_F(CliTest, WhatComesLaterIsAClearError) {
   for (const std::string command : {"checkpoint", "sweep", "simulate", "search", "launch"}) {
     expect_refused({command, "--anything", "x"},
                    {"trident " + command + ": this command is not available yet"});
   }
-  expect_refused(train({"zero_optimization.stage=2", "precision.dtype=fp16",
-                        "activation_checkpointing.granularity=full", "checkpoint.save_interval=2",
-                        "runtime.device=cuda"}),
-                 {"/zero_optimization/stage: 2 is not available yet", "/precision/dtype: \"fp16\"",
-                  "/activation_checkpointing/granularity: \"full\"",
-                  "/checkpoint/save_interval: 2 is not", "/runtime/device: \"cuda\" is not"});
+  expect_refused(train({"checkpoint.save_interval=2", "runtime.device=cuda"}),
+                 {"/checkpoint/save_interval: 2 is not available yet",
+                  "/runtime/device: \"cuda\" is not available yet"});
 }
 
 TEST_F(CliTest, WrongArgumentsAreExitCode2) {

@@ -136,8 +136,8 @@ TEST(Metrics, AddUpOverRanksAndAgreeWithThePlan) {
   std::map<std::string, std::int64_t> sent, states;
   for (const PlanRank& rank : plan.ranks) {
     for (const auto& [group, bytes] : rank.bytes_sent) sent[group] += bytes;
-    for (const auto& [category, bytes] : rank.bytes) {
-      states[category] = std::max(states[category], bytes);
+    for (const char* state : {"parameter", "gradient", "optimizer"}) {
+      states[state] = std::max(states[state], rank.bytes.at(state));
     }
   }
   const auto tokens = config.batch.global_batch_size * config.data.sequence_length;
