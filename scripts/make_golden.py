@@ -66,6 +66,7 @@ class Case:
     weight_decay: float = 0.1
     clipping: float = 1.0
     weight_std: float = 0.06
+    optimizer: str = "AdamW"  # of PyTorch's: "AdamW", "Adam" or "Adafactor"
 
 
 GOLDEN_CASES = {
@@ -226,14 +227,18 @@ def check_gradient(model, case, tokens):
 
 
 def reference_run(model, case, tokens):
-    """Trains `model` (fp64) with PyTorch's AdamW. Returns golden.json's content and the first
+    """Trains `model` (fp64) with PyTorch's optimizer. Returns golden.json's content and the first
     step's gradients before clipping (fp64, names as in a saved model)."""
     parameters = dict(model.named_parameters())  # a tied weight once, under its first name
-    optimizer = torch.optim.AdamW(
-        [{"params": [p for p in parameters.values() if p.dim() >= 2],
-          "weight_decay": case.weight_decay},
-         {"params": [p for p in parameters.values() if p.dim() < 2], "weight_decay": 0.0}],
-        lr=case.lr, betas=case.betas, eps=case.eps)
+    groups = [{"params": [p for p in parameters.values() if p.dim() >= 2],
+               "weight_decay": case.weight_decay},
+              {"params": [p for p in parameters.values() if p.dim() < 2], "weight_decay": 0.0}]
+    if case.optimizer == "Adafactor":
+        # Its floor of a variance depends on the dtype: that of fp32.
+        optimizer = torch.optim.Adafactor(groups, lr=case.lr, eps=(2.0**-23, 1e-3))
+    else:
+        optimizer = getattr(torch.optim, case.optimizer)(
+            groups, lr=case.lr, betas=case.betas, eps=case.eps)
     golden = {"losses": [], "grad_norms": [], "learning_rates": []}
     gradients = None
     for k in range(case.iterations):
@@ -266,12 +271,14 @@ def trident_config(case, folder, run_folder):
         "norm_epsilon": case.norm_epsilon}
     if case.architecture == "llama":
         model["rotary_base"] = case.rotary_base
+    params = {"lr": case.lr, "betas": list(case.betas), "eps": case.eps,
+              "weight_decay": case.weight_decay}
+    if case.optimizer == "Adafactor":
+        del params["betas"], params["eps"]
     return {
         "model": model,
         "batch": {"global_batch_size": case.global_batch, "micro_batch_size": case.micro_batch},
-        "optimizer": {"type": "AdamW",
-                      "params": {"lr": case.lr, "betas": list(case.betas), "eps": case.eps,
-                                 "weight_decay": case.weight_decay}},
+        "optimizer": {"type": case.optimizer, "params": params},
         "gradient_clipping": case.clipping,
         "scheduler": {"type": "cosine", "warmup_iters": case.warmup, "min_lr": case.min_lr},
         "data": {"train": [{"path": f"{folder}/tokens", "weight": 1.0}],

@@ -44,7 +44,9 @@ def draw_case(rng, architecture):
         samples=iterations * global_batch - rng.randrange(1, 10),
         tied=not llama or rng.random() < 0.5, seed=rng.randrange(2**31),
         norm_epsilon=rng.choice([1e-5, 1e-6]), global_batch=global_batch,
-        micro_batch=rng.choice([1, 2]), iterations=iterations, warmup=3)
+        micro_batch=rng.choice([1, 2]), iterations=iterations, warmup=3,
+        # Llama's stacked projections are one matrix here, three in transformers: factored apart.
+        optimizer=rng.choice(["AdamW", "Adam"] if llama else ["AdamW", "Adam", "Adafactor"]))
 
 
 def draw_layouts(rng, case, count=3):
@@ -75,7 +77,10 @@ def draw_layouts(rng, case, count=3):
         "parallel.virtual_pipeline_model_parallel_size": chunks,
         "parallel.sequence_parallel": tp > 1 and case.sequence % tp == 0 and rng.random() < 0.5,
         "pipeline.schedule": "interleaved_1f1b" if chunks > 1 else rng.choice(["1f1b", "gpipe"]),
-        "zero_optimization.stage": rng.choice([0, 1]),
+        "zero_optimization.stage": rng.choice([0, 1, 2, 3]),
+        "zero_optimization.reduce_each_micro_batch": rng.random() < 0.5,
+        "zero_optimization.stage3_param_persistence_threshold": rng.choice([0, 300, 100_000]),
+        "activation_checkpointing.granularity": rng.choice(["none", "selective", "full"]),
     } for dp, tp, pp, chunks in drawn]
 
 
