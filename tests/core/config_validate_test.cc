@@ -8,6 +8,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 const std::string kTensor = "parallel.tensor_model_parallel_size=";
 const std::string kPipeline = "parallel.pipeline_model_parallel_size=";
@@ -230,6 +231,56 @@ TEST(ConfigRules, TheLargestNumbersDoNotOverflow) {
                            "batch.gradient_accumulation_steps=1e6", "data.sequence_length=1e7",
                            "parallel.sequence_parallel=true"}),
               testing::SizeIs(testing::Gt(1)));
+}
+
+TEST(ConfigRules, PrecisionAndItsLossScale) {
+  EXPECT_THAT(problems_of({"precision.dtype=fp16", "precision.grad_accum_dtype=fp16"}), IsEmpty());
+  EXPECT_THAT(problems_of({"precision.dtype=bf16", "precision.grad_accum_dtype=fp16"}),
+              ElementsAre(HasSubstr("/precision/grad_accum_dtype: \"fp16\" is neither \"fp32\" nor "
+                                    "precision.dtype (\"bf16\")")));
+  EXPECT_THAT(problems_of({"precision.dtype=bf16", "precision.hysteresis=3"}),
+              ElementsAre(HasSubstr("/precision/hysteresis: does nothing for dtype \"bf16\"")));
+  EXPECT_THAT(problems_of({"precision.loss_scale=8"}),
+              ElementsAre(HasSubstr("/precision/loss_scale: does nothing for dtype \"fp32\"")));
+  EXPECT_THAT(problems_of({"precision.dtype=fp16", "precision.loss_scale=8",
+                           "precision.loss_scale_window=5"}),
+              ElementsAre(HasSubstr("/precision/loss_scale_window: does nothing beside a fixed "
+                                    "loss_scale (8)")));
+  EXPECT_THAT(problems_of({"precision.dtype=fp16", "precision.initial_scale_power=2",
+                           "precision.min_loss_scale=8"}),
+              ElementsAre(HasSubstr("/precision/min_loss_scale: 8 is above the scale that "
+                                    "initial_scale_power (2) begins with, 4")));
+  EXPECT_THAT(problems_of({"precision.dtype=fp16", "pipeline.schedule=pipedream",
+                           "gradient_clipping=0", "model.tie_word_embeddings=false"}),
+              ElementsAre(HasSubstr("/precision/dtype: \"fp16\" leaves out steps that overflow")));
+}
+
+TEST(ConfigRules, ZeroStagesAndRecomputation) {
+  EXPECT_THAT(
+      problems_of({"zero_optimization.stage=3", "pipeline.schedule=pipedream_2bw"}),
+      ElementsAre(HasSubstr("/zero_optimization/stage: 3 keeps one version of the weights in "
+                            "shards, but schedule \"pipedream_2bw\"")));
+  EXPECT_THAT(problems_of({"zero_optimization.stage=2", "pipeline.schedule=pipedream_2bw"}),
+              IsEmpty());
+  EXPECT_THAT(problems_of({"zero_optimization.stage3_param_persistence_threshold=-1"}), SizeIs(1));
+  EXPECT_THAT(problems_of({"zero_optimization.offload_optimizer={}"}),
+              ElementsAre(HasSubstr("/zero_optimization/offload_optimizer: unknown key")));
+  EXPECT_THAT(problems_of({"activation_checkpointing.num_layers=2"}),
+              ElementsAre(HasSubstr("/activation_checkpointing/num_layers: does nothing for "
+                                    "granularity \"none\"")));
+  EXPECT_THAT(problems_of({"optimizer.type=Adafactor", "optimizer.params.betas=[0.5,0.9]"}),
+              ElementsAre(HasSubstr("/optimizer/params/betas: does nothing for Adafactor")));
+}
+
+TEST(ConfigRules, AnAutomaticMicroBatchNeedsAGlobalOneAndTheMemory) {
+  EXPECT_THAT(
+      problems_of({"batch.micro_batch_size=auto", "batch.global_batch_size=null",
+                   "batch.gradient_accumulation_steps=null"}),
+      ElementsAre(HasSubstr("/batch/micro_batch_size: \"auto\" divides global_batch_size")));
+  EXPECT_THAT(
+      problems_of({"batch.micro_batch_size=auto", "batch.global_batch_size=8",
+                   "batch.gradient_accumulation_steps=null"}),
+      ElementsAre(HasSubstr("/batch/micro_batch_size: \"auto\" needs the memory of a run")));
 }
 
 }  // namespace

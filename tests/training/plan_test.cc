@@ -158,6 +158,50 @@ TEST(Plan, StatesAndTrafficAreExactAndPeaksWithin5PercentInManyLayouts) {
   }
 }
 
+// Elements that a rank sends in a step over the data-parallel group, times N / (N - 1); Φ with the
+// padding of buckets, m micro-batches (Rajbhandari 2019).
+TEST(Traffic, OfTheDataGroupEqualsTheFormulasExactly) {
+  const TempDir dir;
+  for (const int ranks : {2, 3, 4}) {
+    for (const int stage : {0, 1, 2, 3}) {
+      for (const bool each : {false, true}) {
+        SCOPED_TRACE(std::to_string(ranks) + " ranks, stage " + std::to_string(stage) +
+                     (each ? " each" : " once"));
+        const Config config =
+            seeded_config("llama", dir.path(),
+                          overrides_of({ranks, 1, 1}) +
+                              Overrides{"zero_optimization.stage=" + std::to_string(stage),
+                                        "zero_optimization.stage3_param_persistence_threshold=0",
+                                        std::string("zero_optimization.reduce_each_micro_batch=") +
+                                            (each ? "true" : "false")});
+        const std::int64_t m = config.num_microbatches();
+        ASSERT_GT(m, 1);
+        on_ranks(config, transport_options(config), [&](RankModel& model) {
+          // Backward reads no table, and finds the final norm still gathered.
+          std::int64_t phi = 0, spared = 0;
+          for (const Bucket& bucket : model.buckets().buckets()) {
+            phi += bucket.layout.elements;
+            const std::string& name = bucket.layout.entries.front().parameter->name();
+            const bool spares = name == "embedding.weight" || name == "output.weight" ||
+                                name == "final_norm.weight";
+            spared += spares ? bucket.layout.elements : 0;
+          }
+          const std::int64_t reduced = each ? m * phi : phi;
+          const std::int64_t formula = stage == 0  ? 2 * reduced
+                                       : stage < 3 ? reduced + phi
+                                                   : reduced + 2 * m * phi - m * spared;
+          for (int k = 0; k < 2; ++k) {
+            const std::int64_t before = sent_by(model).at("data");
+            model.train(random_batches(model, k), 1e-3);
+            EXPECT_EQ(sent_by(model).at("data") - before, formula / ranks * (ranks - 1) * 4);
+          }
+          EXPECT_GT(spared, 0);
+        });
+      }
+    }
+  }
+}
+
 TEST(Plan, ParametersOfTheWholeModelCountEachOnceInEveryLayout) {
   const TempDir dir;
   const auto parameters = [&](const char* model, const Layout& layout) {

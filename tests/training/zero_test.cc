@@ -2,9 +2,12 @@
 // where memory lies and when, and no bit of losses and weights.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
+#include "kernels/elementwise.h"
 #include "support/temp_dir.h"
 #include "support/training_run.h"
 
@@ -212,6 +215,44 @@ TEST(Zero, EveryOptimizerAgreesAcrossStagesAndLayouts) {
                              optimizer + small_buckets + all_in_shards + stage(3, false) +
                                  Overrides{"pipeline.schedule=zb_h2"}),
                      three);
+  }
+}
+
+TEST(Zero, ANonFiniteGradientOfOneRankSkipsTheStepOnAll) {
+  const TempDir dir;
+  for (const char* dtype : {"fp32", "fp16"}) {
+    for (const int z : {0, 1, 2, 3}) {
+      for (const bool each : {false, true}) {
+        SCOPED_TRACE(std::string(dtype) + " " + std::to_string(z) + (each ? " each" : " once"));
+        const Config config = seeded_config(
+            "gpt2", dir.path(),
+            overrides_of({2, 2, 2}) + stage(z, each) + all_in_shards +
+                Overrides{std::string("precision.dtype=") + dtype, "training.on_non_finite=skip"});
+        std::vector<StepResult> results(8);
+        on_ranks(config, transport_options(config), [&](RankModel& model) {
+          Context& context = model.context();
+          const int rank = model.topology().world.rank();
+          if (rank == 5) {
+            // A large one, of which every data rank holds a shard in stage 3.
+            const auto parameters = model.chunks().front().modules.front()->parameters();
+            const Parameter& parameter = **std::max_element(
+                parameters.begin(), parameters.end(), [](const auto& a, const auto& b) {
+                  return a->spec().shard.numel() < b->spec().shard.numel();
+                });
+            const Tensor values =
+                context.empty(parameter.spec().shard.local(), DType::f32, Category::workspace);
+            fill(context, values, NAN);
+            model.buckets().set(context, parameter, values);
+          }
+          results[static_cast<std::size_t>(rank)] = model.train(random_batches(model, 0), 1e-3);
+        });
+        for (const StepResult& result : results) {
+          EXPECT_FALSE(result.applied);
+          EXPECT_TRUE(std::isnan(result.grad_norm));
+          EXPECT_EQ(result.rescales, std::string(dtype) == "fp16");
+        }
+      }
+    }
   }
 }
 
