@@ -43,6 +43,26 @@ std::string_view name_of(DType dtype) {
   return "?";
 }
 
+std::string_view torch_name_of(DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return "float64";
+    case DType::f32:
+      return "float32";
+    case DType::bf16:
+      return "bfloat16";
+    case DType::f16:
+      return "float16";
+    case DType::i64:
+      return "int64";
+    case DType::i32:
+      return "int32";
+    case DType::u8:
+      return "uint8";
+  }
+  return "?";
+}
+
 DType dtype_of(std::string_view name) {
   for (const DType dtype :
        {DType::f64, DType::f32, DType::bf16, DType::f16, DType::i64, DType::i32, DType::u8}) {

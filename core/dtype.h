@@ -10,9 +10,10 @@ namespace trident {
 
 enum class DType : std::uint8_t { f64, f32, bf16, f16, i64, i32, u8 };
 
-std::size_t size_of(DType dtype);       // bytes of one element
-std::string_view name_of(DType dtype);  // "fp32", "bf16", …, as in the config
-DType dtype_of(std::string_view name);  // of a name above; throws Error on another
+std::size_t size_of(DType dtype);             // bytes of one element
+std::string_view name_of(DType dtype);        // "fp32", "bf16", …, as in the config
+std::string_view torch_name_of(DType dtype);  // "float32", "bfloat16", …, as PyTorch says
+DType dtype_of(std::string_view name);        // of a name above; throws Error on another
 bool is_floating(DType dtype);
 
 // bfloat16: the upper half of an IEEE binary32.

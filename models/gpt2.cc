@@ -47,26 +47,25 @@ class Gpt2 final : public Architecture {
 
   std::string hugging_face_config(const Config& config) const override {
     const ModelConfig& m = config.model;
-    return nlohmann::ordered_json{
-        {"architectures", {"GPT2LMHeadModel"}},
-        {"model_type", "gpt2"},
-        {"activation_function", "gelu_new"},
-        {"n_layer", m.num_layers},
-        {"n_embd", m.hidden_size},
-        {"n_head", m.num_attention_heads},
-        {"n_inner", m.ffn_hidden_size},
-        {"n_positions", m.max_position_embeddings},
-        {"n_ctx", m.max_position_embeddings},
-        {"vocab_size", m.vocab_size},
-        {"layer_norm_epsilon", m.norm_epsilon},
-        {"initializer_range", m.init_method_std},
-        {"resid_pdrop", m.hidden_dropout},
-        {"embd_pdrop", m.hidden_dropout},
-        {"attn_pdrop", m.attention_dropout},
-        {"tie_word_embeddings", m.tie_word_embeddings},
-        {"bos_token_id", nullptr},
-        {"eos_token_id", nullptr},
-        {"torch_dtype", config.precision.dtype == "bf16" ? "bfloat16" : "float32"}}
+    return nlohmann::ordered_json{{"architectures", {"GPT2LMHeadModel"}},
+                                  {"model_type", "gpt2"},
+                                  {"activation_function", "gelu_new"},
+                                  {"n_layer", m.num_layers},
+                                  {"n_embd", m.hidden_size},
+                                  {"n_head", m.num_attention_heads},
+                                  {"n_inner", m.ffn_hidden_size},
+                                  {"n_positions", m.max_position_embeddings},
+                                  {"n_ctx", m.max_position_embeddings},
+                                  {"vocab_size", m.vocab_size},
+                                  {"layer_norm_epsilon", m.norm_epsilon},
+                                  {"initializer_range", m.init_method_std},
+                                  {"resid_pdrop", m.hidden_dropout},
+                                  {"embd_pdrop", m.hidden_dropout},
+                                  {"attn_pdrop", m.attention_dropout},
+                                  {"tie_word_embeddings", m.tie_word_embeddings},
+                                  {"bos_token_id", nullptr},
+                                  {"eos_token_id", nullptr},
+                                  {"torch_dtype", torch_name_of(dtype_of(config.precision.dtype))}}
         .dump(2);
   }
 

@@ -50,28 +50,27 @@ class Llama final : public Architecture {
 
   std::string hugging_face_config(const Config& config) const override {
     const ModelConfig& m = config.model;
-    return nlohmann::ordered_json{
-        {"architectures", {"LlamaForCausalLM"}},
-        {"model_type", "llama"},
-        {"hidden_act", "silu"},
-        {"num_hidden_layers", m.num_layers},
-        {"hidden_size", m.hidden_size},
-        {"num_attention_heads", m.num_attention_heads},
-        {"num_key_value_heads", m.num_query_groups},
-        {"head_dim", config.head_dim()},
-        {"intermediate_size", m.ffn_hidden_size},
-        {"max_position_embeddings", m.max_position_embeddings},
-        {"vocab_size", m.vocab_size},
-        {"rms_norm_eps", m.norm_epsilon},
-        {"rope_theta", m.rotary_base},
-        {"initializer_range", m.init_method_std},
-        {"attention_dropout", m.attention_dropout},
-        {"attention_bias", false},
-        {"mlp_bias", false},
-        {"tie_word_embeddings", m.tie_word_embeddings},
-        {"bos_token_id", nullptr},
-        {"eos_token_id", nullptr},
-        {"torch_dtype", config.precision.dtype == "bf16" ? "bfloat16" : "float32"}}
+    return nlohmann::ordered_json{{"architectures", {"LlamaForCausalLM"}},
+                                  {"model_type", "llama"},
+                                  {"hidden_act", "silu"},
+                                  {"num_hidden_layers", m.num_layers},
+                                  {"hidden_size", m.hidden_size},
+                                  {"num_attention_heads", m.num_attention_heads},
+                                  {"num_key_value_heads", m.num_query_groups},
+                                  {"head_dim", config.head_dim()},
+                                  {"intermediate_size", m.ffn_hidden_size},
+                                  {"max_position_embeddings", m.max_position_embeddings},
+                                  {"vocab_size", m.vocab_size},
+                                  {"rms_norm_eps", m.norm_epsilon},
+                                  {"rope_theta", m.rotary_base},
+                                  {"initializer_range", m.init_method_std},
+                                  {"attention_dropout", m.attention_dropout},
+                                  {"attention_bias", false},
+                                  {"mlp_bias", false},
+                                  {"tie_word_embeddings", m.tie_word_embeddings},
+                                  {"bos_token_id", nullptr},
+                                  {"eos_token_id", nullptr},
+                                  {"torch_dtype", torch_name_of(dtype_of(config.precision.dtype))}}
         .dump(2);
   }
 

@@ -220,7 +220,7 @@ Json bench_step(const Config& config, const ArchitectureSet& architectures, int 
   const Architecture& architecture = *architectures.at(config.model.architecture);
   const auto device = make_device(config);
   const auto threads = config.world_size() * config.runtime.threads_per_rank;
-  const DType dtype = config.precision.dtype == "bf16" ? DType::bf16 : DType::f32;
+  const DType dtype = dtype_of(config.precision.dtype);
   const Schedule schedule = schedule_of(config);
   const double flops = flops_per_step(config, architecture);
   // Other users of the machine come and go: the product's rate is taken before and after each step.

@@ -74,7 +74,10 @@ Config config_of_directory(const ArchitectureSet& architectures, const std::stri
   const nlohmann::json config{
       {"model", model},
       {"batch", {{"micro_batch_size", 1}, {"global_batch_size", 1}}},
-      {"precision", {{"dtype", dtype == "bfloat16" ? "bf16" : "fp32"}}},
+      {"precision",
+       {{"dtype", dtype == "bfloat16"  ? "bf16"
+                  : dtype == "float16" ? "fp16"
+                                       : "fp32"}}},
       // Nothing is read: the vocabulary matters, and the tokenizer goes where the weights go.
       {"data",
        {{"train", {{{"path", "-"}}}}, {"tokenizer", {{"type", "file"}, {"path", tokenizer}}}}},
