@@ -75,6 +75,7 @@ inline const Backend& backend_of(Context& context) {
 template <class Function, class... Args>
 void launch(Context& context, Function Backend::*member, const Args&... args) {
   const Function function = backend_of(context).*member;
+  if (context.plans()) return function(Access{}, context, args...);
   context.stream().enqueue(
       [function, &context, args...](const Access& access) { function(access, context, args...); });
 }

@@ -54,6 +54,7 @@ const Membership& checked(const Group& group, const char* operation) {
 
 void Work::wait(Context& context) const {
   if (impl_ == nullptr) return;
+  if (context.plans()) return impl_->wait();
   context.stream().enqueue([impl = impl_](const Access&) { impl->wait(); });
 }
 
