@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "app/options.h"
@@ -31,16 +32,15 @@ void add_plan(CLI::App& app, const Launch& launch, Action& action) {
       const ArchitectureSet architectures = built_in_architectures();
       const Architecture& architecture = *architectures.at(config.model.architecture);
       const Plan plan = make_plan(config, architecture);
-      std::string text = options->format == "json" ? plan_json(plan) : plan_text(plan);
-      if (memory) {
-        const MemoryFit fit = fit_memory(config, architecture, *memory);
-        if (options->format == "json") {
-          text = text.substr(0, text.rfind('}')) + ", \"memory\": " + fit_json(fit) + "}";
-        } else {
-          text += fit_text(fit);
-        }
+      std::optional<MemoryFit> fit;
+      if (memory) fit = fit_memory(config, architecture, *memory);
+      if (options->format == "json") {
+        nlohmann::ordered_json json = plan_json(plan);
+        if (fit) json["memory"] = fit_json(*fit);
+        fmt::print("{}\n", json.dump(2));
+      } else {
+        fmt::print("{}{}\n", plan_text(plan), fit ? fit_text(*fit) : "");
       }
-      fmt::print("{}\n", text);
       return 0;
     };
   });

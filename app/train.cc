@@ -7,10 +7,12 @@
 #include <atomic>
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "app/options.h"
 #include "core/error.h"
+#include "training/from_config.h"
 #include "training/generate.h"
 #include "training/plan.h"
 #include "training/product_rate.h"
@@ -132,7 +134,7 @@ int train(const TrainOptions& options, const Launch& launch) {
   if (options.dry_run) {
     const Plan plan = make_plan(loaded.config, *architectures.at(loaded.config.model.architecture));
     if (launch.leads && options.format == "json") {
-      fmt::print("{{\"config\": {}, \"plan\": {}}}\n", loaded.filled_in, plan_json(plan));
+      fmt::print("{{\"config\": {}, \"plan\": {}}}\n", loaded.filled_in, plan_json(plan).dump(2));
     } else if (launch.leads) {
       fmt::print("{}\n{}", loaded.filled_in, plan_text(plan));
     }

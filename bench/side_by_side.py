@@ -48,7 +48,8 @@ def run_ranks(command, ranks, limit=None, **environment):
     base.pop("OPENBLAS_CORETYPE", None)  # a baseline chooses for itself
     children = [subprocess.Popen([str(c) for c in command], cwd=ROOT, text=True,
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                 env={**base, "RANK": str(rank)}) for rank in range(ranks)]
+                                 env={**base, "RANK": str(rank),
+                                      "LOCAL_RANK": str(rank)}) for rank in range(ranks)]
     problems = []  # in the order in which they came; what is stopped after the first adds more
 
     def ended(child):  # all ranks are read at once, so that none waits to write

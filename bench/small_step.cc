@@ -8,6 +8,7 @@
 
 #include "core/config.h"
 #include "models/architecture.h"
+#include "training/from_config.h"
 #include "training/rank_model.h"
 #include "training/trainer.h"
 

@@ -1,13 +1,12 @@
-// A rank's caching allocator: blocks given back are kept by size and handed out again, so that a
-// steady training step takes nothing from the device.
+// A rank's caching allocator: what is given back is handed out again, so that a steady training
+// step takes nothing from the device.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <mutex>
-#include <vector>
 
+#include "core/block_pool.h"
 #include "core/device.h"
 #include "core/ledger.h"
 
@@ -16,8 +15,7 @@ namespace trident {
 // Any thread may call it. Device and ledger must outlive it (Context sees to that).
 class Allocator {
  public:
-  Allocator(Device& device, Ledger& ledger) : device_(device), ledger_(ledger) {}
-  ~Allocator();
+  Allocator(Device& device, Ledger& ledger) : small_(device), large_(device), ledger_(ledger) {}
   Allocator(const Allocator&) = delete;
   Allocator& operator=(const Allocator&) = delete;
 
@@ -25,19 +23,19 @@ class Allocator {
   void give_back(void* address, std::size_t bytes, Category category);
 
   struct Figures {
-    std::int64_t reserved_bytes = 0;      // held from the device now
-    std::int64_t device_allocations = 0;  // calls to Device::allocate so far
+    std::int64_t reserved_bytes = 0;      // held from the device, at most
+    std::int64_t released_bytes = 0;      // given back meanwhile, in all
+    std::int64_t device_allocations = 0;  // calls to Device::allocate_segment so far
   };
   Figures figures() const;
 
  private:
-  static std::size_t block_size(std::size_t bytes);
+  // A small block that stays would cut the room for large ones in two.
+  BlockPool& pool(std::size_t bytes) { return bytes < (std::size_t{1} << 16) ? small_ : large_; }
 
-  Device& device_;
-  Ledger& ledger_;
   mutable std::mutex mutex_;
-  std::map<std::size_t, std::vector<void*>> free_;  // block size → free blocks
-  Figures figures_;
+  BlockPool small_, large_;
+  Ledger& ledger_;
 };
 
 }  // namespace trident

@@ -66,6 +66,15 @@ class Device {
   // 64-byte aligned, never null; throws Error when there is no memory left.
   virtual void* allocate(std::size_t bytes) = 0;
   virtual void deallocate(void* address, std::size_t bytes) = 0;
+  struct Segment {
+    void* address;
+    std::size_t bytes;
+  };
+  // At least `at_least` bytes, to be cut into blocks (core/block_pool.h); given back as they are by
+  // deallocate(). Where memory costs nothing before its first use, far more.
+  virtual Segment allocate_segment(std::size_t at_least) { return {allocate(at_least), at_least}; }
+  // What lies there is not needed until it is written again; false where that changes nothing.
+  virtual bool release(void*, std::size_t) { return false; }
   virtual std::unique_ptr<Stream> make_stream() = 0;
 };
 

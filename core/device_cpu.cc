@@ -1,4 +1,5 @@
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -27,10 +28,11 @@ std::size_t whole_pages(std::size_t bytes) {
   return (bytes + 4095) / 4096 * 4096;
 }
 
+// Null where the system refuses.
 void* map_large(std::size_t bytes) {
   const std::size_t size = whole_pages(bytes);
-  void* const start =
-      mmap(nullptr, size + huge_page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const start = mmap(nullptr, size + huge_page, PROT_READ | PROT_WRITE,
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (start == MAP_FAILED) return nullptr;
   const std::size_t before = -reinterpret_cast<std::uintptr_t>(start) % huge_page;
   std::byte* const address = static_cast<std::byte*>(start) + before;
@@ -39,6 +41,12 @@ void* map_large(std::size_t bytes) {
   // Whole huge pages only: a part of one would take memory that nobody asked for.
   madvise(address, size / huge_page * huge_page, MADV_HUGEPAGE);
   return address;
+}
+
+// No rank takes more than the machine has.
+std::size_t physical_memory() {
+  return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) *
+         static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 }
 
 class CpuDevice final : public Device {
@@ -55,12 +63,24 @@ class CpuDevice final : public Device {
     }
     return address;
   }
+  // Pages are taken from the system as they are touched. A limit on the address space
+  // (`ulimit -v`) may leave room for less.
+  Segment allocate_segment(std::size_t at_least) override {
+    for (std::size_t bytes = physical_memory(); bytes > at_least && bytes >= huge_page;
+         bytes /= 4) {
+      if (void* const address = map_large(bytes)) return {address, whole_pages(bytes)};
+    }
+    return {allocate(at_least), at_least};
+  }
   void deallocate(void* address, std::size_t bytes) override {
     if (bytes >= huge_page) {
       munmap(address, whole_pages(bytes));
     } else {
       std::free(address);
     }
+  }
+  bool release(void* address, std::size_t bytes) override {
+    return madvise(address, bytes, MADV_DONTNEED) == 0;
   }
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<ImmediateStream>(); }
 };

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 
@@ -25,6 +26,11 @@ class PlanningDevice final : public Device {
     return reinterpret_cast<void*>(next_.fetch_add(size, std::memory_order_relaxed));
   }
   void deallocate(void*, std::size_t) override {}
+  Segment allocate_segment(std::size_t at_least) override {
+    const std::size_t bytes = std::max(at_least, std::size_t{1} << 48);
+    return {allocate(bytes), bytes};
+  }
+  bool release(void*, std::size_t) override { return true; }
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<DiscardingStream>(); }
 
  private:

@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <fstream>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>
@@ -11,6 +14,7 @@
 #include "core/error.h"
 #include "core/rng.h"
 #include "kernels/backend.h"
+#include "training/from_config.h"
 #include "training/monitor.h"
 #include "training/plan.h"
 #include "training/product_rate.h"
@@ -36,6 +40,12 @@ std::int64_t peak_rss_bytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return std::int64_t{usage.ru_maxrss} * 1024;
+}
+
+std::int64_t rss_bytes() {
+  std::int64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages >> pages;
+  return pages * sysconf(_SC_PAGESIZE);
 }
 
 std::vector<HostMicroBatch> random_batches(const Config& config, std::uint64_t seed) {
@@ -227,6 +237,9 @@ Json bench_step(const Config& config, const ArchitectureSet& architectures, int 
   std::vector<double> times, rates, shares, bubbles;
   std::string instructions;
   StepResult last;
+  const std::int64_t rss_before = rss_bytes();
+  Json ledger = {{"peak_bytes", 0}, {"largest_rank", Json::object()}};
+  std::mutex mutex;
   run_local(
       static_cast<int>(config.world_size()), transport_options(config), [&](Transport& transport) {
         Context context(*device, static_cast<int>(config.runtime.threads_per_rank));
@@ -266,6 +279,17 @@ Json bench_step(const Config& config, const ArchitectureSet& architectures, int 
           }
           before = after;
         }
+        const Ledger::Figures figures = context.ledger().figures();
+        const std::lock_guard lock(mutex);
+        ledger["peak_bytes"] = ledger["peak_bytes"].get<std::int64_t>() + figures.peak_total;
+        const auto largest = [&](std::string_view name, std::int64_t bytes) {
+          Json& value = ledger["largest_rank"][std::string(name)];
+          value = std::max(bytes, value.is_null() ? 0 : value.get<std::int64_t>());
+        };
+        for (int c = 0; c < category_count; ++c) {
+          largest(name_of(static_cast<Category>(c)), figures.peak[static_cast<std::size_t>(c)]);
+        }
+        largest("total", figures.peak_total);
       });
   const double seconds = median(times);
   const double tokens = static_cast<double>(config.batch.global_batch_size) *
@@ -277,7 +301,9 @@ Json bench_step(const Config& config, const ArchitectureSet& architectures, int 
           {"product_gflops", rate * 1e-9},
           {"model_gflops", flops / seconds * 1e-9},
           {"bubble_ratio", median(bubbles)},
+          {"rss_bytes_before", rss_before},
           {"peak_rss_bytes", peak_rss_bytes()},
+          {"ledger", ledger},  // peak_bytes: the ranks' sum
           {"dtype", config.precision.dtype},
           {"instructions", instructions},
           {"ranks", config.world_size()},

@@ -2,6 +2,7 @@
 
 #include "core/file.h"
 #include "parallel/transport/transport.h"
+#include "training/from_config.h"
 #include "training/generate.h"
 #include "training/hugging_face.h"
 

@@ -12,8 +12,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "training/from_config.h"
 #include "training/memory_plan.h"
-#include "training/rank_model.h"
 
 namespace trident {
 namespace {
@@ -151,7 +151,7 @@ MemoryFit fit_memory(const Config& config, const Architecture& architecture, std
   return fit;
 }
 
-std::string fit_json(const MemoryFit& fit) {
+nlohmann::ordered_json fit_json(const MemoryFit& fit) {
   nlohmann::ordered_json changes = nlohmann::ordered_json::array();
   for (const FittingChange& change : fit.changes) {
     changes.push_back({{"set", change.set},
@@ -164,7 +164,7 @@ std::string fit_json(const MemoryFit& fit) {
                               {"largest_micro_batch_size", nullptr},
                               {"changes_that_fit", changes}};
   if (fit.micro_batch_size) json["largest_micro_batch_size"] = *fit.micro_batch_size;
-  return json.dump(2);
+  return json;
 }
 
 std::string fit_text(const MemoryFit& fit) {

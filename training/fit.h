@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -37,7 +38,7 @@ MemoryFit fit_memory(const Config&, const Architecture&, std::int64_t limit);
 std::optional<std::int64_t> largest_micro_batch(const Config&, const Architecture&,
                                                 std::int64_t limit);
 
-std::string fit_json(const MemoryFit&);
+nlohmann::ordered_json fit_json(const MemoryFit&);
 std::string fit_text(const MemoryFit&);
 
 // Bytes that the ranks of this machine may take in all: what is available now, within this

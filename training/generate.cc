@@ -11,6 +11,7 @@
 #include "core/file.h"
 #include "core/rng.h"
 #include "kernels/elementwise.h"
+#include "training/from_config.h"
 #include "training/hugging_face.h"
 #include "training/rank_model.h"
 

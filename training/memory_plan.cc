@@ -5,6 +5,7 @@
 #include "core/device.h"
 #include "parallel/transport/planning.h"
 #include "scheduler/simulate.h"
+#include "training/from_config.h"
 #include "training/rank_model.h"
 #include "training/trainer.h"
 

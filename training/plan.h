@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -40,8 +41,12 @@ struct Plan {
 // Throws RequestError where the schedule can't be made.
 Plan make_plan(const Config&, const Architecture&);
 Plan make_plan(const Config&, const Architecture&, const Schedule& schedule);  // known already
-std::string plan_json(const Plan&);
+nlohmann::ordered_json plan_json(const Plan&);
 std::string plan_text(const Plan&);
+
+// Bytes by ledger category of the ranks where they are largest, and "total", the peak of their sum:
+// what StepFigures::peak_memory measures.
+std::map<std::string, std::int64_t> largest_rank(const Plan&);
 
 // FLOPs of a training step without recomputation: 6 for each weight of a matrix product and token,
 // 12·s·h a layer and token for attention, counted whole. For GPT this is

@@ -164,25 +164,4 @@ class RankModel {
   bool whole_gradients_ = false;
 };
 
-// FLOPs of one micro-batch in each stage, by layer split.
-StageTimes stage_flops(const Config& config);
-// Its kind, or the file it comes from, for people.
-std::string schedule_name(const Config& config);
-// The schedule that `config` asks for; RequestError at /pipeline/schedule if it can't be. "auto"
-// searches for seconds: made once for all ranks of a process.
-Schedule schedule_of(const Config& config);
-// Buckets have at most reduce_bucket_size elements, and under ZeRO allgather_bucket_size, since a
-// bucket's weights are gathered in one go.
-BucketLimits bucket_limits(const Config& config);
-// Gradients are reduced after every one of several micro-batches.
-bool reduces_each_micro_batch(const Config& config);
-// Layers of a unit that backward computes again; 0: none.
-std::int64_t recompute_layers(const Config& config);
-// The forward actions of `schedule` alone, in its order.
-Schedule forward_only(const Schedule& schedule);
-RankGrid rank_grid_of(const Config&);
-// This rank's groups in the grid of `config`. Every rank of the transport calls it.
-Topology topology_of(const Config&, const Schedule&, Transport&);
-TensorParallel tensor_parallel_of(const Config&, const Topology&);
-
 }  // namespace trident

@@ -7,6 +7,7 @@
 
 #include "core/escape_xml.h"
 #include "training/chart.h"
+#include "training/from_config.h"
 #include "training/rank_model.h"
 
 namespace trident {
@@ -52,12 +53,7 @@ std::string losses(const History& history) {
 }
 
 std::string memory(const History& history, const Plan& plan) {
-  std::map<std::string, std::int64_t> predicted;
-  for (const PlanRank& rank : plan.ranks) {
-    for (const auto& [name, bytes] : rank.bytes) {
-      predicted[name] = std::max(predicted[name], bytes);
-    }
-  }
+  const auto predicted = largest_rank(plan);
   std::vector<Bars> bars;
   for (const auto& [name, bytes] : history.back().peak_memory) {
     const auto known = predicted.find(name);

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "training/rank_model.h"
+#include "training/from_config.h"
 
 namespace trident {
 namespace {
@@ -107,12 +107,7 @@ std::string closing_text(const Config& config, const Plan& plan, const TrainingS
         "work\n",
         threads, cores);
   }
-  std::map<std::string, std::int64_t> predicted;
-  for (const PlanRank& rank : plan.ranks) {
-    for (const auto& [name, bytes] : rank.bytes) {
-      predicted[name] = std::max(predicted[name], bytes);
-    }
-  }
+  const auto predicted = largest_rank(plan);
   text += "memory  of the largest rank, MB:";
   for (const auto& [name, bytes] : last.peak_memory) {
     text += fmt::format("  {} {:.2f}", name, static_cast<double>(bytes) * 1e-6);

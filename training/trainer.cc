@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "training/from_config.h"
 #include "training/hugging_face.h"
 #include "training/learning_rate.h"
 #include "training/monitor.h"

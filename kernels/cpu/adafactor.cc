@@ -5,9 +5,6 @@
 #include "kernels/optimizer.h"
 
 namespace trident::cpu {
-
-simd::ModelWeight model_weight(const Access& access, const Tensor& tensor);  // optimizer.cc
-
 namespace {
 
 constexpr double variance_floor = 0x1p-23;  // torch's eps1: the spacing of fp32 at 1

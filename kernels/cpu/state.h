@@ -49,6 +49,9 @@ simd::Isa default_isa();
 // product. For tests. Throws Error where the processor lacks it.
 void use_isa(Context& context, simd::Isa isa);
 
+// The 16-bit copy of an updated weight, if `tensor` is one.
+simd::ModelWeight model_weight(const Access& access, const Tensor& tensor);
+
 // Calls f with a null pointer to the element type: by_dtype(x.dtype(), [&]<class T>(T*) { … }).
 template <class F>
 void by_dtype(DType dtype, F&& f) {

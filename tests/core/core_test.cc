@@ -168,8 +168,9 @@ TEST_F(ContextTest, AllocatorGivesBlocksOutAgain) {
     EXPECT_NE(data<float>(Access{}, a), data<float>(Access{}, b));
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data<float>(Access{}, a)) % 64, 0u);
   }
-  EXPECT_EQ(context.allocator().figures().device_allocations, 2);
+  EXPECT_EQ(context.allocator().figures().device_allocations, 1);
   EXPECT_GE(context.allocator().figures().reserved_bytes, 8000);
+  EXPECT_LE(context.allocator().figures().reserved_bytes, 2 << 20);  // a piece
 }
 
 TEST_F(ContextTest, ParallelForCoversTheRangeOnceAndNotBelowTheGrain) {

@@ -1,5 +1,7 @@
 #include "support/training_run.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -7,6 +9,8 @@
 #include <random>
 #include <span>
 
+#include "support/temp_dir.h"
+#include "training/from_config.h"
 #include "training/safetensors.h"
 
 namespace trident::testing {
@@ -78,6 +82,26 @@ double largest_relative_difference(const std::vector<double>& a, const std::vect
                                      : std::max(largest, difference);
   }
   return largest;
+}
+
+const Overrides stirred{"model.hidden_dropout=0.1", "model.attention_dropout=0.1",
+                        "gradient_clipping=0.5", "runtime.threads_per_rank=1"};
+
+Outcome outcome(const std::string& model, const Layout& layout, const Overrides& overrides) {
+  const TempDir dir;
+  const Config config = seeded_config(model, dir.path(),
+                                      stirred + Overrides{"checkpoint.save=" + (dir / "weights")} +
+                                          overrides_of(layout) + overrides);
+  const TrainingSummary summary = train(config);
+  EXPECT_EQ(summary.history.size(), 20U);
+  for (const IterationMetrics& m : summary.history) EXPECT_GT(m.grad_norm, 0.5) << m.iteration;
+  return {losses_of(summary), slurp(dir / "weights/model.safetensors")};
+}
+
+void expect_same_bits(const Outcome& a, const Outcome& b) {
+  EXPECT_EQ(a.losses, b.losses);
+  EXPECT_GT(a.weights.size(), 100'000U);
+  EXPECT_TRUE(a.weights == b.weights) << "saved weights differ";
 }
 
 void on_ranks(const Config& config, const TransportOptions& options,

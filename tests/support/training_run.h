@@ -38,6 +38,17 @@ TrainingSummary train(const Config&, On = On::cpu, const TrainerHooks& hooks = {
 std::vector<double> losses_of(const TrainingSummary&);
 double largest_relative_difference(const std::vector<double>& a, const std::vector<double>& b);
 
+// The settings of outcome(): dropout, and a limit below every norm, so that each step is clipped.
+extern const Overrides stirred;
+// What 20 steps of a seeded model leave.
+struct Outcome {
+  std::vector<double> losses;
+  std::string weights;  // bytes of the saved model.safetensors
+};
+// Trains `stirred` in this layout and expects that every step was clipped.
+Outcome outcome(const std::string& model, const Layout&, const Overrides& overrides);
+void expect_same_bits(const Outcome&, const Outcome&);
+
 // Runs `body` on every rank with a model made from `config` and initialised.
 void on_ranks(const Config&, const TransportOptions&, const std::function<void(RankModel&)>& body);
 // Random tokens: the micro-batches of this model's data-parallel rank, different in each iteration.

@@ -15,6 +15,7 @@
 #include "scheduler/schedules.h"
 #include "support/temp_dir.h"
 #include "support/training_run.h"
+#include "training/from_config.h"
 #include "training/gradient_norm.h"
 #include "training/safetensors.h"
 #include "training/step_check.h"

@@ -10,6 +10,7 @@
 #include "scheduler/simulate.h"
 #include "support/temp_dir.h"
 #include "support/training_run.h"
+#include "training/from_config.h"
 
 namespace trident::testing {
 namespace {

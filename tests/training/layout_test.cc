@@ -16,32 +16,6 @@
 namespace trident::testing {
 namespace {
 
-struct Outcome {
-  std::vector<double> losses;
-  std::string weights;  // bytes of the saved model.safetensors
-};
-
-// The clipping limit lies below every norm of these runs, so each step is clipped.
-const Overrides stirred{"model.hidden_dropout=0.1", "model.attention_dropout=0.1",
-                        "gradient_clipping=0.5", "runtime.threads_per_rank=1"};
-
-Outcome outcome(const std::string& model, const Layout& layout, const Overrides& overrides) {
-  const TempDir dir;
-  const Config config = seeded_config(model, dir.path(),
-                                      stirred + Overrides{"checkpoint.save=" + (dir / "weights")} +
-                                          overrides_of(layout) + overrides);
-  const TrainingSummary summary = train(config);
-  EXPECT_EQ(summary.history.size(), 20U);
-  for (const IterationMetrics& m : summary.history) EXPECT_GT(m.grad_norm, 0.5) << m.iteration;
-  return {losses_of(summary), slurp(dir / "weights/model.safetensors")};
-}
-
-void expect_same_bits(const Outcome& a, const Outcome& b) {
-  EXPECT_EQ(a.losses, b.losses);
-  EXPECT_GT(a.weights.size(), 100'000U);
-  EXPECT_TRUE(a.weights == b.weights) << "saved weights differ";
-}
-
 struct Variation {
   const char* name;
   Layout layout;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <mutex>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "support/temp_dir.h"
 #include "support/training_run.h"
 #include "training/fit.h"
+#include "training/from_config.h"
 #include "training/memory_plan.h"
 #include "training/plan.h"
 
@@ -200,7 +202,7 @@ TEST(Fit, TheLargestMicroBatchFitsAndTheNextDoesNot) {
     EXPECT_EQ(peak(changed), change.peak_bytes);
   }
   EXPECT_THAT(fit_text(fit), HasSubstr("too much"));
-  EXPECT_THAT(fit_json(fit), HasSubstr("\"fits\": false"));
+  EXPECT_THAT(fit_json(fit).dump(2), HasSubstr("\"fits\": false"));
 }
 
 TEST(Fit, AmountsOfMemory) {

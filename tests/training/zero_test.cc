@@ -14,31 +14,6 @@
 namespace trident::testing {
 namespace {
 
-struct Outcome {
-  std::vector<double> losses;
-  std::string weights;  // bytes of the saved model.safetensors
-};
-
-// Every step is clipped; dropout makes recomputation repeat its masks. 20 steps.
-const Overrides stirred{"model.hidden_dropout=0.1", "model.attention_dropout=0.1",
-                        "gradient_clipping=0.5", "runtime.threads_per_rank=1"};
-
-Outcome outcome(const std::string& model, const Layout& layout, const Overrides& overrides) {
-  const TempDir dir;
-  const Config config = seeded_config(model, dir.path(),
-                                      stirred + Overrides{"checkpoint.save=" + (dir / "weights")} +
-                                          overrides_of(layout) + overrides);
-  const TrainingSummary summary = train(config);
-  return {losses_of(summary), slurp(dir / "weights/model.safetensors")};
-}
-
-void expect_same_bits(const Outcome& a, const Outcome& b) {
-  EXPECT_EQ(a.losses.size(), 20U);
-  EXPECT_EQ(a.losses, b.losses);
-  EXPECT_GT(a.weights.size(), 100'000U);
-  EXPECT_TRUE(a.weights == b.weights) << "saved weights differ";
-}
-
 Overrides stage(int stage, bool each) {
   return {"zero_optimization.stage=" + std::to_string(stage),
           std::string("zero_optimization.reduce_each_micro_batch=") + (each ? "true" : "false")};

@@ -1,0 +1,130 @@
+#include "training/from_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "core/layer_split.h"
+#include "scheduler/csv.h"
+#include "scheduler/schedules.h"
+#include "scheduler/validate.h"
+
+namespace trident {
+namespace {
+
+// The user's own schedule, which has to be of the sizes of the run.
+Schedule schedule_of_file(const std::string& path, const ScheduleRequest& run) {
+  const std::string text = read_file(path);
+  try {
+    Schedule schedule = from_csv(text, "file");
+    const auto same = [](const char* what, int has, const char* key, int wanted) {
+      if (has == wanted) return;
+      throw RequestError(
+          fmt::format("has {} {}, but {} is {}; set it to {}", has, what, key, wanted, has));
+    };
+    same("rows (ranks)", schedule.stages, "parallel.pipeline_model_parallel_size", run.stages);
+    same("stages in each row", schedule.chunks, "parallel.virtual_pipeline_model_parallel_size",
+         run.chunks);
+    same("micro-batches", schedule.microbatches, "batch.gradient_accumulation_steps",
+         run.microbatches);
+    validate(schedule);
+    return schedule;
+  } catch (const RequestError& error) {
+    throw error.at(path + ": ");
+  }
+}
+
+}  // namespace
+
+StageTimes stage_flops(const Config& config) {
+  StageTimes times;
+  for (const PartCost& stage : stage_costs(layer_costs(config), config.pipeline.layer_split)) {
+    times.forward.push_back(stage.forward);
+    times.backward_input.push_back(stage.backward_input);
+    times.backward_weight.push_back(stage.backward_weight);
+  }
+  return times;
+}
+
+std::string schedule_name(const Config& config) {
+  return config.pipeline.schedule_file.empty() ? config.pipeline.schedule
+                                               : config.pipeline.schedule_file;
+}
+
+Schedule schedule_of(const Config& config) {
+  ScheduleRequest request{
+      .kind = config.pipeline.schedule,
+      .stages = static_cast<int>(config.parallel.pipeline_model_parallel_size),
+      .microbatches = static_cast<int>(config.num_microbatches()),
+      .chunks = static_cast<int>(config.parallel.virtual_pipeline_model_parallel_size),
+      .group_size = static_cast<int>(config.pipeline.microbatch_group_size_per_vp_stage)};
+  const std::string& file = config.pipeline.schedule_file;
+  if (request.kind == "auto" && file.empty()) {
+    // Searched with the FLOPs of each stage, within the memory of 1F1B.
+    request.max_in_flight = request.stages;
+    request.stage_times = stage_flops(config);
+  }
+  try {
+    if (!file.empty()) return schedule_of_file(file, request);
+    Schedule schedule = make_schedule(request);
+    validate(schedule);
+    return schedule;
+  } catch (const RequestError& error) {
+    throw error.at(file.empty() ? "config: /pipeline/schedule: "
+                                : "config: /pipeline/schedule_file: ");
+  }
+}
+
+BucketLimits bucket_limits(const Config& config) {
+  const ZeroConfig& zero = config.zero_optimization;
+  return {.elements = zero.stage >= 1
+                          ? std::min(zero.reduce_bucket_size, zero.allgather_bucket_size)
+                          : zero.reduce_bucket_size,
+          .persistence_threshold = zero.stage3_param_persistence_threshold,
+          .parts = static_cast<int>(config.parallel.data_parallel_size)};
+}
+
+bool reduces_each_micro_batch(const Config& config) {
+  // PipeDream updates after each by itself.
+  return config.zero_optimization.reduce_each_micro_batch && config.num_microbatches() > 1 &&
+         config.parallel.data_parallel_size > 1 && config.pipeline.schedule != "pipedream";
+}
+
+std::int64_t recompute_layers(const Config& config) {
+  const ActivationCheckpointingConfig& how = config.activation_checkpointing;
+  return how.granularity == "full" ? how.num_layers : 0;
+}
+
+Schedule forward_only(const Schedule& schedule) {
+  Schedule forward = schedule;
+  for (auto& rank : forward.ranks) {
+    std::erase_if(rank, [](const Action& action) { return action.kind != Kind::forward; });
+    for (Action& action : rank) action.fused = false;
+  }
+  return forward;
+}
+
+RankGrid rank_grid_of(const Config& config) {
+  const ParallelConfig& parallel = config.parallel;
+  return RankGrid(static_cast<int>(parallel.data_parallel_size),
+                  static_cast<int>(parallel.tensor_model_parallel_size),
+                  static_cast<int>(parallel.pipeline_model_parallel_size), parallel.rank_order);
+}
+
+Topology topology_of(const Config& config, const Schedule& schedule, Transport& transport) {
+  return make_topology(transport.world(), rank_grid_of(config), transport.ranks_per_node(),
+                       {.first = schedule.rank_of_stage(0),
+                        .last = schedule.rank_of_stage(schedule.total_stages() - 1)});
+}
+
+TensorParallel tensor_parallel_of(const Config& config, const Topology& topology) {
+  return {.group = topology.tensor,
+          .rank = topology.tensor.rank(),
+          .size = topology.tensor.size(),
+          .sequence_parallel = config.parallel.sequence_parallel,
+          .gathers_again = config.activation_checkpointing.granularity == "selective"};
+}
+
+}  // namespace trident

@@ -1,0 +1,27 @@
+#include "training/rank_share.h"
+
+#include "training/from_config.h"
+
+namespace trident {
+
+RankShare rank_share(const Config& config, const Architecture& architecture,
+                     const Schedule& schedule, int tensor, int pipeline) {
+  RankShare share;
+  share.chunks = build_chunks(
+      architecture, architecture.shape(config),
+      TensorParallel{.rank = tensor,
+                     .size = static_cast<int>(config.parallel.tensor_model_parallel_size),
+                     .sequence_parallel = config.parallel.sequence_parallel},
+      config.pipeline.layer_split, schedule.placement[static_cast<std::size_t>(pipeline)]);
+  share.parameters = unique_parameters(share.chunks);
+  share.buckets = layout_buckets(backward_groups(share.chunks), bucket_limits(config));
+  return share;
+}
+
+DataSharing::DataSharing(const Config& config)
+    : ranks(static_cast<int>(config.parallel.data_parallel_size)),
+      stage(static_cast<int>(config.zero_optimization.stage)),
+      each(reduces_each_micro_batch(config)),
+      microbatches(config.num_microbatches()) {}
+
+}  // namespace trident
