@@ -7,6 +7,7 @@
 #include "core/error.h"
 #include "models/architecture.h"
 #include "training/fit.h"
+#include "training/from_config.h"
 
 namespace trident::app {
 
@@ -37,12 +38,14 @@ LoadedConfig load(const ConfigOptions& options, const Launch& launch,
   const std::int64_t limit =
       memory.value_or(available_memory() / 10 * 9 / config.runtime.ranks_per_node);
   const auto size = largest_micro_batch(config, architecture, limit);
-  if (!size) {
+  if (!size && !memory) {
+    schedule_of(config);  // throws where it is the schedule that allows no size
     throw RequestError(fmt::format(
         "config: /batch/micro_batch_size: \"auto\" finds none that fits {} bytes a rank; `trident "
-        "plan --memory` says what would",
-        limit));
+        "plan --memory {}` says what would",
+        limit, limit));
   }
+  if (!size) return loaded;  // the plan says what would fit
   load.micro_batch_size = *size;
   return load_config(options.path, options.set, load);
 }

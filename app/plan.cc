@@ -16,7 +16,7 @@ void add_plan(CLI::App& app, const Launch& launch, Action& action) {
   struct Options {
     ConfigOptions config;
     std::string format = "text";
-    std::string memory;
+    std::optional<std::string> memory;
   };
   auto* command = app.add_subcommand("plan", "Show what a run would take, rank by rank");
   auto options = std::make_shared<Options>();
@@ -27,7 +27,7 @@ void add_plan(CLI::App& app, const Launch& launch, Action& action) {
   command->callback([options, &launch, &action] {
     action = [options, &launch] {
       std::optional<std::int64_t> memory;
-      if (!options->memory.empty()) memory = parse_memory(options->memory);
+      if (options->memory) memory = parse_memory(*options->memory);
       const Config config = load(options->config, launch, memory).config;
       const ArchitectureSet architectures = built_in_architectures();
       const Architecture& architecture = *architectures.at(config.model.architecture);

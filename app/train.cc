@@ -185,8 +185,10 @@ int train(const TrainOptions& options, const Launch& launch) {
   if (!launch.leads) return summary.stopped ? 130 : 0;
   if (options.format == "json") {
     const IterationMetrics& last = summary.history.back();
-    fmt::print("{{\"iterations\": {}, \"loss\": {}, \"stopped\": {}}}\n", last.iteration, last.loss,
-               summary.stopped);
+    fmt::print("{}\n", nlohmann::ordered_json{{"iterations", last.iteration},
+                                              {"loss", last.loss},  // null where not finite
+                                              {"stopped", summary.stopped}}
+                           .dump());
   } else {
     fmt::print("{}", closing_text(config, plan, summary, sample_text(config), launch.cores));
   }

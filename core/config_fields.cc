@@ -288,7 +288,7 @@ std::vector<Field> precision_fields() {
       {.path = "/precision/loss_scale",
        .member = member(&P::loss_scale),
        .doc = "fp16: a fixed factor of the loss; 0 adapts it.",
-       .range = at_least(0)},
+       .range = from(0, 0x1p64)},
       {.path = "/precision/initial_scale_power",
        .member = member(&P::initial_scale_power),
        .doc = "fp16: the adaptive loss scale begins at 2 to this power.",
@@ -305,7 +305,7 @@ std::vector<Field> precision_fields() {
       {.path = "/precision/min_loss_scale",
        .member = member(&P::min_loss_scale),
        .doc = "fp16: the adaptive loss scale stays at or above this.",
-       .range = above(0)},
+       .range = from(0x1p-64, 0x1p64)},
   };
 }
 

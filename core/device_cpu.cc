@@ -1,9 +1,11 @@
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <fstream>
 
 #include "core/device.h"
 #include "core/error.h"
@@ -43,8 +45,15 @@ void* map_large(std::size_t bytes) {
   return address;
 }
 
-// No rank takes more than the machine has.
-std::size_t physical_memory() {
+// What is taken at once: as much as the machine has, which costs nothing before it is touched; but
+// little where addresses themselves are limited (`ulimit -v`) or count as memory (overcommit 2).
+std::size_t segment_size() {
+  rlimit limit{};
+  int overcommit = 0;
+  std::ifstream("/proc/sys/vm/overcommit_memory") >> overcommit;
+  if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY || overcommit == 2) {
+    return 8 * huge_page;
+  }
   return static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) *
          static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 }
@@ -63,12 +72,11 @@ class CpuDevice final : public Device {
     }
     return address;
   }
-  // Pages are taken from the system as they are touched. A limit on the address space
-  // (`ulimit -v`) may leave room for less.
+  // Pages are taken from the system as they are touched.
   Segment allocate_segment(std::size_t at_least) override {
-    for (std::size_t bytes = physical_memory(); bytes > at_least && bytes >= huge_page;
-         bytes /= 4) {
-      if (void* const address = map_large(bytes)) return {address, whole_pages(bytes)};
+    static const std::size_t usual = segment_size();
+    if (usual > at_least) {
+      if (void* const address = map_large(usual)) return {address, whole_pages(usual)};
     }
     return {allocate(at_least), at_least};
   }

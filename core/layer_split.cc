@@ -23,7 +23,11 @@ LayerCosts layer_costs(const Config& config) {
   const double weights = 2 * tokens * (2 * h * h + 2 * h * kv + gates * h * f);
   const double attention = 2 * tokens * s * h;
   const double vocabulary = 2 * tokens * h * static_cast<double>(m.vocab_size);
-  return {.layer = {weights + attention, weights + 2.5 * attention, weights},
+  const std::string& recomputed = config.activation_checkpointing.granularity;
+  const double again = recomputed == "full"        ? weights + attention
+                       : recomputed == "selective" ? attention
+                                                   : 0;
+  return {.layer = {weights + attention, weights + 2.5 * attention + again, weights},
           .embedding = {},
           .head = {3 * vocabulary, 0, 0}};
 }

@@ -22,7 +22,8 @@ struct LayerCosts {
 };
 
 // Products only: 2 for each weight and token; attention's two products over the causal half, twice
-// and a half as much backward, with no weights. Needs model and batch sizes.
+// and a half as much backward, with no weights; and what backward computes again. Needs model and
+// batch sizes.
 LayerCosts layer_costs(const Config& config);
 
 // Of each stage under `split`: its layers, the first with the embedding, the last with the head.

@@ -52,8 +52,8 @@ struct AdafactorSquares {
 void adafactor_squares(Context&, const AdafactorSquares&);
 // Of a matrix: the state, means over columns (R) and over rows (C), moves by `rate` towards the
 // sums over the counts (real extents: the local tensors may be longer, or cut). factors (R) fp32 :=
-// row state / mean of the state over the first `mean_count` rows, or columns where `mean_of_rows`
-// is false (the two means are equal, but one may be cut).
+// row state / mean of the row state or, where `mean_of_rows` is false, of the column state (the two
+// means are equal, but one may be cut).
 struct AdafactorFactors {
   Tensor row_sums, column_sums;  // f64
   Tensor row_state, column_state, factors;

@@ -1,5 +1,7 @@
 #include "parallel/parameter.h"
 
+#include <algorithm>
+
 #include "core/error.h"
 #include "core/rng.h"
 #include "kernels/elementwise.h"
@@ -71,7 +73,7 @@ void Weight::add_product(Context& context, const Tensor& left, const Tensor& rig
 }
 
 void initialise(Context& context, const ParameterSpec& spec, std::uint64_t seed,
-                const Tensor& weight) {
+                const Tensor& weight, std::int64_t first_row) {
   const ShardSpec& shard = spec.shard;
   const Shape& global = shard.global;
   const bool vector = global.rank() == 1;
@@ -81,23 +83,27 @@ void initialise(Context& context, const ParameterSpec& spec, std::uint64_t seed,
                   .key = random_key(seed, spec.name),
                   .deviation = spec.initial.deviation,
                   .mean = spec.initial.mean,
-                  .row_begin = 0,
+                  .row_begin = first_row,
                   .column_begin = 0,
                   .global_rows = global_rows,
                   .global_columns = global_columns};
   if (!shard.sharded()) {
-    args.x = weight.view({global_rows, global_columns});
+    args.x = weight.view({weight.dim(0), global_columns});
     fill_normal(context, args);
   } else if (shard.dim == 1) {
     args.x = weight;
     args.column_begin = shard.pieces.front().begin;
     fill_normal(context, args);
   } else {
-    std::int64_t row = 0;
+    std::int64_t row = 0;  // of the local slice
     for (const ShardSpec::Piece& piece : shard.pieces) {
-      args.x = weight.rows(row, piece.count).view({piece.count, global_columns});
-      args.row_begin = piece.begin;
-      fill_normal(context, args);
+      const std::int64_t begin = std::max(row, first_row);
+      const std::int64_t count = std::min(row + piece.count, first_row + weight.dim(0)) - begin;
+      if (count > 0) {
+        args.x = weight.rows(begin - first_row, count).view({count, global_columns});
+        args.row_begin = piece.begin + begin - row;
+        fill_normal(context, args);
+      }
       row += piece.count;
     }
   }

@@ -161,8 +161,9 @@ class Weight {
   int use_ = 0;
 };
 
-// Fills `weight` (local shape, fp32 or bf16) with the initial values of its slice, which depend on
-// (seed, name, global index) alone.
-void initialise(Context&, const ParameterSpec&, std::uint64_t seed, const Tensor& weight);
+// Fills `weight` with the initial values of its rows of the local slice, from `first_row` on (a
+// vector's elements are rows); they depend on (seed, name, global index) alone.
+void initialise(Context&, const ParameterSpec&, std::uint64_t seed, const Tensor& weight,
+                std::int64_t first_row = 0);
 
 }  // namespace trident

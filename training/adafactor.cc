@@ -3,7 +3,9 @@
 //
 // These means, and the sizes of weight and update, are over a whole parameter, of which this rank
 // holds a tensor-parallel slice and counts a data-parallel part of that. Sums are taken in fp64
-// over the same parts in every ZeRO stage, so that the stages agree to the bit.
+// over the same parts in every ZeRO stage, so that the stages agree to the bit. A matrix is one of
+// this program's: q, k and v, and SwiGLU's two inputs, are stacked in one, which transformers'
+// Llama factors apart.
 #include <cmath>
 #include <numeric>
 
@@ -61,7 +63,6 @@ class Adafactor final : public UpdateRule {
 
   void update(Context& context, const std::vector<UpdatePart>& parts,
               const UpdateStep& step) const override {
-    const std::vector<Sums> sums = gradient_sums(context, parts, step);
     // Parameters that the tensor group cuts come first: their sums are added up there, too.
     const auto count = static_cast<std::int64_t>(parts.size());
     std::vector<std::int64_t> place(parts.size());
@@ -72,18 +73,22 @@ class Adafactor final : public UpdateRule {
       }
       if (sharded) cut_parts = next;
     }
+    // Of each the sums of the squares of the update and of the weights.
     const Tensor sizes = zeros(context, 2 * count), others = zeros(context, 1);
+    std::vector<Tensor> weights;
+    for (const std::int64_t at : place) weights.push_back(sizes.flat(2 * at + 1, 1));
+    const std::vector<Sums> sums = gradient_sums(context, parts, step, weights);
     std::vector<Tensor> factors(parts.size());
     const auto rate = static_cast<float>(std::pow(static_cast<double>(step.step), -0.8));
     for (std::size_t i = 0; i < parts.size(); ++i) {
       const UpdatePart& part = parts[i];
       const UpdateRange& range = part.range;
-      const Tensor size = sizes.flat(2 * place[i], 1), weights = sizes.flat(2 * place[i] + 1, 1);
-      if (is_matrix(range)) factors[i] = moved_factors(context, part, sums[i], rate);
-      if (range.own_count > 0) {
-        // The weights' sizes alone: the gradients' sums are there.
+      const Tensor size = sizes.flat(2 * place[i], 1);
+      if (is_matrix(range)) {
+        factors[i] = moved_factors(context, part, sums[i], rate);
+      } else if (range.own_count > 0) {
         adafactor_squares(context, {.part = stretch(part, range.own_begin, range.own_count, 1),
-                                    .weights = weights});
+                                    .weights = weights[i]});
       }
       const std::int64_t own_end = range.own_begin + range.own_count;
       measure(context, part, factors[i], rate, step, range.own_begin, own_end, size);
@@ -124,9 +129,11 @@ class Adafactor final : public UpdateRule {
     if (group.defined() && group.size() > 1) group.all_reduce(context, tensor);
   }
 
-  // Of whole parameters, but for rows (columns) of which each tensor rank has its own.
+  // Of whole matrices, but for rows (columns) of which each tensor rank has its own. Adds the
+  // squares of their weights on the way.
   static std::vector<Sums> gradient_sums(Context& context, const std::vector<UpdatePart>& parts,
-                                         const UpdateStep& step) {
+                                         const UpdateStep& step,
+                                         const std::vector<Tensor>& weights) {
     // One buffer: what the tensor group adds up lies in front.
     std::int64_t shared = 0, own = 0;
     for (const UpdatePart& part : parts) {
@@ -135,7 +142,7 @@ class Adafactor final : public UpdateRule {
       (cut(part.range, 1) ? shared : own) += local.dim(0);
       (cut(part.range, 0) ? shared : own) += local.dim(1);
     }
-    const Tensor all = zeros(context, shared + own), weights = zeros(context, 1);
+    const Tensor all = zeros(context, shared + own);
     std::int64_t next_shared = 0, next_own = shared;
     const auto take = [&](bool is_shared, std::int64_t count) {
       std::int64_t& next = is_shared ? next_shared : next_own;
@@ -154,7 +161,7 @@ class Adafactor final : public UpdateRule {
                                                   step.gradient_scale),
                                   .rows = sums[i].rows,
                                   .columns = sums[i].columns,
-                                  .weights = weights});
+                                  .weights = weights[i]});
     }
     if (shared + own > 0) reduce(context, step.data, all);
     if (shared > 0) reduce(context, step.tensor, all.flat(0, shared));

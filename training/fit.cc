@@ -79,18 +79,14 @@ std::optional<std::int64_t> largest_micro_batch(const Config& config,
                                                 const Architecture& architecture,
                                                 std::int64_t limit) {
   const std::int64_t part = config.batch.global_batch_size / config.parallel.data_parallel_size;
-  std::vector<std::int64_t> sizes;
-  for (std::int64_t size = 1; size <= part; ++size) {
-    if (part % size == 0) sizes.push_back(size);
-  }
   std::optional<std::int64_t> largest;
-  // More sequences take more memory; sizes that don't go with the schedule are passed over.
-  for (const std::int64_t size : sizes) {
+  // Mostly more sequences take more memory, but fewer micro-batches may take less: all are tried.
+  // Sizes that don't go with the schedule are passed over.
+  for (std::int64_t size = 1; size <= part; ++size) {
+    if (part % size != 0) continue;
     const auto candidate = changed(config, micro_batch(size));
     const auto peak = candidate ? peak_of(*candidate, architecture) : std::nullopt;
-    if (!peak) continue;
-    if (*peak > limit) break;
-    largest = size;
+    if (peak && *peak <= limit) largest = size;
   }
   return largest;
 }
@@ -115,16 +111,17 @@ MemoryFit fit_memory(const Config& config, const Architecture& architecture, std
     if (now == "full" || now == granularity) continue;
     recomputations.push_back({fmt::format("activation_checkpointing.granularity={}", granularity)});
   }
-  if (config.batch.micro_batch_size > 1) sizes.push_back(micro_batch(1));
+  for (const std::int64_t size : {fit.micro_batch_size.value_or(0), std::int64_t{1}}) {
+    if (size > 0 && size != config.batch.micro_batch_size && (size > 1 || sizes.size() == 1)) {
+      sizes.push_back(micro_batch(size));
+    }
+  }
   const auto consider = [&](const Changes& set) {
     const auto candidate = changed(config, set);
     const auto peak = candidate ? peak_of(*candidate, architecture) : std::nullopt;
     if (!peak || *peak > limit) return;
-    FittingChange change{set, *peak, candidate->world_size()};
-    std::erase_if(change.set, [](const std::string& s) { return s.ends_with("=null"); });
-    fit.changes.push_back(std::move(change));
+    fit.changes.push_back({set, *peak, candidate->world_size()});
   };
-  if (fit.micro_batch_size) consider(micro_batch(*fit.micro_batch_size));
   // One thing changed, then two, then three.
   for (std::size_t many = 1; many <= 3 && fit.changes.empty(); ++many) {
     for (const Changes& stage : stages) {

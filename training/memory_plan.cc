@@ -37,8 +37,9 @@ Shortened shortened(const Config& config, const Schedule& schedule) {
   return {config, schedule};
 }
 
+// `microbatches`: of the run that was shortened; all of an iteration's tokens are there at once.
 MemoryPlan memory_of(const Shortened& run, const Architecture& architecture, int pipeline,
-                     Device& device) {
+                     std::int64_t microbatches, Device& device) {
   const Config& config = run.config;
   const RankGrid grid = rank_grid_of(config);
   Context context(device, static_cast<int>(config.runtime.threads_per_rank));
@@ -57,7 +58,7 @@ MemoryPlan memory_of(const Shortened& run, const Architecture& architecture, int
   // The second iteration meets what the first has left, a late check what comes after it.
   for (int i = 0; i < (model.late_check() ? 3 : 2); ++i) {
     const std::vector<HostMicroBatch> batches(
-        static_cast<std::size_t>(config.num_microbatches() + model.look_ahead()), zeros);
+        static_cast<std::size_t>(microbatches + model.look_ahead()), zeros);
     model.advance(batches, {.learning_rate = 0, .close = !model.late_check()});
   }
   model.settle();
@@ -75,7 +76,7 @@ std::vector<MemoryPlan> plan_memory(const Config& config, const Architecture& ar
   const auto device = make_planning_device();
   std::vector<MemoryPlan> plans;
   for (int pipeline = 0; pipeline < schedule.stages; ++pipeline) {
-    plans.push_back(memory_of(run, architecture, pipeline, *device));
+    plans.push_back(memory_of(run, architecture, pipeline, config.num_microbatches(), *device));
   }
   return plans;
 }

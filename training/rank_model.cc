@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <span>
 
 #include "core/error.h"
@@ -96,10 +97,21 @@ std::int64_t RankModel::weight_version() const {
 void RankModel::initialise() {
   for (const Bucket& bucket : buckets_->buckets()) {
     for (const BucketEntry& entry : bucket.layout.entries) {
+      // In pieces, so that no whole fp32 copy of a table is needed.
       const ParameterSpec& spec = entry.parameter->spec();
-      const Tensor values = context_.empty(spec.shard.local(), DType::f32, Category::workspace);
-      trident::initialise(context_, spec, shape_.seed, values);
-      buckets_->set(context_, *entry.parameter, values);
+      const Shape local = spec.shard.local();
+      const std::int64_t rows = local.dim(0),
+                         columns = local.numel() / std::max<std::int64_t>(1, rows);
+      const std::int64_t step =
+          std::max<std::int64_t>(1, 250'000 / std::max<std::int64_t>(1, columns));
+      for (std::int64_t row = 0; row < rows; row += step) {
+        const std::int64_t count = std::min(step, rows - row);
+        const Tensor values =
+            context_.empty(local.rank() == 1 ? Shape{count} : Shape{count, columns}, DType::f32,
+                           Category::workspace);
+        trident::initialise(context_, spec, shape_.seed, values, row);
+        buckets_->set(context_, *entry.parameter, values, row * columns);
+      }
     }
   }
 }
@@ -160,7 +172,8 @@ bool RankModel::settle(StepResult& result) {
   result = check_.end(context_);
   result.grad_norm /= gradient_scale_;
   result.loss_scale = gradient_scale_;
-  result.rescales = !result.applied && loss_scale_.excuses_overflow();
+  // A smaller scale doesn't help where the loss itself, which has none, is not finite.
+  result.rescales = !result.applied && std::isfinite(result.loss) && loss_scale_.excuses_overflow();
   loss_scale_.update(!result.applied);
   const bool right = result.applied && clipping(result) == 1.0;
   unclipped_ = right;

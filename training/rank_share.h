@@ -1,4 +1,4 @@
-// What a rank holds of a model: the records from which both the plan and a run's buffers are made.
+// What a rank holds of a model, made for the plan by the same functions as a run's (RankModel).
 #pragma once
 
 #include <cstdint>

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "core/file.h"
@@ -77,6 +78,7 @@ class TrainingRun {
   };
 
   bool leads() const { return world_.rank() == 0; }
+  void check_same_config();
   void message(const std::string& text) const {
     if (leads() && hooks_.on_message) hooks_.on_message(text);
   }
@@ -102,6 +104,30 @@ class TrainingRun {
   Iteration last_;
   TrainingSummary summary_;
 };
+
+// Processes load their configs by themselves, and "auto" looks at the machine. Places of files may
+// differ.
+void TrainingRun::check_same_config() {
+  std::uint64_t hash = 14695981039346656037ULL;  // FNV-1a
+  auto json = nlohmann::json::parse(config_to_json(config_));
+  for (const char* place : {"runtime", "logging", "checkpoint", "data"}) json.erase(place);
+  for (const char c : json.dump()) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+  }
+  const std::int64_t mine[]{static_cast<std::int64_t>(hash), config_.batch.micro_batch_size};
+  const Tensor own = context_.from_host<std::int64_t>({2}, mine, Category::communication);
+  const Tensor all = context_.empty({2 * world_.size()}, DType::i64, Category::communication);
+  world_.all_gather(context_, own, all);
+  const auto values = context_.to_host<std::int64_t>(all);
+  for (std::size_t rank = 1; 2 * rank < values.size(); ++rank) {
+    if (values[2 * rank] == values[0]) continue;
+    throw RequestError(
+        fmt::format("config: rank {} has another than rank 0 (batch.micro_batch_size {} and {}); "
+                    "give all ranks "
+                    "the same file and --set, and a number where \"auto\" finds different ones",
+                    rank, values[2 * rank + 1], values[1]));
+  }
+}
 
 HostMicroBatch TrainingRun::batch(BatchSampler& sampler, std::int64_t iteration,
                                   std::int64_t index) {
@@ -242,6 +268,7 @@ void TrainingRun::report(const Iteration& iteration, const StepResult& step, boo
 }
 
 TrainingSummary TrainingRun::run() {
+  check_same_config();
   for (const std::string& warning : topology_.warnings) message("warning: " + warning);
   const std::string& tokenizer = config_.data.tokenizer.path;
   if (!tokenizer.empty() && !config_.checkpoint.save.empty() &&

@@ -1,5 +1,7 @@
 #include "parallel/data/buckets.h"
 
+#include <algorithm>
+
 #include "kernels/elementwise.h"
 
 namespace trident {
@@ -45,16 +47,23 @@ ParameterBuckets::ParameterBuckets(Context& context, const std::vector<Parameter
   }
 }
 
-void ParameterBuckets::set(Context& context, const Parameter& parameter, const Tensor& values) {
+void ParameterBuckets::set(Context& context, const Parameter& parameter, const Tensor& values,
+                           std::int64_t first) {
+  const std::int64_t end = first + values.numel();
   const Bucket& bucket = buckets_[bucket_of(parameter)];
-  if (bucket.weights) copy(context, values, parameter.weight());
+  if (bucket.weights) {
+    copy(context, values.flat(0, values.numel()), parameter.weight().flat(first, values.numel()));
+  }
   for (const ParameterSegment& segment : segments(bucket.layout, bucket.begin, bucket.count)) {
     if (segment.parameter != &parameter) continue;
-    const Tensor part = values.flat(segment.begin - segment.offset, segment.count);
-    const std::int64_t local = segment.begin - bucket.begin;
-    if (!bucket.weights) copy(context, part, bucket.shard.flat(local, segment.count));
+    const std::int64_t from = std::max(first, segment.begin - segment.offset);
+    const std::int64_t count = std::min(end, segment.begin - segment.offset + segment.count) - from;
+    if (count <= 0) continue;
+    const Tensor part = values.flat(from - first, count);
+    const std::int64_t local = segment.offset + from - bucket.begin;
+    if (!bucket.weights) copy(context, part, bucket.shard.flat(local, count));
     if (bucket.master && options_.dtype != DType::f32) {
-      copy(context, part, bucket.master.flat(local, segment.count));
+      copy(context, part, bucket.master.flat(local, count));
     }
   }
 }

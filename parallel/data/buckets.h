@@ -49,9 +49,9 @@ class ParameterBuckets {
   DType dtype() const { return options_.dtype; }
   int zero_stage() const { return options_.zero_stage; }
 
-  // Sets a parameter from fp32 values of its local shape: what is held here of its weights and
-  // master weights.
-  void set(Context&, const Parameter&, const Tensor& values);
+  // Sets elements of a parameter, from `first` of its local shape on, from fp32 values: what is
+  // held here of its weights and master weights.
+  void set(Context&, const Parameter&, const Tensor& values, std::int64_t first = 0);
 
  private:
   BucketOptions options_;

@@ -264,7 +264,10 @@ TEST(ConfigRules, ZeroStagesAndRecomputation) {
               IsEmpty());
   EXPECT_THAT(problems_of({"zero_optimization.stage3_param_persistence_threshold=-1"}), SizeIs(1));
   EXPECT_THAT(problems_of({"zero_optimization.offload_optimizer={}"}),
-              ElementsAre(HasSubstr("/zero_optimization/offload_optimizer: unknown key")));
+              ElementsAre(HasSubstr("/zero_optimization/offload_optimizer: this setting of "
+                                    "DeepSpeed is not supported")));
+  EXPECT_THAT(problems_of({"precision.dtype=fp16", "precision.loss_scale=1e300"}), SizeIs(1));
+  EXPECT_THAT(problems_of({"precision.dtype=fp16", "precision.min_loss_scale=1e-300"}), SizeIs(1));
   EXPECT_THAT(problems_of({"activation_checkpointing.num_layers=2"}),
               ElementsAre(HasSubstr("/activation_checkpointing/num_layers: does nothing for "
                                     "granularity \"none\"")));

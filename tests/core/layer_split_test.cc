@@ -118,6 +118,13 @@ TEST(LayerSplit, CostsAreTheFlopsOfTheProducts) {
   EXPECT_DOUBLE_EQ(costs.layer.forward, 2 * tokens * 12 * h * h + 4 * tokens * h * s / 2);
   EXPECT_GT(costs.layer.backward_input, costs.layer.forward);
   EXPECT_DOUBLE_EQ(costs.head.total(), 6 * tokens * h * v);
+  Config again = config;
+  again.activation_checkpointing.granularity = "full";
+  EXPECT_DOUBLE_EQ(layer_costs(again).layer.backward_input,
+                   costs.layer.backward_input + costs.layer.forward);
+  again.activation_checkpointing.granularity = "selective";
+  EXPECT_DOUBLE_EQ(layer_costs(again).layer.backward_input,
+                   costs.layer.backward_input + 4 * tokens * h * s / 2);
   const auto stages = stage_costs(costs, {1, 3});
   EXPECT_DOUBLE_EQ(stages[0].forward, costs.layer.forward);
   EXPECT_DOUBLE_EQ(stages[1].forward, 3 * costs.layer.forward + costs.head.forward);

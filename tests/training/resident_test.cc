@@ -42,12 +42,12 @@ struct Case {
   Overrides overrides;
 };
 
-// 70 million parameters; four sequences of 128 a data-parallel rank.
+// 83 million parameters; four sequences of 128 a data-parallel rank.
 Config large_config(const std::string& directory, const Case& c) {
   return seeded_config(
       "gpt2", directory,
       Overrides{"model.hidden_size=1024", "model.num_attention_heads=8", "model.num_query_groups=8",
-                "model.ffn_hidden_size=4096", "model.vocab_size=20000",
+                "model.ffn_hidden_size=4096", "model.vocab_size=32000",
                 "model.max_position_embeddings=128", "data.sequence_length=128",
                 "batch.micro_batch_size=2", "batch.gradient_accumulation_steps=2",
                 "runtime.threads_per_rank=1",
@@ -82,7 +82,7 @@ TEST(Resident, PeakIsWithin10PercentOfTheLedgersSum) {
       const std::lock_guard lock(mutex);
       ledgers += model.context().ledger().figures().peak_total;
       reserved += model.context().allocator().figures().reserved_bytes;
-      // The allocator gives nothing back to the system, so what is there now was there at the peak.
+      // The allocator keeps nearly all of its peak, so what is there now says little less.
       resident = std::max(resident, status(resets ? "VmHWM:" : "VmRSS:") - start);
     });
     const auto sum = static_cast<double>(ledgers);
@@ -141,16 +141,16 @@ TEST(Resident, PagesTouchedAgreeWithTheLedger) {
       const TempDir dir;
       const Config config = seeded_config(
           "llama", dir.path(),
-          overrides_of({2, 2, 2}) +
-              Overrides{"model.hidden_size=1024", "model.ffn_hidden_size=2816",
-                        "model.vocab_size=8000", "batch.global_batch_size=32",
+          overrides_of({2, 1, 1}) +
+              Overrides{"model.hidden_size=768", "model.ffn_hidden_size=2048",
+                        "model.vocab_size=8000", "batch.global_batch_size=16",
                         "batch.micro_batch_size=4", "runtime.threads_per_rank=1",
                         "zero_optimization.stage=" + std::to_string(stage),
                         std::string("activation_checkpointing.granularity=") + granularity});
       const auto cpu = make_cpu_device();
       const auto architecture = built_in_architectures().at("llama");
       const Schedule schedule = schedule_of(config);
-      run_local(8, transport_options(config), [&](Transport& transport) {
+      run_local(2, transport_options(config), [&](Transport& transport) {
         PageCountingDevice device(*cpu);
         Context context(device, 1);
         RankModel model(context, config, *architecture, schedule,
@@ -160,7 +160,7 @@ TEST(Resident, PagesTouchedAgreeWithTheLedger) {
         const auto touched = static_cast<double>(device.touched_bytes());
         const auto reserved = static_cast<double>(context.allocator().figures().reserved_bytes);
         const auto ledger = static_cast<double>(context.ledger().figures().peak_total);
-        EXPECT_GT(ledger, 50e6);
+        EXPECT_GT(ledger, 200e6);
         EXPECT_GT(touched / ledger, 0.95);  // padding and what no kernel writes
         EXPECT_LT(touched / ledger, 1.1);
         EXPECT_GT(reserved / touched, 0.99);

@@ -224,7 +224,7 @@ TEST(Zero, ANonFiniteGradientOfOneRankSkipsTheStepOnAll) {
         for (const StepResult& result : results) {
           EXPECT_FALSE(result.applied);
           EXPECT_TRUE(std::isnan(result.grad_norm));
-          EXPECT_EQ(result.rescales, std::string(dtype) == "fp16");
+          EXPECT_FALSE(result.rescales);  // its loss isn't finite either, whatever the scale
         }
       }
     }

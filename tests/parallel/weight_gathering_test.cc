@@ -1,0 +1,153 @@
+// ZeRO stage 3's gathering of weights: what is there, when it is asked for, and what it costs.
+#include "parallel/data/weight_gathering.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "parallel/transport/transport.h"
+
+namespace trident {
+namespace {
+
+constexpr int ranks = 3;
+
+std::shared_ptr<Parameter> parameter(const std::string& name, std::int64_t elements) {
+  return std::make_shared<Parameter>(
+      ParameterSpec{.name = name, .shard = ShardSpec::replicated({elements})});
+}
+
+// A module of each of three sizes, and a small vector that stays whole.
+struct Model {
+  std::vector<std::shared_ptr<Parameter>> parameters{parameter("a", 1000), parameter("b", 500),
+                                                     parameter("c", 200), parameter("v", 7)};
+  std::vector<ParameterGroup> groups{
+      {parameters[0]}, {parameters[1]}, {parameters[2], parameters[3]}};
+};
+
+float value(const Parameter& p, std::int64_t i) {
+  return static_cast<float>(p.name()[0] * 10'000 + i);
+}
+
+class Gathering {
+ public:
+  Gathering(Transport& transport, Device& device, bool overlap, std::int64_t prefetch)
+      : context(device, 1),
+        data(transport.world()),
+        buckets(context, model.groups,
+                {.zero_stage = 3,
+                 .data_rank = data.rank(),
+                 .limits = {.elements = 5000, .persistence_threshold = 50, .parts = ranks}}),
+        weights(buckets, data, overlap, prefetch) {
+    for (const auto& p : model.parameters) {
+      std::vector<float> values(static_cast<std::size_t>(p->spec().shard.numel()));
+      for (std::size_t i = 0; i < values.size(); ++i)
+        values[i] = value(*p, static_cast<std::int64_t>(i));
+      buckets.set(context, *p,
+                  context.from_host<float>({p->spec().shard.numel()}, values, Category::workspace));
+    }
+    context.synchronize();
+  }
+  std::vector<std::size_t> of(int index) {
+    return weights.buckets_of({model.parameters[static_cast<std::size_t>(index)]});
+  }
+  bool whole(int index) {
+    const Parameter& p = *model.parameters[static_cast<std::size_t>(index)];
+    if (!p.weight()) return false;
+    const std::vector<float> values = context.to_host<float>(p.weight());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      if (values[i] != value(p, static_cast<std::int64_t>(i))) return false;
+    }
+    return std::ssize(values) == p.spec().shard.numel();
+  }
+  std::int64_t gathered_bytes() {
+    context.synchronize();  // work that has yet to run keeps its tensors
+    return context.ledger().figures().current[static_cast<std::size_t>(Category::communication)];
+  }
+  std::int64_t operations() { return data.traffic().operations; }
+
+  Model model;
+  Context context;
+  ProcessGroup data;
+  ParameterBuckets buckets;
+  WeightGathering weights;
+};
+
+void on_each(bool overlap, std::int64_t prefetch, const std::function<void(Gathering&)>& body) {
+  for (const bool guarded : {false, true}) {
+    run_local(ranks, {}, [&](Transport& transport) {
+      const auto device = guarded ? make_guarded_device(std::size_t{64} << 20) : make_cpu_device();
+      Gathering gathering(transport, *device, overlap, prefetch);
+      body(gathering);
+    });
+  }
+}
+
+TEST(WeightGathering, WeightsAreThereWhileAVisitLastsAndNoLonger) {
+  on_each(true, 1'000'000, [](Gathering& g) {
+    EXPECT_TRUE(g.of(3).empty());  // persistent
+    EXPECT_TRUE(g.whole(3));
+    for (int i = 0; i < 3; ++i) {
+      ASSERT_EQ(g.of(i).size(), 1u);
+      EXPECT_FALSE(g.model.parameters[static_cast<std::size_t>(i)]->weight());
+    }
+    g.weights.hold(g.context, g.of(0));
+    EXPECT_TRUE(g.whole(0));
+    EXPECT_FALSE(g.model.parameters[1]->weight());
+    // 1,000 elements, padded to shards of whole blocks: 1,152.
+    EXPECT_EQ(g.gathered_bytes(), 1152 * 4);
+    g.weights.hold(g.context, g.of(0));  // once more: what is there is used
+    EXPECT_EQ(g.operations(), 1);
+    g.weights.release(g.of(0));
+    EXPECT_TRUE(g.whole(0));
+    g.weights.release(g.of(0));
+    EXPECT_FALSE(g.model.parameters[0]->weight());
+    EXPECT_EQ(g.gathered_bytes(), 0);
+  });
+}
+
+TEST(WeightGathering, TheNextVisitsWeightsAreAskedForBeforeTheyAreUsed) {
+  on_each(true, 1'000'000, [](Gathering& g) {
+    g.weights.hold(g.context, g.of(0));
+    EXPECT_EQ(g.operations(), 1);
+    g.weights.prefetch(g.context, g.of(1));
+    EXPECT_EQ(g.operations(), 2);                     // begun
+    EXPECT_FALSE(g.model.parameters[1]->weight());    // and not to be used before hold()
+    EXPECT_EQ(g.gathered_bytes(), (1152 + 576) * 4);  // two visits at most
+    g.weights.release(g.of(0));
+    EXPECT_EQ(g.gathered_bytes(), 576 * 4);
+    g.weights.hold(g.context, g.of(1));
+    EXPECT_TRUE(g.whole(1));
+    EXPECT_EQ(g.operations(), 2);
+    // Backward begins where forward ended: the same weights stay.
+    g.weights.prefetch(g.context, g.of(1));
+    g.weights.release(g.of(1));
+    EXPECT_FALSE(g.model.parameters[1]->weight());
+    g.weights.hold(g.context, g.of(1));
+    EXPECT_TRUE(g.whole(1));
+    EXPECT_EQ(g.operations(), 2);
+    g.weights.release(g.of(1));
+    EXPECT_EQ(g.gathered_bytes(), 0);
+  });
+}
+
+TEST(WeightGathering, NothingIsAskedForBeyondTheLimitOrWithoutOverlap) {
+  const auto body = [](Gathering& g) {
+    g.weights.hold(g.context, g.of(2));
+    g.weights.prefetch(g.context, g.of(0));
+    EXPECT_EQ(g.operations(), 1);
+    g.weights.release(g.of(2));
+    g.weights.hold(g.context, g.of(0));
+    EXPECT_TRUE(g.whole(0));
+    EXPECT_EQ(g.operations(), 2);
+    g.weights.release(g.of(0));
+  };
+  on_each(true, 1151, body);
+  on_each(false, 1'000'000, body);
+}
+
+}  // namespace
+}  // namespace trident
