@@ -74,7 +74,8 @@ def main():
     torch.manual_seed(1)
     deepspeed.init_distributed("gloo", verbose=False)
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    sizes = json.loads(arguments.config.read_text())["model"]
+    sizes = {"max_position_embeddings": arguments.sequence,
+             **json.loads(arguments.config.read_text())["model"]}
     model = GPT2(sizes, sizes["num_layers"])
     if arguments.given:
         load_hugging_face(model, safetensors.torch.load_file(arguments.given / "weights.safetensors"),

@@ -10,10 +10,12 @@
 namespace trident {
 namespace {
 
-// Under the address sanitizer every byte that is in no block is poisoned, and blocks keep a
-// distance.
+// Under the address sanitizer every byte of a CPU's memory that is in no block is poisoned, and
+// blocks keep a distance.
 #if defined(__SANITIZE_ADDRESS__)
-constexpr std::size_t distance = 64;
+std::size_t distance(const Device& device) {
+  return device.kind() == DeviceKind::cpu ? 64 : 0;
+}
 void forbid(const Device& device, std::byte* begin, std::size_t bytes) {
   if (device.kind() == DeviceKind::cpu) ASAN_POISON_MEMORY_REGION(begin, bytes);
 }
@@ -21,13 +23,15 @@ void allow(const Device& device, std::byte* begin, std::size_t bytes) {
   if (device.kind() == DeviceKind::cpu) ASAN_UNPOISON_MEMORY_REGION(begin, bytes);
 }
 #else
-constexpr std::size_t distance = 0;
+std::size_t distance(const Device&) {
+  return 0;
+}
 void forbid(const Device&, std::byte*, std::size_t) {}
 void allow(const Device&, std::byte*, std::size_t) {}
 #endif
 
-std::size_t whole_lines(std::size_t bytes) {
-  return (std::max<std::size_t>(bytes, 1) + 63) / 64 * 64 + distance;
+std::size_t whole_lines(const Device& device, std::size_t bytes) {
+  return (std::max<std::size_t>(bytes, 1) + 63) / 64 * 64 + distance(device);
 }
 
 }  // namespace
@@ -90,7 +94,7 @@ void BlockPool::release_unused() {
 }
 
 std::byte* BlockPool::take(std::size_t bytes) {
-  const std::size_t size = whole_lines(bytes);
+  const std::size_t size = whole_lines(device_, bytes);
   auto found = by_size_.lower_bound({size, nullptr});
   if (found == by_size_.end()) {
     add_segment(size);
@@ -110,7 +114,7 @@ std::byte* BlockPool::take(std::size_t bytes) {
 }
 
 void BlockPool::give_back(std::byte* block, std::size_t bytes) {
-  std::size_t size = whole_lines(bytes);
+  std::size_t size = whole_lines(device_, bytes);
   forbid(device_, block, size);
   figures_.blocks -= static_cast<std::int64_t>(size);
   const auto segment = segment_of(block);

@@ -205,6 +205,40 @@ TEST(Fit, TheLargestMicroBatchFitsAndTheNextDoesNot) {
   EXPECT_THAT(fit_json(fit).dump(2), HasSubstr("\"fits\": false"));
 }
 
+// With one micro-batch no whole gradients are kept between micro-batches, so that the largest size
+// takes less than some smaller ones. What the config says for itself doesn't spoil a proposal.
+TEST(Fit, LargerSizesMayTakeLessAndProposalsHoldAsTheyAreWritten) {
+  const TempDir dir;
+  const auto held = built_in_architectures().at("gpt2");
+  const Architecture& architecture = *held;
+  const auto sized = [&](const std::string& size, const Overrides& more = {}) {
+    return seeded_config(
+        "gpt2", dir.path(),
+        overrides_of({2, 1, 1}) +
+            Overrides{"batch.global_batch_size=24", "batch.micro_batch_size=" + size,
+                      "batch.gradient_accumulation_steps=" + std::to_string(12 / std::stoi(size)),
+                      "model.hidden_size=192", "model.ffn_hidden_size=768",
+                      "data.sequence_length=8", "zero_optimization.stage=2",
+                      "zero_optimization.reduce_each_micro_batch=false"} +
+            more);
+  };
+  const auto peak = [&](const Config& config) {
+    return plan_memory(config, architecture, schedule_of(config)).front().peak_total +
+           library_bytes(config);
+  };
+  ASSERT_LT(peak(sized("12")), peak(sized("6")));
+  EXPECT_EQ(largest_micro_batch(sized("1"), architecture, peak(sized("12"))), 12);
+  const std::int64_t limit = peak(sized("12")) * 95 / 100;
+  const MemoryFit fit = fit_memory(sized("12"), architecture, limit);
+  ASSERT_FALSE(fit.changes.empty());
+  for (const FittingChange& change : fit.changes) {
+    SCOPED_TRACE(::testing::PrintToString(change.set));
+    const Config changed = sized("12", change.set);
+    EXPECT_LE(peak(changed), limit);
+    EXPECT_EQ(peak(changed), change.peak_bytes);
+  }
+}
+
 TEST(Fit, AmountsOfMemory) {
   EXPECT_EQ(parse_memory("24GiB"), std::int64_t{24} << 30);
   EXPECT_EQ(parse_memory("1.5 GB"), 1'500'000'000);
