@@ -21,7 +21,8 @@ void Allocator::give_back(void* address, std::size_t bytes, Category category) {
 Allocator::Figures Allocator::figures() const {
   const std::lock_guard lock(mutex_);
   const BlockPool::Figures &a = small_.figures(), &b = large_.figures();
-  return {.reserved_bytes = a.peak_held + b.peak_held,
+  return {.block_bytes = a.peak_blocks + b.peak_blocks,
+          .reserved_bytes = a.peak_held + b.peak_held,
           .released_bytes = a.released + b.released,
           .device_allocations = a.segments + b.segments};
 }

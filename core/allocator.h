@@ -23,7 +23,8 @@ class Allocator {
   void give_back(void* address, std::size_t bytes, Category category);
 
   struct Figures {
-    std::int64_t reserved_bytes = 0;      // held from the device, at most
+    std::int64_t block_bytes = 0;         // of the blocks handed out, at most
+    std::int64_t reserved_bytes = 0;      // held from the device for them, at most
     std::int64_t released_bytes = 0;      // given back meanwhile, in all
     std::int64_t device_allocations = 0;  // calls to Device::allocate_segment so far
   };

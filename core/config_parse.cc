@@ -4,8 +4,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <iterator>
 #include <nlohmann/json.hpp>
-#include <set>
+#include <string_view>
 
 #include "core/config_fields.h"
 #include "core/error.h"
@@ -248,40 +249,41 @@ std::string suggestion(const std::string& section, const std::string& key) {
   return best;
 }
 
-// What DeepSpeed has beside zero_optimization's fields.
-const std::set<std::string> unsupported_zero_settings = [] {
-  std::set<std::string> paths;
-  for (const char* name : {"allgather_partitions",
-                           "contiguous_gradients",
-                           "cpu_offload",
-                           "elastic_checkpoint",
-                           "ignore_unused_parameters",
-                           "load_from_fp32_weights",
-                           "log_trace_cache_warnings",
-                           "memory_efficient_linear",
-                           "mics_hierarchical_params_gather",
-                           "mics_shard_size",
-                           "offload_optimizer",
-                           "offload_param",
-                           "pipeline_loading_checkpoint",
-                           "reduce_scatter",
-                           "round_robin_gradients",
-                           "stage3_gather_16bit_weights_on_model_save",
-                           "stage3_max_live_parameters",
-                           "stage3_max_reuse_distance",
-                           "stage3_model_persistence_threshold",
-                           "stage3_module_granularity_threshold",
-                           "stage3_use_all_reduce_for_fetch_params",
-                           "sub_group_size",
-                           "use_multi_rank_bucket_allreduce",
-                           "zero_hpz_partition_size",
-                           "zero_quantized_gradients",
-                           "zero_quantized_nontrainable_weights",
-                           "zero_quantized_weights"}) {
-    paths.insert(std::string("/zero_optimization/") + name);
-  }
-  return paths;
-}();
+// What DeepSpeed has in zero_optimization beside our fields.
+constexpr std::string_view unsupported_zero_settings[] = {
+    "allgather_partitions",
+    "contiguous_gradients",
+    "cpu_offload",
+    "elastic_checkpoint",
+    "ignore_unused_parameters",
+    "load_from_fp32_weights",
+    "log_trace_cache_warnings",
+    "memory_efficient_linear",
+    "mics_hierarchical_params_gather",
+    "mics_shard_size",
+    "offload_optimizer",
+    "offload_param",
+    "pipeline_loading_checkpoint",
+    "reduce_scatter",
+    "round_robin_gradients",
+    "stage3_gather_16bit_weights_on_model_save",
+    "stage3_max_live_parameters",
+    "stage3_max_reuse_distance",
+    "stage3_model_persistence_threshold",
+    "stage3_module_granularity_threshold",
+    "stage3_use_all_reduce_for_fetch_params",
+    "sub_group_size",
+    "use_multi_rank_bucket_allreduce",
+    "zero_hpz_partition_size",
+    "zero_quantized_gradients",
+    "zero_quantized_nontrainable_weights",
+    "zero_quantized_weights"};
+
+bool is_unsupported(std::string_view section, std::string_view key) {
+  return section == "/zero_optimization" &&
+         std::find(std::begin(unsupported_zero_settings), std::end(unsupported_zero_settings),
+                   key) != std::end(unsupported_zero_settings);
+}
 
 // Looks for keys that no field has, and for sections that aren't objects.
 void check_keys(const json& object, const std::string& section, Problems& problems) {
@@ -291,7 +293,7 @@ void check_keys(const json& object, const std::string& section, Problems& proble
     if (std::any_of(fields().begin(), fields().end(), names_it)) continue;
     if (std::none_of(sections().begin(), sections().end(), names_it)) {
       problems.add(path,
-                   unsupported_zero_settings.contains(path)
+                   is_unsupported(section, key)
                        ? "this setting of DeepSpeed is not supported; leave it out"
                        : fmt::format("unknown key; did you mean {}?", suggestion(section, key)));
     } else if (!value.is_object()) {

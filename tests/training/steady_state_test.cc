@@ -33,15 +33,19 @@ TEST(SteadyState, TakesNothingFromTheDeviceAfterTheSecondIteration) {
       const TempDir dir;
       const Config config = seeded_config(model, dir.path(), overrides_of(c.layout) + c.overrides);
       on_ranks(config, transport_options(config), [&](RankModel& model_of_rank) {
-        std::vector<std::int64_t> reserved, taken;
+        std::vector<std::int64_t> blocks, reserved, taken;
         for (int k = 0; k < 6; ++k) {
           model_of_rank.train(random_batches(model_of_rank, k), 1e-3);
-          reserved.push_back(model_of_rank.context().allocator().figures().reserved_bytes);
+          const Allocator::Figures figures = model_of_rank.context().allocator().figures();
+          blocks.push_back(figures.block_bytes);  // reserved bytes count in pieces of 2 MiB
+          reserved.push_back(figures.reserved_bytes);
           taken.push_back(model_of_rank.context().ledger().figures().taken);
         }
         EXPECT_GT(reserved[0], 0);
         EXPECT_GT(taken[5], taken[1]);  // tensors do come and go
         for (std::size_t k = 2; k < reserved.size(); ++k) {
+          EXPECT_EQ(blocks[k], blocks[1])
+              << "rank " << model_of_rank.topology().world.rank() << ", iteration " << k + 1;
           EXPECT_EQ(reserved[k], reserved[1])
               << "rank " << model_of_rank.topology().world.rank() << ", iteration " << k + 1;
         }
