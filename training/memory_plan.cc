@@ -6,6 +6,7 @@
 #include "parallel/transport/planning.h"
 #include "scheduler/simulate.h"
 #include "training/from_config.h"
+#include "training/monitor.h"
 #include "training/rank_model.h"
 #include "training/trainer.h"
 
@@ -15,6 +16,7 @@ namespace {
 struct Shortened {
   Config config;
   Schedule schedule;
+  std::int64_t microbatches;  // of the run that was shortened
 };
 
 // The same with fewer micro-batches, where every rank still comes to hold as many at once.
@@ -23,23 +25,23 @@ Shortened shortened(const Config& config, const Schedule& schedule) {
   const std::int64_t m = config.num_microbatches();
   if (m <= std::max<std::int64_t>(2 * unit, 16) || !config.pipeline.schedule_file.empty() ||
       config.pipeline.schedule == "auto") {
-    return {config, schedule};
+    return {config, schedule, m};
   }
   const auto wanted = peak_in_flight(schedule);
   for (const std::int64_t few : {unit, 2 * unit}) {
-    Shortened result{config, {}};
+    Shortened result{config, {}, m};
     BatchConfig& batch = result.config.batch;
     batch.gradient_accumulation_steps = few;
     batch.global_batch_size = batch.micro_batch_size * few * config.parallel.data_parallel_size;
     result.schedule = schedule_of(result.config);
     if (peak_in_flight(result.schedule) == wanted) return result;
   }
-  return {config, schedule};
+  return {config, schedule, m};
 }
 
-// `microbatches`: of the run that was shortened; all of an iteration's tokens are there at once.
-MemoryPlan memory_of(const Shortened& run, const Architecture& architecture, int pipeline,
-                     std::int64_t microbatches, Device& device) {
+// Of a rank, and of the same one if it collects the monitor's reports.
+std::pair<MemoryPlan, MemoryPlan> memory_of(const Shortened& run, const Architecture& architecture,
+                                            int pipeline, Device& device) {
   const Config& config = run.config;
   const RankGrid grid = rank_grid_of(config);
   Context context(device, static_cast<int>(config.runtime.threads_per_rank));
@@ -55,15 +57,40 @@ MemoryPlan memory_of(const Shortened& run, const Architecture& architecture, int
   zeros.tokens.resize(zeros.sample_ids.size() *
                       static_cast<std::size_t>(config.data.sequence_length));
   zeros.labels = zeros.tokens;
+  // All of an iteration's tokens are there at once.
   // The second iteration meets what the first has left, a late check what comes after it.
+  Tensor report;
+  std::int64_t collected = 0;  // reports of all ranks, on the one that collects them
+  Ledger::Figures between;
   for (int i = 0; i < (model.late_check() ? 3 : 2); ++i) {
     const std::vector<HostMicroBatch> batches(
-        static_cast<std::size_t>(microbatches + model.look_ahead()), zeros);
+        static_cast<std::size_t>(run.microbatches + model.look_ahead()), zeros);
     model.advance(batches, {.learning_rate = 0, .close = !model.late_check()});
+    // As many times more actions as there are more micro-batches. The report is read at once, or
+    // after the next iteration.
+    std::int64_t actions = 0;
+    for (const auto& list : model.executed().lists) actions = std::max(actions, std::ssize(list));
+    const std::int64_t bytes = report_bytes(actions * run.microbatches / config.num_microbatches());
+    report = {};
+    report = context.empty({bytes}, DType::u8, Category::communication);
+    collected = bytes * config.world_size();
+    between = context.ledger().figures();
+    if (!model.late_check()) report = {};
   }
   model.settle();
   const Ledger::Figures figures = context.ledger().figures();
-  return {figures.peak, figures.peak_total};
+  const MemoryPlan plain{figures.peak, figures.peak_total};
+  MemoryPlan collecting = plain;
+  std::int64_t& communication = collecting.peak[static_cast<std::size_t>(Category::communication)];
+  if (model.late_check()) {
+    communication += collected;
+    collecting.peak_total += collected;
+  } else {
+    const auto now = between.current[static_cast<std::size_t>(Category::communication)];
+    communication = std::max(communication, now + collected);
+    collecting.peak_total = std::max(collecting.peak_total, between.total + collected);
+  }
+  return {plain, collecting};
 }
 
 }  // namespace
@@ -75,9 +102,13 @@ std::vector<MemoryPlan> plan_memory(const Config& config, const Architecture& ar
   run.config.training.train_iters = std::max<std::int64_t>(4, config.training.train_iters);
   const auto device = make_planning_device();
   std::vector<MemoryPlan> plans;
+  MemoryPlan first;
   for (int pipeline = 0; pipeline < schedule.stages; ++pipeline) {
-    plans.push_back(memory_of(run, architecture, pipeline, config.num_microbatches(), *device));
+    const auto [plain, collecting] = memory_of(run, architecture, pipeline, *device);
+    plans.push_back(plain);
+    if (pipeline == 0) first = collecting;
   }
+  plans.push_back(first);
   return plans;
 }
 

@@ -18,8 +18,9 @@ struct MemoryPlan {
   std::int64_t peak_total = 0;                      // highest sum over the categories
 };
 
-// Of tensor and data rank 0 of each pipeline rank. `schedule` is the config's; of many
-// micro-batches only as many are run as bring every rank to its peak.
+// Of tensor and data rank 0 of each pipeline rank, [p], and then of world rank 0, which collects
+// the monitor's reports besides. `schedule` is the config's; of many micro-batches only as many are
+// run as bring every rank to its peak.
 std::vector<MemoryPlan> plan_memory(const Config&, const Architecture&, const Schedule& schedule);
 
 // What a rank takes beside its ledger: its part of the process, its code and libraries.

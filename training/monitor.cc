@@ -43,6 +43,11 @@ void add_step_events(Timeline& timeline, const StepClock& clock, int rank, std::
 
 }  // namespace
 
+std::int64_t report_bytes(std::int64_t actions) {
+  return static_cast<std::int64_t>(sizeof(RankReport)) +
+         actions * static_cast<std::int64_t>(sizeof(TracedAction));
+}
+
 Monitor::Monitor(RankModel& model, ProcessGroup group) : model_(model), group_(std::move(group)) {}
 
 std::map<std::string, std::int64_t> Monitor::sent() const {
@@ -74,14 +79,14 @@ void Monitor::end() {
   for (int i = 0; i < 5; ++i)
     report.sent[i] = after.at(group_names[i]) - before_.at(group_names[i]);
 
-  std::size_t most = 0;
-  for (const auto& list : model_.executed().lists) most = std::max(most, list.size());
-  std::vector<std::uint8_t> packed(sizeof(RankReport) + most * sizeof(TracedAction));
+  std::int64_t most = 0;
+  for (const auto& list : model_.executed().lists) most = std::max(most, std::ssize(list));
+  const std::int64_t bytes = report_bytes(most);
+  std::vector<std::uint8_t> packed(static_cast<std::size_t>(bytes));
   std::memcpy(packed.data(), &report, sizeof report);
   std::memcpy(packed.data() + sizeof report, events.data(), events.size() * sizeof(TracedAction));
   Ended& step = ended_.emplace_back();
   step.executed = &model_.executed();
-  const auto bytes = static_cast<std::int64_t>(packed.size());
   step.sent = context.from_host<std::uint8_t>({bytes}, packed, Category::communication);
   if (group_.rank() == 0) {
     step.all = context.empty({bytes * group_.size()}, DType::u8, Category::communication);

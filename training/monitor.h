@@ -28,6 +28,10 @@ struct StepFigures {
   Timeline predicted;                               // of the first pipeline, where asked for
 };
 
+// What the report of a step takes of a rank's memory (communication), where no rank runs more than
+// `actions`; rank 0 of the group holds those of all beside its own.
+std::int64_t report_bytes(std::int64_t actions);
+
 class Monitor {
  public:
   // `group`: all ranks, a group of the monitor's own, so that its traffic is not counted.

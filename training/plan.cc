@@ -108,7 +108,7 @@ Plan make_plan(const Config& config, const Architecture& architecture, const Sch
         rank.rank = grid.rank({.tensor = tensor, .data = data, .pipeline = pipeline});
         rank.bytes_sent = traffic.of(data, static_cast<int>(rank.rank));
         // Data ranks differ in how many of their elements are padding.
-        const MemoryPlan& planned = memory[static_cast<std::size_t>(pipeline)];
+        const MemoryPlan& planned = memory[static_cast<std::size_t>(rank.rank == 0 ? p : pipeline)];
         rank.bytes["optimizer"] = optimizer_elements(sharing, share, *rule, mixed, keeps, data) * 4;
         for (const Category c : {Category::gradient, Category::activation, Category::communication,
                                  Category::workspace}) {

@@ -30,9 +30,10 @@ void BackOff::pause() {
   if (round_ < 16) {
     std::this_thread::yield();
   } else {
-    std::this_thread::sleep_for(std::chrono::microseconds(std::min(10 << (round_ - 16) / 4, 200)));
+    // Up to 1 ms, and at most a 16th of what was waited already.
+    std::this_thread::sleep_for(std::chrono::microseconds(std::min(10 << (round_ - 16) / 8, 1000)));
   }
-  if (round_ < 40) ++round_;
+  if (round_ < 72) ++round_;
 }
 
 MpiEndpoint::MpiEndpoint(const TransportOptions& options) : options_(options) {

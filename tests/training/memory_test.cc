@@ -179,7 +179,7 @@ TEST(Fit, TheLargestMicroBatchFitsAndTheNextDoesNot) {
                              overrides_of({2, 1, 1}) + more);
   };
   const auto peak = [&](const Config& config) {
-    return plan_memory(config, architecture, schedule_of(config)).front().peak_total +
+    return plan_memory(config, architecture, schedule_of(config)).back().peak_total +
            library_bytes(config);
   };
   const Config config = sized("1");
@@ -223,7 +223,7 @@ TEST(Fit, LargerSizesMayTakeLessAndProposalsHoldAsTheyAreWritten) {
             more);
   };
   const auto peak = [&](const Config& config) {
-    return plan_memory(config, architecture, schedule_of(config)).front().peak_total +
+    return plan_memory(config, architecture, schedule_of(config)).back().peak_total +
            library_bytes(config);
   };
   ASSERT_LT(peak(sized("12")), peak(sized("6")));

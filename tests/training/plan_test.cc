@@ -10,6 +10,7 @@
 #include "models/architecture.h"
 #include "support/temp_dir.h"
 #include "support/training_run.h"
+#include "training/monitor.h"
 
 namespace trident::testing {
 namespace {
@@ -44,9 +45,16 @@ Measured measure(RankModel& model) {
     if (chunk.stage + 1 == model.schedule().total_stages()) --measured.layers;
   }
   model.context().ledger().reset_peaks();
-  model.train(random_batches(model, 0), 1e-3);
+  Monitor monitor(model, model.topology().world.duplicate("monitor"));
+  const auto step = [&](std::int64_t k) {
+    monitor.begin();
+    model.train(random_batches(model, k), 1e-3);
+    monitor.end();
+    monitor.collect(false);
+  };
+  step(0);
   const auto before = sent_by(model);
-  model.train(random_batches(model, 1), 1e-3);
+  step(1);
   for (const auto& [group, bytes] : sent_by(model)) {
     measured.sent[group] = bytes - before.at(group);
   }
@@ -198,6 +206,28 @@ TEST(Traffic, OfTheDataGroupEqualsTheFormulasExactly) {
           EXPECT_GT(spared, 0);
         });
       }
+    }
+  }
+}
+
+// Reports of every action that every rank ran, which rank 0 collects.
+TEST(Plan, CountsWhatTheMonitorGathersOfManyMicroBatches) {
+  for (const char* kind : {"1f1b", "zb_h2"}) {
+    SCOPED_TRACE(kind);
+    const TempDir dir;
+    const Config config = seeded_config(
+        "gpt2", dir.path(),
+        overrides_of({2, 1, 2}) + Overrides{std::string("pipeline.schedule=") + kind,
+                                            "batch.global_batch_size=512",
+                                            "batch.micro_batch_size=1", "training.train_iters=4",
+                                            "scheduler.warmup_iters=1", "gradient_clipping=0"});
+    const auto architecture = built_in_architectures().at("gpt2");
+    const auto planned = largest_rank(make_plan(config, *architecture));
+    const auto measured = train(config).history.back().peak_memory;
+    for (const char* name : {"communication", "activation", "total"}) {
+      EXPECT_NEAR(static_cast<double>(planned.at(name)) / static_cast<double>(measured.at(name)), 1,
+                  0.05)
+          << name;
     }
   }
 }
