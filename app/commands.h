@@ -2,7 +2,10 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
+
+#include "parallel/transport/transport.h"
 
 namespace CLI {
 class App;
@@ -17,6 +20,7 @@ struct Launch {
   int local_ranks = 1;  // on this machine
   bool leads = true;    // world rank 0: the one that talks
   int cores = 1;        // that this machine's ranks may use together
+  std::shared_ptr<MpiJob> job = std::make_shared<MpiJob>();
 };
 Launch detect_launch();  // reads the environment that mpirun and srun set
 

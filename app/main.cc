@@ -27,6 +27,7 @@ int run(int argc, char** argv) {
   try {
     app.parse(argc, argv);
     const int code = action();
+    launch.job->finish();
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
       throw trident::Error("standard output: not all of it could be written");
     }

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "core/available_memory.h"
 #include "core/error.h"
 #include "models/architecture.h"
 #include "training/fit.h"
@@ -34,9 +35,9 @@ LoadedConfig load(const ConfigOptions& options, const Launch& launch,
   const Config& config = loaded.config;
   const ArchitectureSet architectures = built_in_architectures();
   const Architecture& architecture = *architectures.at(config.model.architecture);
-  // A tenth is left to others.
-  const std::int64_t limit =
-      memory.value_or(available_memory() / 10 * 9 / config.runtime.ranks_per_node);
+  // A tenth is left to others. Nodes differ, and what is free changes while processes ask.
+  std::int64_t limit = memory.value_or(available_memory() / 10 * 9 / config.runtime.ranks_per_node);
+  if (launch.mpi && !memory) limit = launch.job->least(limit);
   const auto size = largest_micro_batch(config, architecture, limit);
   if (!size && !memory) {
     schedule_of(config);  // throws where it is the schedule that allows no size

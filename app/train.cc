@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <future>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -113,13 +114,20 @@ std::string sample_text(const Config& config) {
   return text;
 }
 
+// On a thread of its own: OpenMP keeps a team for each thread that had one, and with more threads
+// in teams than cores the ranks' own would sleep at the end of every loop.
 double measure_product_rate(const Config& config, const Launch& launch, Device& device) {
   const std::int64_t ranks = launch.mpi ? 1 : config.world_size();
   const auto threads =
       std::min<std::int64_t>(ranks * config.runtime.threads_per_rank, launch.cores);
-  Context context(device, static_cast<int>(threads));
-  const DType dtype = dtype_of(config.precision.dtype);
-  return product_rate(context, dtype, {}, 0.3) * (launch.mpi ? launch.ranks : 1);
+  return std::async(std::launch::async,
+                    [&] {
+                      Context context(device, static_cast<int>(threads));
+                      const DType dtype = dtype_of(config.precision.dtype);
+                      return product_rate(context, dtype, {}, 0.3) *
+                             (launch.mpi ? launch.ranks : 1);
+                    })
+      .get();
 }
 
 struct TrainOptions {

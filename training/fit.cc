@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <fstream>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -180,24 +179,6 @@ std::string fit_text(const MemoryFit& fit) {
     text += "        no ZeRO stage, recomputation, size or larger number of ranks tried fits\n";
   }
   return text;
-}
-
-std::int64_t available_memory() {
-  std::int64_t bytes = std::numeric_limits<std::int64_t>::max();
-  std::ifstream meminfo("/proc/meminfo");
-  for (std::string word; meminfo >> word;) {
-    std::int64_t kib = 0;
-    if (word == "MemAvailable:" && meminfo >> kib) bytes = kib * 1024;
-  }
-  const auto number = [](const char* path) {
-    std::int64_t value = -1;
-    std::ifstream(path) >> value;
-    return value;
-  };
-  const std::int64_t most = number("/sys/fs/cgroup/memory.max");
-  const std::int64_t used = number("/sys/fs/cgroup/memory.current");
-  if (most > 0) bytes = std::min(bytes, most - std::max<std::int64_t>(0, used));
-  return bytes;
 }
 
 }  // namespace trident

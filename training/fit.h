@@ -41,8 +41,4 @@ std::optional<std::int64_t> largest_micro_batch(const Config&, const Architectur
 nlohmann::ordered_json fit_json(const MemoryFit&);
 std::string fit_text(const MemoryFit&);
 
-// Bytes that the ranks of this machine may take in all: what is available now, within this
-// process's control group.
-std::int64_t available_memory();
-
 }  // namespace trident

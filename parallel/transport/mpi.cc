@@ -10,27 +10,29 @@
 namespace trident {
 namespace {
 
+// True where this call has initialised MPI, false where the program has before.
+bool initialise_mpi() {
+  int finalized = 0, initialized = 0, provided = MPI_THREAD_SINGLE;
+  MPI_Finalized(&finalized);
+  if (finalized != 0) {
+    throw Error("mpi: MPI is already finalised in this process; it can't be started again");
+  }
+  MPI_Initialized(&initialized);
+  if (initialized != 0) {
+    MPI_Query_thread(&provided);
+  } else {
+    check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+  }
+  if (provided < MPI_THREAD_MULTIPLE) {
+    throw Error("mpi: this MPI library does not grant MPI_THREAD_MULTIPLE");
+  }
+  return initialized == 0;
+}
+
 // MPI between its first and last use. Left alone where the program itself has initialised it.
 class MpiLibrary {
  public:
-  MpiLibrary() {
-    int finalized = 0, initialized = 0, provided = MPI_THREAD_SINGLE;
-    MPI_Finalized(&finalized);
-    if (finalized != 0) {
-      throw Error("mpi: MPI is already finalised in this process; it can't be started again");
-    }
-    MPI_Initialized(&initialized);
-    if (initialized != 0) {
-      MPI_Query_thread(&provided);
-    } else {
-      check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided),
-                "MPI_Init_thread");
-      owner_ = true;
-    }
-    if (provided < MPI_THREAD_MULTIPLE) {
-      throw Error("mpi: this MPI library does not grant MPI_THREAD_MULTIPLE");
-    }
-  }
+  MpiLibrary() = default;
   ~MpiLibrary() {
     if (owner_) MPI_Finalize();
   }
@@ -38,7 +40,7 @@ class MpiLibrary {
   MpiLibrary& operator=(const MpiLibrary&) = delete;
 
  private:
-  bool owner_ = false;
+  bool owner_ = initialise_mpi();
 };
 
 class MpiTransport final : public Transport {
@@ -66,6 +68,18 @@ class MpiTransport final : public Transport {
 std::unique_ptr<Transport> make_mpi_transport(const TransportOptions& options) {
   check_options(options);
   return std::make_unique<MpiTransport>(options);
+}
+
+std::int64_t MpiJob::least(std::int64_t value) {
+  begun_ = initialise_mpi() || begun_;
+  check_mpi(MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_INT64_T, MPI_MIN, MPI_COMM_WORLD),
+            "MPI_Allreduce");
+  return value;
+}
+
+void MpiJob::finish() {
+  if (begun_) MPI_Finalize();
+  begun_ = false;
 }
 
 }  // namespace trident

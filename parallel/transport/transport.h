@@ -47,6 +47,17 @@ void run_local(int ranks, const TransportOptions& options,
 // abort(), prints one line to stderr and ends the job with exit code 3. (transport/mpi.cc)
 std::unique_ptr<Transport> make_mpi_transport(const TransportOptions& options);
 
+// What the processes of an MPI job agree on before they have a transport. least() initialises MPI,
+// finish() ends it; without finish(), after an error, the job ends with the process.
+class MpiJob {
+ public:
+  std::int64_t least(std::int64_t value);  // of all processes' values; collective
+  void finish();
+
+ private:
+  bool begun_ = false;
+};
+
 // Aborts the world when an exception leaves its scope. Declare it after a Context with an
 // asynchronous stream: destroying that context finishes the stream's work, which could wait for
 // peers that don't know yet. The exception itself stays the first error.

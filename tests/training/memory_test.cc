@@ -246,7 +246,6 @@ TEST(Fit, AmountsOfMemory) {
   for (const char* wrong : {"", "GiB", "24gigs", "-1GB", "0", "nan", "1e30TB", "24 GiB x"}) {
     EXPECT_THROW(parse_memory(wrong), RequestError) << wrong;
   }
-  EXPECT_GT(available_memory(), 1 << 20);
 }
 
 }  // namespace
