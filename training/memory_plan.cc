@@ -113,10 +113,11 @@ std::vector<MemoryPlan> plan_memory(const Config& config, const Architecture& ar
 }
 
 std::int64_t library_bytes(const Config& config) {
-  // Measured with docs/memory.md's script: a small run's peak resident memory less its ledgers.
-  constexpr std::int64_t process = 38'000'000;
-  if (config.runtime.transport == "mpi") return process;  // a rank is a process
-  return process / std::max<std::int64_t>(1, config.runtime.ranks_per_node);
+  // Measured (docs/memory.md): a small run's peak resident memory less its ledgers.
+  constexpr std::int64_t process = 33'000'000;  // code, libraries and their tables
+  constexpr std::int64_t rank = 4'500'000;      // what its allocator keeps ready, stacks
+  if (config.runtime.transport == "mpi") return process + rank;  // a rank is a process
+  return process / std::max<std::int64_t>(1, config.runtime.ranks_per_node) + rank;
 }
 
 }  // namespace trident
