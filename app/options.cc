@@ -19,6 +19,28 @@ void add_config_options(CLI::App& command, ConfigOptions& options) {
   command.add_option("--ranks", options.ranks, "World size, where data_parallel_size is \"auto\"");
 }
 
+namespace {
+
+// With the smallest size for "auto", or where the config doesn't go with that, the largest: until
+// the memory is known.
+LoadedConfig load_any_size(const ConfigOptions& options, LoadOptions load) {
+  load.micro_batch_size = 1;
+  try {
+    return load_config(options.path, options.set, load);
+  } catch (const RequestError&) {
+    load.micro_batch_size = 0;
+    try {
+      LoadedConfig loaded = load_config(options.path, options.set, load);
+      if (loaded.micro_batch_is_auto) return loaded;
+    } catch (const RequestError&) {
+      // The first one says more.
+    }
+    throw;
+  }
+}
+
+}  // namespace
+
 LoadedConfig load(const ConfigOptions& options, const Launch& launch,
                   std::optional<std::int64_t> memory) {
   LoadOptions load;
@@ -29,15 +51,26 @@ LoadedConfig load(const ConfigOptions& options, const Launch& launch,
     load.local_ranks = launch.local_ranks;
     load.transport = "mpi";
   }
-  load.micro_batch_size = 1;  // of "auto", until the memory is known
-  LoadedConfig loaded = load_config(options.path, options.set, load);
+  LoadedConfig loaded = load_any_size(options, load);
   if (!loaded.micro_batch_is_auto) return loaded;
   const Config& config = loaded.config;
   const ArchitectureSet architectures = built_in_architectures();
   const Architecture& architecture = *architectures.at(config.model.architecture);
   // A tenth is left to others. Nodes differ, and what is free changes while processes ask.
-  std::int64_t limit = memory.value_or(available_memory() / 10 * 9 / config.runtime.ranks_per_node);
+  const std::int64_t sharers =
+      config.runtime.transport == "mpi" ? launch.local_ranks : config.world_size();
+  std::int64_t limit = memory.value_or(available_memory() / 10 * 9 / sharers);
   if (launch.mpi && !memory) limit = launch.job->least(limit);
+  if (loaded.accumulation_is_given) {  // which leaves one size
+    const auto peak = memory ? std::nullopt : planned_peak(config, architecture);
+    if (peak && *peak > limit) {
+      throw RequestError(fmt::format(
+          "config: /batch/micro_batch_size: \"auto\" is {} with gradient_accumulation_steps {}, "
+          "which takes {} bytes a rank of {}; leave gradient_accumulation_steps out",
+          config.batch.micro_batch_size, config.batch.gradient_accumulation_steps, *peak, limit));
+    }
+    return loaded;
+  }
   const auto size = largest_micro_batch(config, architecture, limit);
   if (!size && !memory) {
     schedule_of(config);  // throws where it is the schedule that allows no size

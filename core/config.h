@@ -242,6 +242,7 @@ struct LoadOptions {
   // Cores that the ranks of this machine share.
   std::int64_t cores = 1;
   // What batch.micro_batch_size "auto" stands for; who knows the memory finds it (training/fit.h).
+  // 0: all sequences of a data-parallel rank.
   std::optional<std::int64_t> micro_batch_size = {};
   // What runtime.transport "auto" stands for: "local", or "mpi" under mpirun.
   std::string transport = "local";
@@ -252,6 +253,7 @@ struct LoadedConfig {
   std::string filled_in =
       {};  // `config` as JSON text, every key present; loads back as the same Config
   bool micro_batch_is_auto = false;
+  bool accumulation_is_given = false;  // so that "auto" is one size
 };
 
 // Reads, overrides, fills in and checks a config. `overrides` are "a.b=value" strings (an array

@@ -191,6 +191,7 @@ void Resolver::batch() {
       return;
     }
     if (accumulation == 0) micro = *options_.micro_batch_size;
+    if (accumulation == 0 && micro == 0) micro = std::max<std::int64_t>(1, global / data);
   }
   if (global == 0 && micro == 0) {
     problems_.add(kGlobal, "is missing; give it, or micro_batch_size");

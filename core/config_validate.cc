@@ -318,6 +318,12 @@ void validate_precision(const Config& config, Problems& problems) {
   refuse("/precision/hysteresis", precision.hysteresis != usual.hysteresis);
   refuse("/precision/min_loss_scale", precision.min_loss_scale != usual.min_loss_scale);
   if (precision.dtype != "fp16") return;
+  if (precision.loss_scale > 0 && precision.loss_scale < 0x1p-64) {
+    problems.add("/precision/loss_scale",
+                 fmt::format("{} leaves nothing of the gradients; use at least {}, or 0, which "
+                             "adapts it",
+                             precision.loss_scale, 0x1p-64));
+  }
   const double initial = std::ldexp(1.0, static_cast<int>(precision.initial_scale_power));
   if (precision.loss_scale == 0 &&
       problems.sound({"/precision/initial_scale_power", "/precision/min_loss_scale"}) &&

@@ -57,8 +57,8 @@ void execute(const std::vector<LoweredAction>& list, std::size_t begin, std::siz
   for (std::size_t i = begin; i < end; ++i) {
     if (list[i].step == Step::compute) {
       next = std::max(next, i + 1);
-      while (next < end && list[next].step != Step::compute) ++next;
-      runner.before_compute(next < end ? &list[next] : nullptr);
+      while (next < list.size() && list[next].step != Step::compute) ++next;
+      runner.before_compute(next < list.size() ? &list[next] : nullptr);
     }
     TracedAction& event = trace.events.emplace_back();
     event.action = list[i];

@@ -44,8 +44,8 @@ class StageRunner {
   // the stream, until the runner is synchronised; it stays valid as long as the trace.
   virtual void mark(Mark& slot) = 0;
 
-  // Before each compute: the compute of this list that follows it, nullptr at the end. For what can
-  // be brought near meanwhile.
+  // Before each compute: the compute of this list that follows it (be it in a later part), nullptr
+  // at the end. For what can be brought near meanwhile.
   virtual void before_compute(const LoweredAction* next) { static_cast<void>(next); }
 };
 

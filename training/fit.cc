@@ -35,7 +35,13 @@ std::optional<Config> changed(const Config& config, const Changes& changes) {
   }
 }
 
-std::optional<std::int64_t> peak_of(const Config& config, const Architecture& architecture) {
+Changes micro_batch(std::int64_t size) {
+  return {fmt::format("batch.micro_batch_size={}", size), "batch.gradient_accumulation_steps=null"};
+}
+
+}  // namespace
+
+std::optional<std::int64_t> planned_peak(const Config& config, const Architecture& architecture) {
   try {
     std::int64_t peak = 0;
     for (const MemoryPlan& rank : plan_memory(config, architecture, schedule_of(config))) {
@@ -46,12 +52,6 @@ std::optional<std::int64_t> peak_of(const Config& config, const Architecture& ar
     return std::nullopt;  // no such schedule
   }
 }
-
-Changes micro_batch(std::int64_t size) {
-  return {fmt::format("batch.micro_batch_size={}", size), "batch.gradient_accumulation_steps=null"};
-}
-
-}  // namespace
 
 std::int64_t parse_memory(std::string_view text) {
   static const std::map<std::string_view, double> units{
@@ -84,7 +84,7 @@ std::optional<std::int64_t> largest_micro_batch(const Config& config,
   for (std::int64_t size = 1; size <= part; ++size) {
     if (part % size != 0) continue;
     const auto candidate = changed(config, micro_batch(size));
-    const auto peak = candidate ? peak_of(*candidate, architecture) : std::nullopt;
+    const auto peak = candidate ? planned_peak(*candidate, architecture) : std::nullopt;
     if (peak && *peak <= limit) largest = size;
   }
   return largest;
@@ -94,7 +94,7 @@ MemoryFit fit_memory(const Config& config, const Architecture& architecture, std
   MemoryFit fit{
       .limit = limit,
       .peak_bytes =
-          peak_of(config, architecture).value_or(std::numeric_limits<std::int64_t>::max()),
+          planned_peak(config, architecture).value_or(std::numeric_limits<std::int64_t>::max()),
       .micro_batch_size = largest_micro_batch(config, architecture, limit),
       .changes = {}};
   if (fit.fits()) return fit;
@@ -117,7 +117,7 @@ MemoryFit fit_memory(const Config& config, const Architecture& architecture, std
   }
   const auto consider = [&](const Changes& set) {
     const auto candidate = changed(config, set);
-    const auto peak = candidate ? peak_of(*candidate, architecture) : std::nullopt;
+    const auto peak = candidate ? planned_peak(*candidate, architecture) : std::nullopt;
     if (!peak || *peak > limit) return;
     fit.changes.push_back({set, *peak, candidate->world_size()});
   };
@@ -135,8 +135,14 @@ MemoryFit fit_memory(const Config& config, const Architecture& architecture, std
     }
   }
   // More ranks, all else at its thriftiest.
-  const Changes thrifty =
-      stages.back() + recomputations.back() + sizes.back() + Changes{"runtime.ranks_per_node=null"};
+  Changes thrifty{"runtime.ranks_per_node=null"};
+  for (const auto* list : {&stages, &recomputations, &sizes}) {
+    // Not every stage and size goes with the config.
+    const auto last = std::find_if(list->rbegin(), list->rend(), [&](const Changes& set) {
+      return changed(config, thrifty + set).has_value();
+    });
+    if (last != list->rend()) thrifty = thrifty + *last;
+  }
   for (std::int64_t factor = 2; factor <= 1024 && fit.changes.empty(); factor *= 2) {
     consider(thrifty + Changes{fmt::format("parallel.tensor_model_parallel_size={}",
                                            config.parallel.tensor_model_parallel_size * factor)});

@@ -38,6 +38,9 @@ MemoryFit fit_memory(const Config&, const Architecture&, std::int64_t limit);
 std::optional<std::int64_t> largest_micro_batch(const Config&, const Architecture&,
                                                 std::int64_t limit);
 
+// The largest rank's, with what libraries take; nothing where the config allows no schedule.
+std::optional<std::int64_t> planned_peak(const Config&, const Architecture&);
+
 nlohmann::ordered_json fit_json(const MemoryFit&);
 std::string fit_text(const MemoryFit&);
 

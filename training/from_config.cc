@@ -79,9 +79,7 @@ Schedule schedule_of(const Config& config) {
 
 BucketLimits bucket_limits(const Config& config) {
   const ZeroConfig& zero = config.zero_optimization;
-  return {.elements = zero.stage >= 1
-                          ? std::min(zero.reduce_bucket_size, zero.allgather_bucket_size)
-                          : zero.reduce_bucket_size,
+  return {.elements = std::min(zero.reduce_bucket_size, zero.allgather_bucket_size),
           .persistence_threshold = zero.stage3_param_persistence_threshold,
           .parts = static_cast<int>(config.parallel.data_parallel_size)};
 }
@@ -97,11 +95,14 @@ std::int64_t recompute_layers(const Config& config) {
   return how.granularity == "full" ? how.num_layers : 0;
 }
 
-Schedule forward_only(const Schedule& schedule) {
+Schedule forward_only(const Schedule& schedule, int window) {
   Schedule forward = schedule;
   for (auto& rank : forward.ranks) {
     std::erase_if(rank, [](const Action& action) { return action.kind != Kind::forward; });
     for (Action& action : rank) action.fused = false;
+    std::stable_sort(rank.begin(), rank.end(), [&](const Action& a, const Action& b) {
+      return a.microbatch / window < b.microbatch / window;
+    });
   }
   return forward;
 }

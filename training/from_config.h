@@ -23,15 +23,17 @@ std::string schedule_name(const Config& config);
 // The schedule that `config` asks for; RequestError at /pipeline/schedule if it can't be. "auto"
 // searches for seconds: made once for all ranks of a process.
 Schedule schedule_of(const Config& config);
-// Buckets have at most reduce_bucket_size elements, and under ZeRO allgather_bucket_size, since a
-// bucket's weights are gathered in one go.
+// Buckets have at most reduce_bucket_size elements, and at most allgather_bucket_size, since a
+// bucket's weights are gathered in one go; alike in every stage, so that what is summed by parts is
+// the same to the bit.
 BucketLimits bucket_limits(const Config& config);
 // Gradients are reduced after every one of several micro-batches.
 bool reduces_each_micro_batch(const Config& config);
 // Layers of a unit that backward computes again; 0: none.
 std::int64_t recompute_layers(const Config& config);
-// The forward actions of `schedule` alone, in its order.
-Schedule forward_only(const Schedule& schedule);
+// The forward actions of `schedule` alone, in its order within every `window` micro-batches, which
+// follow each other.
+Schedule forward_only(const Schedule& schedule, int window);
 RankGrid rank_grid_of(const Config&);
 // This rank's groups in the grid of `config`. Every rank of the transport calls it.
 Topology topology_of(const Config&, const Schedule&, Transport&);

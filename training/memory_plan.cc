@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/device.h"
+#include "core/error.h"
 #include "parallel/transport/planning.h"
 #include "scheduler/simulate.h"
 #include "training/from_config.h"
@@ -33,7 +34,11 @@ Shortened shortened(const Config& config, const Schedule& schedule) {
     BatchConfig& batch = result.config.batch;
     batch.gradient_accumulation_steps = few;
     batch.global_batch_size = batch.micro_batch_size * few * config.parallel.data_parallel_size;
-    result.schedule = schedule_of(result.config);
+    try {
+      result.schedule = schedule_of(result.config);
+    } catch (const RequestError&) {
+      continue;  // the kind doesn't take so few
+    }
     if (peak_in_flight(result.schedule) == wanted) return result;
   }
   return {config, schedule, m};
@@ -117,7 +122,7 @@ std::int64_t library_bytes(const Config& config) {
   constexpr std::int64_t process = 33'000'000;  // code, libraries and their tables
   constexpr std::int64_t rank = 4'500'000;      // what its allocator keeps ready, stacks
   if (config.runtime.transport == "mpi") return process + rank;  // a rank is a process
-  return process / std::max<std::int64_t>(1, config.runtime.ranks_per_node) + rank;
+  return process / config.world_size() + rank;
 }
 
 }  // namespace trident

@@ -26,7 +26,7 @@ RankModel::RankModel(Context& context, const Config& config, const Architecture&
       check_(topology.world.duplicate("check"), topology.data.size()),
       unclipped_(config.gradient_clipping == 0) {
   const auto stage_rank = static_cast<std::size_t>(topology.at.pipeline);
-  forward_list_ = lower(forward_only(schedule_))[stage_rank];
+  forward_list_ = lower(forward_only(schedule_, window()))[stage_rank];
 
   const TensorParallel tensor = tensor_parallel_of(config, topology);
   chunks_ = build_chunks(architecture, shape_, tensor, config.pipeline.layer_split,
@@ -223,6 +223,7 @@ std::size_t RankModel::run_opening(const std::vector<LoweredAction>& list, Advan
   if (result.ran && !again) return length;
   context_.synchronize();
   runner_->discard(opening_.unmatched[place]);
+  weights_->forget(context_);  // what an opening's end has asked for may be of before
   return 0;
 }
 
@@ -285,7 +286,17 @@ double RankModel::evaluate(const std::vector<HostMicroBatch>& batches) {
   }
   evaluator_->begin(upload(batches, false), nullptr);
   ExecutionTrace trace;
-  execute(forward_list_, *evaluator_, trace);
+  std::size_t done = 0;
+  for (int end = window(); done < forward_list_.size(); end += window()) {
+    // A rank without backwards would run ahead of the next ones, and keep what it sends.
+    evaluator_->deliver();
+    const auto next = std::find_if(
+        forward_list_.begin() + static_cast<std::ptrdiff_t>(done), forward_list_.end(),
+        [&](const LoweredAction& a) { return a.step == Step::compute && a.microbatch >= end; });
+    const auto until = static_cast<std::size_t>(next - forward_list_.begin());
+    execute(forward_list_, done, until, *evaluator_, trace);
+    done = until;
+  }
   const Tensor losses = evaluator_->finish();
   const double local = losses ? own_loss(losses) : 0;
   // One row of the data group's last stage carries the values; gathering to every rank in world

@@ -113,6 +113,8 @@ class RankModel {
   std::int64_t check_bytes_sent() const { return check_.bytes_sent(); }
 
  private:
+  // Micro-batches of an evaluation between which a rank waits for the next ones.
+  int window() const { return 2 * schedule_.stages; }
   std::vector<MicroBatch> upload(const std::vector<HostMicroBatch>&, bool training);
   double batch_tokens() const;  // of the global batch
   bool updates_each_microbatch() const { return schedule_.updates == Updates::each_microbatch; }
@@ -142,7 +144,7 @@ class RankModel {
   IterationLists lists_;
   const IterationLists::Iteration* executed_;
   std::int64_t iteration_ = 0;
-  std::vector<LoweredAction> forward_list_;  // this rank's, for evaluation
+  std::vector<LoweredAction> forward_list_;  // this rank's, for evaluation, window by window
   std::vector<Chunk> chunks_;
   std::unique_ptr<ParameterBuckets> buckets_;
   std::unique_ptr<GradientReduction> gradients_;

@@ -72,9 +72,13 @@ Tensor ModelStageRunner::finish(bool goes_on) {
   return losses_;
 }
 
-void ModelStageRunner::forget() {
+void ModelStageRunner::deliver() {
   for (const auto& [work, tensor] : sends_) work.wait(context_);
   sends_.clear();
+}
+
+void ModelStageRunner::forget() {
+  deliver();
   inputs_.clear();
   outputs_.clear();
   output_grads_.clear();

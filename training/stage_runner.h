@@ -48,6 +48,8 @@ class ModelStageRunner final : public StageRunner {
   // stage, else an undefined tensor. Waits (in the stream) for the sends, unless the next pass goes
   // on with what is in flight.
   Tensor finish(bool goes_on = false);
+  // Waits for the sends.
+  void deliver();
 
   // Forgets what has run since begin(), which was an opening (scheduler/opening.h), of which links
   // still owe these messages: for it to run again, or not at all.

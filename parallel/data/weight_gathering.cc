@@ -64,6 +64,14 @@ void WeightGathering::prefetch(Context& context, const std::vector<std::size_t>&
   }
 }
 
+void WeightGathering::forget(Context& context) {
+  for (Visit& visit : visits_) {
+    if (!visit.wanted || visit.holders > 0) continue;
+    visit.arriving.wait(context);
+    visit = {};
+  }
+}
+
 void WeightGathering::gather_updated(Context& context) {
   if (buckets_.zero_stage() == 0 || data_.size() == 1) return;
   std::vector<Work> pending;

@@ -30,6 +30,8 @@ class WeightGathering {
   void release(const std::vector<std::size_t>& buckets);
   // The next visit: what is there stays, what is not begins to arrive, within the limit.
   void prefetch(Context&, const std::vector<std::size_t>& buckets);
+  // Drops what was asked for and is not held: it is not to be used any more.
+  void forget(Context&);
 
   // After an update: what is held whole is whole again on every rank. Stages 1 to 3.
   void gather_updated(Context&);

@@ -75,8 +75,6 @@ Tensor RowParallelLinear::forward(Context& context, WeightVersion version, const
 
 Tensor RowParallelLinear::backward_input(Context& context, WeightVersion version,
                                          const Tensor& grad_y, LinearRecord& record) const {
-  // Under sequence parallelism the bias sees only this rank's rows; the tensor group sums later.
-  if (bias_ && parallel_.sequence_parallel) bias_backward(context, grad_y, bias_.gradient(context));
   record.gradient = parallel_.gather_rows(context, grad_y);
   Tensor grad_x =
       context.empty({record.gradient.dim(0), weight_.dim(1)}, grad_y.dtype(), Category::activation);
@@ -86,8 +84,13 @@ Tensor RowParallelLinear::backward_input(Context& context, WeightVersion version
 
 void RowParallelLinear::backward_weight(Context& context, LinearRecord& record) const {
   weight_.add_product(context, record.gradient, record.input);
-  if (bias_ && !parallel_.sequence_parallel) {
-    bias_backward(context, record.gradient, bias_.gradient(context));
+  if (bias_) {
+    // Under sequence parallelism of this rank's rows alone; the tensor group adds up later.
+    const std::int64_t rows = record.gradient.dim(0) / parallel_.size;
+    bias_backward(context,
+                  parallel_.sequence_parallel ? record.gradient.rows(parallel_.rank * rows, rows)
+                                              : record.gradient,
+                  bias_.gradient(context));
   }
   record = {};
 }

@@ -1,4 +1,6 @@
 // make_mpi_transport: this process as one rank of an MPI job.
+#include <signal.h>
+
 #include <exception>
 #include <string>
 
@@ -21,7 +23,14 @@ bool initialise_mpi() {
   if (initialized != 0) {
     MPI_Query_thread(&provided);
   } else {
-    check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
+    // The library's threads inherit the mask: SIGINT and SIGTERM are for whoever waits for them.
+    sigset_t stops, before;
+    sigemptyset(&stops);
+    for (const int s : {SIGINT, SIGTERM}) sigaddset(&stops, s);
+    pthread_sigmask(SIG_BLOCK, &stops, &before);
+    const int code = MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    check_mpi(code, "MPI_Init_thread");
   }
   if (provided < MPI_THREAD_MULTIPLE) {
     throw Error("mpi: this MPI library does not grant MPI_THREAD_MULTIPLE");

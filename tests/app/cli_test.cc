@@ -416,6 +416,13 @@ TEST_F(CliTest, ThePlanSaysWhatFitsAndAutoTakesIt) {
   auto dry = train({"batch.micro_batch_size=auto"});
   dry.insert(dry.end(), {"--dry-run", "--format", "json"});
   EXPECT_EQ(json::parse(run(dry).out).at("config").at("batch").at("micro_batch_size"), 4);
+  // One size is left; an odd number of rows is no reason to refuse them all.
+  dry = train({"batch.micro_batch_size=auto", "batch.gradient_accumulation_steps=2"});
+  dry.insert(dry.end(), {"--dry-run", "--format", "json"});
+  EXPECT_EQ(json::parse(run(dry).out).at("config").at("batch").at("micro_batch_size"), 2);
+  expect_refused(train({"batch.micro_batch_size=auto", "batch.gradient_accumulation_steps=1",
+                        "batch.global_batch_size=2000000"}),
+                 {"\"auto\" is 2000000 with gradient_accumulation_steps 1"});
   const json none = json::parse(run({"plan", "c.json", "--format", "json", "--memory", "1MiB",
                                      "--set", "batch.micro_batch_size=auto"})
                                     .out);

@@ -268,6 +268,8 @@ TEST(ConfigRules, ZeroStagesAndRecomputation) {
                                     "DeepSpeed is not supported")));
   EXPECT_THAT(problems_of({"precision.dtype=fp16", "precision.loss_scale=1e300"}), SizeIs(1));
   EXPECT_THAT(problems_of({"precision.dtype=fp16", "precision.min_loss_scale=1e-300"}), SizeIs(1));
+  EXPECT_THAT(problems_of({"precision.dtype=fp16", "precision.loss_scale=1e-40"}),
+              ElementsAre(HasSubstr("/precision/loss_scale: 1e-40 leaves nothing")));
   EXPECT_THAT(problems_of({"activation_checkpointing.num_layers=2"}),
               ElementsAre(HasSubstr("/activation_checkpointing/num_layers: does nothing for "
                                     "granularity \"none\"")));

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "models/architecture.h"
@@ -208,6 +210,68 @@ TEST(Traffic, OfTheDataGroupEqualsTheFormulasExactly) {
       }
     }
   }
+}
+
+// With a check that comes late, where every iteration but the last is left open.
+TEST(Traffic, OfIterationsThatOverlapIsThePlans) {
+  for (const char* kind : {"zb_h2", "zbv"}) {
+    for (const int stage : {0, 3}) {
+      SCOPED_TRACE(std::string(kind) + " " + std::to_string(stage));
+      const TempDir dir;
+      const Config config = seeded_config(
+          "gpt2", dir.path(),
+          overrides_of({2, 1, 2, kind == std::string("zbv") ? 2 : 1}) +
+              Overrides{std::string("pipeline.schedule=") + kind, "gradient_clipping=0",
+                        "zero_optimization.stage=" + std::to_string(stage),
+                        "zero_optimization.stage3_param_persistence_threshold=0"});
+      std::int64_t planned = 0;
+      for (const PlanRank& rank : make_plan(config, *built_in_architectures().at("gpt2")).ranks) {
+        planned += rank.bytes_sent.at("data");
+      }
+      const TrainingSummary summary = train(config);
+      for (std::size_t k = 1; k + 1 < summary.history.size(); ++k) {
+        EXPECT_EQ(summary.history[k].bytes_sent.at("data"), planned) << k;
+      }
+    }
+  }
+}
+
+TEST(Plan, TakesGroupsOfMicroBatchesThatASmallerRunWouldNotFit) {
+  const TempDir dir;
+  const Config config =
+      seeded_config("gpt2", dir.path(),
+                    overrides_of({1, 1, 2, 2}) +
+                        Overrides{"pipeline.microbatch_group_size_per_vp_stage=7",
+                                  "batch.global_batch_size=21", "batch.micro_batch_size=1"});
+  const Plan plan = make_plan(config, *built_in_architectures().at("gpt2"));
+  const auto planned = largest_rank(plan);
+  const auto measured = train(config).history.back().peak_memory;
+  EXPECT_NEAR(static_cast<double>(planned.at("total")) / static_cast<double>(measured.at("total")),
+              1, 0.05);
+}
+
+// Nothing holds a rank back that only sends, and has no backwards to wait for.
+TEST(Plan, EvaluationTakesNoMoreActivationsThanTraining) {
+  const TempDir dir;
+  const Config config =
+      seeded_config("gpt2", dir.path(),
+                    overrides_of({1, 1, 2}) +
+                        Overrides{"batch.global_batch_size=256", "batch.micro_batch_size=4"});
+  on_ranks(config, transport_options(config), [&](RankModel& model) {
+    const auto activations = [&] {
+      return model.context().ledger().figures().peak[static_cast<std::size_t>(
+          Category::activation)];
+    };
+    model.train(random_batches(model, 0), 1e-3);
+    const std::int64_t trained = activations();
+    model.context().ledger().reset_peaks();
+    // The others have time to run ahead.
+    if (model.topology().at.pipeline == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    }
+    model.evaluate(random_batches(model, 1));
+    EXPECT_LE(activations(), trained);
+  });
 }
 
 // Reports of every action that every rank ran, which rank 0 collects.

@@ -85,6 +85,21 @@ TEST(Zero, EveryFlushScheduleTakesEveryStage) {
   }
 }
 
+// Biases of row-parallel layers see each rank's own rows, in the rounds of their weights.
+TEST(Zero, BiasesUnderSequenceParallelismWhereWeightsComeLate) {
+  const Overrides sequence{"parallel.sequence_parallel=true"};
+  for (const bool each : {false, true}) {
+    const Outcome plain = outcome("gpt2", {2, 2, 1}, sequence + stage(0, each));
+    for (const char* kind : {"zb_h1", "zb_h2"}) {
+      SCOPED_TRACE(std::string(kind) + (each ? " each" : " once"));
+      expect_same_bits(
+          outcome("gpt2", {2, 2, 2},
+                  sequence + stage(2, each) + Overrides{std::string("pipeline.schedule=") + kind}),
+          plain);
+    }
+  }
+}
+
 TEST(Zero, LlamaUnderSequenceParallelism) {
   const Overrides sequence{"parallel.sequence_parallel=true"};
   for (const bool each : {false, true}) {
@@ -160,9 +175,15 @@ TEST(Zero, Fp16SkipsTheSameStepsInEveryStage) {
         SCOPED_TRACE(std::string(dtype) + (each ? " each " : " once ") + std::to_string(z));
         expect_same(run({2, 2, 2}, gradients + stage(z, each) + all_in_shards + full), plain);
       }
-      // The late check takes an overflowing update back.
-      expect_same(run({2, 2, 2}, gradients + stage(2, each) + Overrides{"pipeline.schedule=zb_h2"}),
-                  plain);
+      // The late check takes an overflowing update back, and with it weights gathered ahead.
+      const Overrides unclipped = gradients + Overrides{"gradient_clipping=0"};
+      const auto free = run({2, 2, 1}, unclipped + stage(0, each));
+      for (const int z : {2, 3}) {
+        SCOPED_TRACE(std::string("zb_h2 ") + std::to_string(z));
+        expect_same(run({2, 2, 2}, unclipped + stage(z, each) + all_in_shards +
+                                       Overrides{"pipeline.schedule=zb_h2"}),
+                    free);
+      }
     }
   }
 }
