@@ -4,8 +4,9 @@
     $(scripts/peers_python) bench/optimizers.py [--iterations N] [--layers N] [--hidden N]
 
 One rank with all threads trains the same model from the same start on the same batches, with each
-optimizer at a learning rate that is usual for it, or at --rates. "states" is the optimizer's memory, the fp32 master weights of bf16 included, "peak" the ledger's; losses are
-validation losses at sixths of the run.
+optimizer at a learning rate that is usual for it, or at --rates. "states" is the optimizer's memory,
+the fp32 master weights of bf16 included, "peak" the ledger's; losses are validation losses at
+sixths of the run.
 """
 
 import argparse
