@@ -239,6 +239,22 @@ TEST(Fit, LargerSizesMayTakeLessAndProposalsHoldAsTheyAreWritten) {
   }
 }
 
+// Stage 3, the thriftiest, doesn't go with versions of the weights.
+TEST(Fit, AsynchronousSchedulesAreOfferedMoreRanksToo) {
+  const TempDir dir;
+  const Config config = seeded_config(
+      "gpt2", dir.path(),
+      overrides_of({2, 1, 2}) + Overrides{"pipeline.schedule=pipedream_2bw",
+                                          "model.tie_word_embeddings=false", "gradient_clipping=0",
+                                          "model.hidden_size=192", "model.ffn_hidden_size=768"});
+  const auto held = built_in_architectures().at("gpt2");
+  const std::int64_t library = library_bytes(config);
+  const std::int64_t peak = *planned_peak(config, *held) - library;
+  const MemoryFit fit = fit_memory(config, *held, library + peak / 3);
+  ASSERT_FALSE(fit.changes.empty());
+  EXPECT_GT(fit.changes.front().world_size, config.world_size());
+}
+
 TEST(Fit, AmountsOfMemory) {
   EXPECT_EQ(parse_memory("24GiB"), std::int64_t{24} << 30);
   EXPECT_EQ(parse_memory("1.5 GB"), 1'500'000'000);

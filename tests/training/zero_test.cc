@@ -11,6 +11,7 @@
 #include "kernels/elementwise.h"
 #include "support/temp_dir.h"
 #include "support/training_run.h"
+#include "training/from_config.h"
 
 namespace trident::testing {
 namespace {
@@ -46,6 +47,17 @@ TEST(Zero, StagesReductionsAndPipelinesAgreeToTheBit) {
         }
       }
     }
+  }
+}
+
+// What is summed by parts, as Adafactor's means, is summed by the same parts.
+TEST(Zero, BucketsAreCutAlikeInEveryStage) {
+  const TempDir dir;
+  const Overrides sizes{"zero_optimization.reduce_bucket_size=5000",
+                        "zero_optimization.allgather_bucket_size=3000"};
+  for (const int z : {0, 1, 2, 3}) {
+    const Config config = seeded_config("gpt2", dir.path(), sizes + stage(z, false));
+    EXPECT_EQ(bucket_limits(config).elements, 3000) << z;
   }
 }
 
