@@ -1,18 +1,11 @@
 #include "core/context.h"
 
 #include <cstring>
-#include <ctime>
 
 #include "core/error.h"
 
 namespace trident {
 namespace {
-
-std::int64_t nanoseconds(clockid_t clock) {
-  timespec t{};
-  clock_gettime(clock, &t);
-  return static_cast<std::int64_t>(t.tv_sec) * 1'000'000'000 + t.tv_nsec;
-}
 
 void check_bytes(const char* operation, std::size_t host, const Tensor& tensor) {
   if (host != static_cast<std::size_t>(tensor.bytes())) {
@@ -22,10 +15,6 @@ void check_bytes(const char* operation, std::size_t host, const Tensor& tensor) 
 }
 
 }  // namespace
-
-ClockReading read_clock() {
-  return {nanoseconds(CLOCK_MONOTONIC), nanoseconds(CLOCK_THREAD_CPUTIME_ID)};
-}
 
 Context::Context(Device& device, int threads)
     : device_(device),
@@ -44,12 +33,13 @@ void Context::copy_from_host(const Tensor& destination, std::span<const std::byt
   check_bytes("copy_from_host", source.size(), destination);
   if (source.empty() || plans()) return;
   if (stream_->immediate()) {
-    std::memcpy(TensorAddress::of(Access{}, destination), source.data(), source.size());
+    stream_->write(TensorAddress::of(Access{}, destination), source);
     return;
   }
-  stream_->enqueue([destination, staged = std::vector<std::byte>(source.begin(), source.end())](
+  stream_->enqueue([this, destination,
+                    staged = std::vector<std::byte>(source.begin(), source.end())](
                        const Access& access) {
-    std::memcpy(TensorAddress::of(access, destination), staged.data(), staged.size());
+    stream_->write(TensorAddress::of(access, destination), staged);
   });
 }
 
@@ -61,8 +51,8 @@ void Context::copy_to_host(std::span<std::byte> destination, const Tensor& sourc
     return;
   }
   if (!stream_->immediate()) std::memset(destination.data(), 0xff, destination.size());
-  stream_->enqueue([destination, source](const Access& access) {
-    std::memcpy(destination.data(), TensorAddress::of(access, source), destination.size());
+  stream_->enqueue([this, destination, source](const Access& access) {
+    stream_->read(destination, TensorAddress::of(access, source));
   });
 }
 

@@ -2,14 +2,20 @@
 //
 // Nobody but a piece of work on a stream touches tensor memory, and it gets at it through the
 // Access that the stream hands it. On the CPU device the stream runs work at once, in the caller's
-// thread; on an asynchronous device (`guarded`, later CUDA) it runs later, in order.
+// thread; on the `guarded` device it runs later, in order. On a GPU work runs at once, too, but
+// touches no memory: it puts kernels and copies into the queue that its Access names, and those run
+// later, in order.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <utility>
+
+#include "core/clock.h"
 
 namespace trident {
 
@@ -22,13 +28,22 @@ enum class DeviceKind { cpu, cuda, planning };
 class Access {
  public:
   explicit Access(std::ptrdiff_t offset = 0) : offset_(offset) {}
+  // Of a GPU: addresses as they are, work goes into the backend's `queue`.
+  static Access to_queue(void* queue) {
+    Access access;
+    access.queue_ = queue;
+    return access;
+  }
   // The address at which the stream's work finds a device address.
   void* map(void* device_address) const {
     return static_cast<std::byte*>(device_address) + offset_;
   }
+  // Null where work itself touches memory.
+  void* queue() const { return queue_; }
 
  private:
   std::ptrdiff_t offset_;
+  void* queue_ = nullptr;
 };
 
 class Stream {
@@ -41,21 +56,31 @@ class Stream {
   template <class F>
   void enqueue(F&& work) {
     if (immediate_) {
-      work(Access{});
+      work(access_);
     } else {
       push(Work(std::forward<F>(work)));
     }
   }
   // Returns when everything enqueued has run.
   virtual void synchronize() = 0;
+  // Work runs at once in the caller's thread.
   bool immediate() const { return immediate_; }
 
+  // In stream work. Host memory to the address `to`; `from` may be reused at once.
+  virtual void write(void* to, std::span<const std::byte> from);
+  // The address `from` to host memory, which holds the values after the next synchronize().
+  virtual void read(std::span<std::byte> to, const void* from);
+  // The clocks when the stream gets here; there after the next synchronize().
+  virtual void mark(ClockReading& slot) { slot = read_clock(); }
+
  protected:
-  explicit Stream(bool immediate) : immediate_(immediate) {}
+  explicit Stream(bool immediate, Access access = Access{})
+      : immediate_(immediate), access_(access) {}
   virtual void push(Work work) = 0;
 
  private:
   bool immediate_;
+  Access access_;
 };
 
 class Device {

@@ -13,6 +13,12 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// A device has no memory left; names what was asked for and, from the allocator, who holds what.
+class OutOfMemory : public Error {
+ public:
+  using Error::Error;
+};
+
 // The request is wrong: config, arguments or an input file (exit code 2). Nothing was started or
 // written. Carries every problem found, one a line of what().
 class RequestError : public Error {

@@ -7,15 +7,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/clock.h"
 #include "scheduler/action.h"
 
 namespace trident {
-
-// A moment on a rank: wall clock, and CPU time of the thread that computes (0 at any fixed moment).
-struct Mark {
-  int64_t wall_ns = 0;
-  int64_t cpu_ns = 0;
-};
 
 // What a schedule knows of a rank's stages. Chunks count the stages this rank holds, in stage order
 // (Schedule::placement). The runner owns every buffer, and hands an activation or gradient over by
@@ -42,7 +37,7 @@ class StageRunner {
 
   // Writes the moment at which everything enqueued so far is done. `slot` may be written later, by
   // the stream, until the runner is synchronised; it stays valid as long as the trace.
-  virtual void mark(Mark& slot) = 0;
+  virtual void mark(ClockReading& slot) = 0;
 
   // Before each compute: the compute of this list that follows it (be it in a later part), nullptr
   // at the end. For what can be brought near meanwhile.
@@ -51,8 +46,8 @@ class StageRunner {
 
 struct TracedAction {
   LoweredAction action;
-  Mark begin;
-  Mark end;
+  ClockReading begin;
+  ClockReading end;
 };
 
 // What one rank ran, in order. Plain data, so that ranks may exchange it as bytes.

@@ -235,12 +235,8 @@ void ModelStageRunner::send_backward(int chunk, int microbatch) {
   send(input_grads_, stage, microbatch, peer_of(stage - 1), gradients);
 }
 
-void ModelStageRunner::mark(Mark& slot) {
-  if (context_.plans()) return;
-  context_.stream().enqueue([&slot](const Access&) {
-    const ClockReading now = read_clock();
-    slot = {now.wall_ns, now.cpu_ns};
-  });
+void ModelStageRunner::mark(ClockReading& slot) {
+  context_.mark(slot);
 }
 
 }  // namespace trident

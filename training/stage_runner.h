@@ -65,7 +65,7 @@ class ModelStageRunner final : public StageRunner {
   void post_receive_backward(int chunk, int microbatch) override;
   void wait_receive_backward(int chunk, int microbatch) override;
   void send_backward(int chunk, int microbatch) override;
-  void mark(Mark& slot) override;
+  void mark(ClockReading& slot) override;
   void before_compute(const LoweredAction* next) override;
 
  private:

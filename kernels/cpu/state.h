@@ -8,7 +8,7 @@
 #include <type_traits>
 
 #include "core/context.h"
-#include "core/error.h"
+#include "kernels/by_dtype.h"
 #include "kernels/cpu/simd/table.h"
 
 namespace trident::cpu {
@@ -51,20 +51,6 @@ void use_isa(Context& context, simd::Isa isa);
 
 // The 16-bit copy of an updated weight, if `tensor` is one.
 simd::ModelWeight model_weight(const Access& access, const Tensor& tensor);
-
-// Calls f with a null pointer to the element type: by_dtype(x.dtype(), [&]<class T>(T*) { … }).
-template <class F>
-void by_dtype(DType dtype, F&& f) {
-  if (dtype == DType::f32) {
-    f(static_cast<float*>(nullptr));
-  } else if (dtype == DType::bf16) {
-    f(static_cast<BFloat16*>(nullptr));
-  } else if (dtype == DType::f16) {
-    f(static_cast<Float16*>(nullptr));
-  } else {
-    throw Error("kernels: no code for " + std::string(name_of(dtype)));
-  }
-}
 
 // The least work worth a thread of its own.
 inline constexpr std::int64_t grain_elements = 16384;

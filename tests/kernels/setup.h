@@ -1,4 +1,4 @@
-// What every kernel test runs on: a device, an instruction set and an element type.
+// What every kernel test runs on: a device, of the CPU an instruction set, and an element type.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,32 +13,51 @@
 #include "core/context.h"
 #include "core/rng.h"
 #include "kernels/cpu/state.h"
+#include "kernels/cuda_device.h"
 
 namespace trident {
 
 using Values = std::vector<double>;
 
+enum class On { cpu, guarded, cuda };
+
 struct Setup {
-  bool guarded = false;
+  On device = On::cpu;
   cpu::simd::Isa isa = cpu::simd::Isa::sse2;
   DType dtype = DType::f32;
 };
 
 inline std::string name_of_setup(const testing::TestParamInfo<Setup>& info) {
-  return std::string(info.param.guarded ? "guarded_" : "cpu_") + name_of(info.param.isa) + "_" +
-         std::string(name_of(info.param.dtype));
+  const std::string dtype(name_of(info.param.dtype));
+  if (info.param.device == On::cuda) return "cuda_" + dtype;
+  return std::string(info.param.device == On::guarded ? "guarded_" : "cpu_") +
+         name_of(info.param.isa) + "_" + dtype;
 }
 
-// The CPU with every instruction set that this processor has, the guarded device with the best.
+// The CPU with every instruction set that this processor has, the guarded device with the best, and
+// a GPU where there is one.
 inline std::vector<Setup> all_setups() {
   std::vector<Setup> setups;
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     for (const auto isa : {cpu::simd::Isa::sse2, cpu::simd::Isa::avx2, cpu::simd::Isa::avx512}) {
-      if (cpu::simd::supported(isa)) setups.push_back({false, isa, dtype});
+      if (cpu::simd::supported(isa)) setups.push_back({On::cpu, isa, dtype});
     }
-    setups.push_back({true, cpu::simd::best_isa(), dtype});
+    setups.push_back({On::guarded, cpu::simd::best_isa(), dtype});
+    if (find_gpus().count > 0) setups.push_back({On::cuda, {}, dtype});
   }
   return setups;
+}
+
+inline std::unique_ptr<Device> make_device(On device) {
+  switch (device) {
+    case On::cpu:
+      return make_cpu_device();
+    case On::guarded:
+      return make_guarded_device(std::size_t{256} << 20);
+    case On::cuda:
+      return make_cuda_device(0);
+  }
+  return nullptr;
 }
 
 // Norm of the difference over the norm of `want`.
@@ -56,14 +75,13 @@ inline double relative_error(const Values& got, const Values& want) {
 class KernelTest : public testing::TestWithParam<Setup> {
  protected:
   KernelTest()
-      : device(GetParam().guarded ? make_guarded_device(std::size_t{256} << 20)
-                                  : make_cpu_device()),
+      : device(make_device(GetParam().device)),
         context(*device, 2),
         dtype(GetParam().dtype),
         tolerance(dtype == DType::f32   ? 2e-6
                   : dtype == DType::f16 ? 1e-3
                                         : 6e-3) {
-    cpu::use_isa(context, GetParam().isa);
+    if (GetParam().device != On::cuda) cpu::use_isa(context, GetParam().isa);
   }
 
   // Normal values that the element type holds exactly.

@@ -171,7 +171,7 @@ class FakeRunner : public StageRunner {
   void send_backward(int chunk, int i) override {
     mail_.put({false, stage(chunk) - 1, i}, output_.at({false, stage(chunk), i}));
   }
-  void mark(Mark& slot) override { slot = {++now_, now_}; }
+  void mark(ClockReading& slot) override { slot = {++now_, now_}; }
 
   std::map<int, int64_t> first_gradients;        // of stage 0, by micro-batch
   std::map<int, std::vector<int>> weight_order;  // micro-batches by chunk

@@ -214,9 +214,9 @@ TEST(Simulate, TwoMillionActionsFinish) {
 ExecutionTrace trace_of(const std::vector<LoweredAction>& list, int64_t cpu_ns, int64_t wall_ns,
                         int64_t zero_ns) {
   ExecutionTrace trace;
-  Mark now{zero_ns, 12345};
+  ClockReading now{zero_ns, 12345};
   for (const LoweredAction& action : list) {
-    const Mark begin = now;
+    const ClockReading begin = now;
     now.wall_ns += wall_ns;
     now.cpu_ns += action.step == Step::compute ? cpu_ns : 7;  // transfers are not replayed
     trace.events.push_back({action, begin, now});

@@ -1,0 +1,25 @@
+// From an element type at run time to a template argument.
+#pragma once
+
+#include <string>
+
+#include "core/dtype.h"
+#include "core/error.h"
+
+namespace trident {
+
+// Calls f with a null pointer to the element type: by_dtype(x.dtype(), [&]<class T>(T*) { … }).
+template <class F>
+void by_dtype(DType dtype, F&& f) {
+  if (dtype == DType::f32) {
+    f(static_cast<float*>(nullptr));
+  } else if (dtype == DType::bf16) {
+    f(static_cast<BFloat16*>(nullptr));
+  } else if (dtype == DType::f16) {
+    f(static_cast<Float16*>(nullptr));
+  } else {
+    throw Error("kernels: no code for " + std::string(name_of(dtype)));
+  }
+}
+
+}  // namespace trident

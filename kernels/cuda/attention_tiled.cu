@@ -1,0 +1,409 @@
+#include "kernels/cuda/attention_tiled.h"
+
+#include <cmath>
+
+#include "kernels/by_dtype.h"
+#include "kernels/cuda/elementwise.cuh"
+#include "kernels/cuda/random.cuh"
+#include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/state.h"
+
+namespace trident::cuda {
+namespace {
+
+// Letters: S positions, A query heads in G groups, D head dimension. A tile is Rows positions of
+// one head. Side x Side threads share the Rows x Rows products of two tiles: thread (y, x) has rows
+// y + Side·i and columns x + Side·j.
+template <class T>
+struct Shape {
+  std::int64_t sequence, heads, groups, head_dim, row, out_row, head_offset;
+  float scale;
+  const T* qkv;
+  const std::int64_t* samples;
+  Dropout dropout;
+
+  __device__ std::int64_t group_of(std::int64_t head) const { return head / (heads / groups); }
+  // Elements from qkv to a sample's first row of a query, key or value head.
+  __device__ std::int64_t query(std::int64_t sample, std::int64_t head) const {
+    return sample * sequence * row + head * head_dim;
+  }
+  __device__ std::int64_t key(std::int64_t sample, std::int64_t group) const {
+    return query(sample, heads + group);
+  }
+  __device__ std::int64_t value(std::int64_t sample, std::int64_t group) const {
+    return query(sample, heads + groups + group);
+  }
+  // From out to a sample's first row of a head.
+  __device__ std::int64_t output(std::int64_t sample, std::int64_t head) const {
+    return sample * sequence * out_row + head * head_dim;
+  }
+  // 0 or the scale of a kept probability.
+  __device__ float kept(std::int64_t sample, std::int64_t head, std::int64_t q,
+                        std::int64_t k) const {
+    float factor[1];
+    dropout.factors(static_cast<std::uint64_t>(samples[sample]),
+                    static_cast<std::uint64_t>(((head_offset + head) * sequence + q) * sequence + k),
+                    factor);
+    return factor[0];
+  }
+};
+
+template <int Rows>
+inline constexpr int side = Rows < 16 ? 8 : 16;
+template <int Rows>
+inline constexpr int tile_threads = side<Rows>* side<Rows>;
+
+// Positions begin … begin + Rows of a head, zeros beyond the sequence and the head's dimension.
+template <int D, int Rows, class T>
+__device__ inline void load_tile(float (&tile)[Rows][D + 1], const T* from, std::int64_t stride,
+                                 std::int64_t begin, std::int64_t sequence, std::int64_t head_dim) {
+  for (int i = threadIdx.x; i < Rows * D; i += tile_threads<Rows>) {
+    const int r = i / D, d = i % D;
+    const std::int64_t position = begin + r;
+    tile[r][d] =
+        position < sequence && d < head_dim ? to_float(from[position * stride + d]) : 0.0f;
+  }
+}
+
+// products[i][j] += the dot products of rows of a and b.
+template <int D, int Rows, int Per>
+__device__ inline void add_products(const float (&a)[Rows][D + 1], const float (&b)[Rows][D + 1],
+                                    float (&products)[Per][Per]) {
+  constexpr int S = side<Rows>;
+  const int x = threadIdx.x % S, y = threadIdx.x / S;
+#pragma unroll 4
+  for (int d = 0; d < D; ++d) {
+    float u[Per], v[Per];
+#pragma unroll
+    for (int i = 0; i < Per; ++i) {
+      u[i] = a[y + S * i][d];
+      v[i] = b[x + S * i][d];
+    }
+#pragma unroll
+    for (int i = 0; i < Per; ++i) {
+#pragma unroll
+      for (int j = 0; j < Per; ++j) products[i][j] = fmaf(u[i], v[j], products[i][j]);
+    }
+  }
+}
+
+// sums[i][c] += over r of weights[y + S·i][r] · rows[r][x + S·c]; `Across` takes weights' columns.
+template <bool Across, int D, int Rows, int Per, int Columns>
+__device__ inline void add_rows(const float (&weights)[Rows][Rows + 1],
+                                const float (&rows)[Rows][D + 1], float (&sums)[Per][Columns]) {
+  constexpr int S = side<Rows>;
+  const int x = threadIdx.x % S, y = threadIdx.x / S;
+  for (int r = 0; r < Rows; ++r) {
+    float w[Per];
+#pragma unroll
+    for (int i = 0; i < Per; ++i) w[i] = Across ? weights[r][y + S * i] : weights[y + S * i][r];
+#pragma unroll
+    for (int c = 0; c < Columns; ++c) {
+      const float v = rows[r][x + S * c];
+#pragma unroll
+      for (int i = 0; i < Per; ++i) sums[i][c] = fmaf(w[i], v, sums[i][c]);
+    }
+  }
+}
+
+template <class Op, int Rows>
+__device__ inline float reduce_side(float x) {
+#pragma unroll
+  for (int step = side<Rows> / 2; step > 0; step /= 2) {
+    x = Op::of(x, __shfl_xor_sync(0xffffffffu, x, step));
+  }
+  return x;
+}
+
+template <int D, int Rows, int Per, int Columns, class T>
+__device__ inline void store_rows(T* to, std::int64_t stride, std::int64_t begin,
+                                  std::int64_t sequence, std::int64_t head_dim,
+                                  const float (&values)[Per][Columns], const float (&factor)[Per]) {
+  constexpr int S = side<Rows>;
+  const int x = threadIdx.x % S, y = threadIdx.x / S;
+#pragma unroll
+  for (int i = 0; i < Per; ++i) {
+    const std::int64_t position = begin + y + S * i;
+    if (position >= sequence) continue;
+#pragma unroll
+    for (int c = 0; c < Columns; ++c) {
+      const int d = x + S * c;
+      if (d < head_dim) to[position * stride + d] = rounded<T>(values[i][c] * factor[i]);
+    }
+  }
+}
+
+// A block: one tile of queries of one head of one sample; keys go by in tiles, the softmax is kept
+// up to date (Dao 2022).
+template <int D, int Rows, class T>
+__global__ void __launch_bounds__(tile_threads<Rows>)
+    forward_kernel(Shape<T> shape, T* out, float* log_sum_exp) {
+  constexpr int S = side<Rows>, per = Rows / S, columns = D / S;
+  __shared__ float queries[Rows][D + 1], keys[Rows][D + 1], weights[Rows][Rows + 1];
+  const int x = threadIdx.x % S, y = threadIdx.x / S;
+  const std::int64_t head = blockIdx.y, sample = blockIdx.z, group = shape.group_of(head);
+  // The longest rows first: the last blocks to start are short.
+  const std::int64_t q0 = static_cast<std::int64_t>(gridDim.x - 1 - blockIdx.x) * Rows;
+  load_tile<D, Rows>(queries, shape.qkv + shape.query(sample, head), shape.row, q0, shape.sequence,
+                     shape.head_dim);
+  float output[per][columns] = {}, largest[per], total[per];
+#pragma unroll
+  for (int i = 0; i < per; ++i) {
+    largest[i] = -INFINITY;
+    total[i] = 0;
+  }
+  for (std::int64_t k0 = 0; k0 <= q0; k0 += Rows) {
+    __syncthreads();
+    load_tile<D, Rows>(keys, shape.qkv + shape.key(sample, group), shape.row, k0, shape.sequence,
+                       shape.head_dim);
+    __syncthreads();
+    float s[per][per] = {};
+    add_products<D, Rows>(queries, keys, s);
+#pragma unroll
+    for (int i = 0; i < per; ++i) {
+      const std::int64_t q = q0 + y + S * i;
+      float best = -INFINITY;
+#pragma unroll
+      for (int j = 0; j < per; ++j) {
+        const std::int64_t k = k0 + x + S * j;
+        s[i][j] = k <= q ? s[i][j] * shape.scale : -INFINITY;
+        best = fmaxf(best, s[i][j]);
+      }
+      best = fmaxf(largest[i], reduce_side<Maximum, Rows>(best));
+      const float shrink = expf(largest[i] - best);
+      largest[i] = best;
+      float sum = 0;
+#pragma unroll
+      for (int j = 0; j < per; ++j) {
+        float p = expf(s[i][j] - best);
+        sum += p;
+        const std::int64_t k = k0 + x + S * j;
+        if (shape.dropout.threshold != 0 && k <= q) p *= shape.kept(sample, head, q, k);
+        weights[y + S * i][x + S * j] = p;
+      }
+      total[i] = total[i] * shrink + reduce_side<Sum, Rows>(sum);
+#pragma unroll
+      for (int c = 0; c < columns; ++c) output[i][c] *= shrink;
+    }
+    __syncthreads();
+    load_tile<D, Rows>(keys, shape.qkv + shape.value(sample, group), shape.row, k0, shape.sequence,
+                       shape.head_dim);
+    __syncthreads();
+    add_rows<false, D, Rows>(weights, keys, output);
+  }
+  float inverse[per];
+#pragma unroll
+  for (int i = 0; i < per; ++i) {
+    inverse[i] = 1.0f / total[i];
+    const std::int64_t q = q0 + y + S * i;
+    if (x == 0 && q < shape.sequence) {
+      log_sum_exp[(sample * shape.heads + head) * shape.sequence + q] =
+          largest[i] + logf(total[i]);
+    }
+  }
+  store_rows<D, Rows>(out + shape.output(sample, head), shape.out_row, q0, shape.sequence,
+                      shape.head_dim, output, inverse);
+}
+
+// delta (B, A, S): the dot product of grad_out and out for each query; a warp for each.
+template <class T>
+__global__ void __launch_bounds__(128)
+    delta_kernel(Shape<T> shape, std::int64_t rows, const T* out, const T* grad_out, float* delta) {
+  const std::int64_t at = static_cast<std::int64_t>(blockIdx.x) * 4 + threadIdx.x / 32;
+  if (at >= rows) return;
+  const std::int64_t q = at % shape.sequence, head = at / shape.sequence % shape.heads,
+                     sample = at / shape.sequence / shape.heads;
+  const std::int64_t first = shape.output(sample, head) + q * shape.out_row;
+  float sum = 0;
+  for (std::int64_t d = threadIdx.x % 32; d < shape.head_dim; d += 32) {
+    sum = fmaf(to_float(out[first + d]), to_float(grad_out[first + d]), sum);
+  }
+  sum = reduce_warp<Sum>(sum);
+  if (threadIdx.x % 32 == 0) delta[at] = sum;
+}
+
+template <class T>
+struct Gradients {
+  const T* grad_out;
+  const float *log_sum_exp, *delta;
+  T* grad_qkv;
+};
+
+// Of one tile of queries and one of keys: the probabilities, as they weigh values, and the
+// gradients of the products.
+template <int D, int Rows, class T>
+__device__ inline void weigh(const Shape<T>& shape, const Gradients<T>& a, std::int64_t sample,
+                             std::int64_t head, std::int64_t q0, std::int64_t k0,
+                             const float (&queries)[Rows][D + 1], const float (&keys)[Rows][D + 1],
+                             const float (&values)[Rows][D + 1], const float (&grads)[Rows][D + 1],
+                             float (*weights)[Rows + 1], float (*products)[Rows + 1]) {
+  constexpr int S = side<Rows>, per = Rows / S;
+  const int x = threadIdx.x % S, y = threadIdx.x / S;
+  float s[per][per] = {}, dp[per][per] = {};
+  add_products<D, Rows>(queries, keys, s);
+  add_products<D, Rows>(grads, values, dp);
+#pragma unroll
+  for (int i = 0; i < per; ++i) {
+    const std::int64_t q = q0 + y + S * i;
+    const std::int64_t at = (sample * shape.heads + head) * shape.sequence + q;
+    const bool real = q < shape.sequence;
+    const float log_sum = real ? a.log_sum_exp[at] : 0.0f, delta = real ? a.delta[at] : 0.0f;
+#pragma unroll
+    for (int j = 0; j < per; ++j) {
+      const std::int64_t k = k0 + x + S * j;
+      const bool seen = real && k <= q;
+      const float p = seen ? expf(s[i][j] * shape.scale - log_sum) : 0.0f;
+      const float kept = seen && shape.dropout.threshold != 0 ? shape.kept(sample, head, q, k) : 1;
+      if (weights) weights[y + S * i][x + S * j] = p * kept;
+      products[y + S * i][x + S * j] = p * (dp[i][j] * kept - delta);
+    }
+  }
+}
+
+// A block: one tile of keys of one group; all queries of the group's heads go by.
+template <int D, int Rows, class T>
+__global__ void __launch_bounds__(tile_threads<Rows>)
+    backward_keys_kernel(Shape<T> shape, Gradients<T> a) {
+  constexpr int S = side<Rows>, per = Rows / S, columns = D / S;
+  __shared__ float queries[Rows][D + 1], keys[Rows][D + 1], values[Rows][D + 1],
+      grads[Rows][D + 1], weights[Rows][Rows + 1], products[Rows][Rows + 1];
+  const std::int64_t group = blockIdx.y, sample = blockIdx.z;
+  const std::int64_t k0 = static_cast<std::int64_t>(blockIdx.x) * Rows;
+  load_tile<D, Rows>(keys, shape.qkv + shape.key(sample, group), shape.row, k0, shape.sequence,
+                     shape.head_dim);
+  load_tile<D, Rows>(values, shape.qkv + shape.value(sample, group), shape.row, k0, shape.sequence,
+                     shape.head_dim);
+  float grad_key[per][columns] = {}, grad_value[per][columns] = {};
+  const std::int64_t in_group = shape.heads / shape.groups;
+  for (std::int64_t head = group * in_group; head < (group + 1) * in_group; ++head) {
+    for (std::int64_t q0 = k0; q0 < shape.sequence; q0 += Rows) {
+      __syncthreads();
+      load_tile<D, Rows>(queries, shape.qkv + shape.query(sample, head), shape.row, q0,
+                         shape.sequence, shape.head_dim);
+      load_tile<D, Rows>(grads, a.grad_out + shape.output(sample, head), shape.out_row, q0,
+                         shape.sequence, shape.head_dim);
+      __syncthreads();
+      weigh<D, Rows>(shape, a, sample, head, q0, k0, queries, keys, values, grads, weights,
+                     products);
+      __syncthreads();
+      add_rows<true, D, Rows>(weights, grads, grad_value);
+      add_rows<true, D, Rows>(products, queries, grad_key);
+    }
+  }
+  float one[per], scale[per];
+#pragma unroll
+  for (int i = 0; i < per; ++i) {
+    one[i] = 1;
+    scale[i] = shape.scale;
+  }
+  store_rows<D, Rows>(a.grad_qkv + shape.key(sample, group), shape.row, k0, shape.sequence,
+                      shape.head_dim, grad_key, scale);
+  store_rows<D, Rows>(a.grad_qkv + shape.value(sample, group), shape.row, k0, shape.sequence,
+                      shape.head_dim, grad_value, one);
+}
+
+// A block: one tile of queries of one head; the keys go by.
+template <int D, int Rows, class T>
+__global__ void __launch_bounds__(tile_threads<Rows>)
+    backward_queries_kernel(Shape<T> shape, Gradients<T> a) {
+  constexpr int S = side<Rows>, per = Rows / S, columns = D / S;
+  __shared__ float queries[Rows][D + 1], keys[Rows][D + 1], values[Rows][D + 1],
+      grads[Rows][D + 1], products[Rows][Rows + 1];
+  const std::int64_t head = blockIdx.y, sample = blockIdx.z, group = shape.group_of(head);
+  const std::int64_t q0 = static_cast<std::int64_t>(gridDim.x - 1 - blockIdx.x) * Rows;
+  load_tile<D, Rows>(queries, shape.qkv + shape.query(sample, head), shape.row, q0, shape.sequence,
+                     shape.head_dim);
+  load_tile<D, Rows>(grads, a.grad_out + shape.output(sample, head), shape.out_row, q0,
+                     shape.sequence, shape.head_dim);
+  float grad_query[per][columns] = {};
+  for (std::int64_t k0 = 0; k0 <= q0; k0 += Rows) {
+    __syncthreads();
+    load_tile<D, Rows>(keys, shape.qkv + shape.key(sample, group), shape.row, k0, shape.sequence,
+                       shape.head_dim);
+    load_tile<D, Rows>(values, shape.qkv + shape.value(sample, group), shape.row, k0,
+                       shape.sequence, shape.head_dim);
+    __syncthreads();
+    weigh<D, Rows>(shape, a, sample, head, q0, k0, queries, keys, values, grads,
+                   static_cast<float(*)[Rows + 1]>(nullptr), products);
+    __syncthreads();
+    add_rows<false, D, Rows>(products, keys, grad_query);
+  }
+  float scale[per];
+#pragma unroll
+  for (int i = 0; i < per; ++i) scale[i] = shape.scale;
+  store_rows<D, Rows>(a.grad_qkv + shape.query(sample, head), shape.row, q0, shape.sequence,
+                      shape.head_dim, grad_query, scale);
+}
+
+template <class T>
+Shape<T> shape_of(const Access& access, const AttentionShape& s, const Tensor& qkv,
+                  const DropoutArgs& dropout, std::int64_t head_offset) {
+  return {.sequence = s.sequence,
+          .heads = s.heads,
+          .groups = s.groups,
+          .head_dim = s.head_dim,
+          .row = s.row(),
+          .out_row = s.heads * s.head_dim,
+          .head_offset = head_offset,
+          .scale = static_cast<float>(1 / std::sqrt(static_cast<double>(s.head_dim))),
+          .qkv = data<T>(access, qkv),
+          .samples = data<std::int64_t>(access, dropout.samples),
+          .dropout = dropout.probability > 0 ? dropout_of(dropout) : Dropout{}};
+}
+
+dim3 tiles(std::int64_t positions, int rows, std::int64_t heads, std::int64_t samples) {
+  return dim3(static_cast<unsigned>(ceil_div(positions, rows)), static_cast<unsigned>(heads),
+              static_cast<unsigned>(samples));
+}
+
+// Calls f<D> with the least D that holds the head's dimension.
+template <class F>
+void by_head_dim(std::int64_t head_dim, const F& f) {
+  if (head_dim <= 64) return f.template operator()<64>();
+  if (head_dim <= 128) return f.template operator()<128>();
+  if (head_dim <= tiled_head_dim) return f.template operator()<256>();
+  throw Error("attention on cuda: got a head dimension of " + std::to_string(head_dim) +
+              ", need at most " + std::to_string(tiled_head_dim));
+}
+
+}  // namespace
+
+void tiled_attention_forward(const Access& access, Context&, const AttentionArgs& args) {
+  const AttentionShape& s = args.shape;
+  const Queue& queue = queue_of(access);
+  by_dtype(args.qkv.dtype(), [&]<class T>(T*) {
+    const Shape<T> shape = shape_of<T>(access, s, args.qkv, args.dropout, args.head_offset);
+    by_head_dim(s.head_dim, [&]<int D>() {
+      constexpr int rows = D <= 128 ? 32 : 16;
+      start(queue, tiles(s.sequence, rows, s.heads, s.batch), tile_threads<rows>,
+            forward_kernel<D, rows, T>, shape, data<T>(access, args.out),
+            data<float>(access, args.log_sum_exp));
+    });
+  });
+}
+
+void tiled_attention_backward(const Access& access, Context& context,
+                              const AttentionBackwardArgs& args) {
+  const AttentionShape& s = args.shape;
+  const Queue& queue = queue_of(access);
+  const std::int64_t queries = s.batch * s.heads * s.sequence;
+  float* const delta = state_of(context).scratch<float>(access, context, queries);
+  by_dtype(args.qkv.dtype(), [&]<class T>(T*) {
+    const Shape<T> shape = shape_of<T>(access, s, args.qkv, args.dropout, args.head_offset);
+    const Gradients<T> a{.grad_out = data<T>(access, args.grad_out),
+                         .log_sum_exp = data<float>(access, args.log_sum_exp),
+                         .delta = delta,
+                         .grad_qkv = data<T>(access, args.grad_qkv)};
+    start(queue, blocks_of(ceil_div(queries, 4)), 128, delta_kernel<T>, shape, queries,
+          data<T>(access, args.out), a.grad_out, delta);
+    by_head_dim(s.head_dim, [&]<int D>() {
+      constexpr int rows = D <= 64 ? 32 : D <= 128 ? 16 : 8;
+      start(queue, tiles(s.sequence, rows, s.groups, s.batch), tile_threads<rows>,
+            backward_keys_kernel<D, rows, T>, shape, a);
+      start(queue, tiles(s.sequence, rows, s.heads, s.batch), tile_threads<rows>,
+            backward_queries_kernel<D, rows, T>, shape, a);
+    });
+  });
+}
+
+}  // namespace trident::cuda

@@ -1,0 +1,164 @@
+#include "kernels/cross_entropy.h"
+
+#include "kernels/by_dtype.h"
+#include "kernels/cuda/elementwise.cuh"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/reduce.cuh"
+
+namespace trident::cuda {
+namespace {
+
+constexpr int row_threads = 512;  // a block takes a row
+
+// f(column, values) for packs of N of the row's first `valid` columns, in turn over the threads;
+// a last part of a pack goes element by element.
+template <int N, class T, class F>
+__device__ inline void each_pack(T* row, std::int64_t valid, F f) {
+  const std::int64_t whole = valid / N * N;
+  for (std::int64_t i = static_cast<std::int64_t>(threadIdx.x) * N; i < whole;
+       i += row_threads * N) {
+    float x[N];
+    load(row + i, x);
+    f(i, x);
+  }
+  if (whole + threadIdx.x < valid) {
+    float x[1];
+    load(row + whole + threadIdx.x, x);
+    f(whole + threadIdx.x, x);
+  }
+}
+
+// The label's column here, or -1.
+__device__ inline std::int64_t column_of(const CrossEntropyShape& shape, std::int32_t label) {
+  const std::int64_t column = label - shape.begin;
+  return column >= 0 && column < shape.valid ? column : -1;
+}
+
+template <int N, class T>
+__global__ void __launch_bounds__(row_threads)
+    maximum_kernel(std::int64_t columns, std::int64_t valid, const T* logits, float* maximum) {
+  float best = -INFINITY;
+  each_pack<N>(logits + blockIdx.x * columns, valid, [&]<int M>(std::int64_t, float (&x)[M]) {
+#pragma unroll
+    for (int j = 0; j < M; ++j) best = fmaxf(best, x[j]);
+  });
+  best = reduce_block<row_threads, Maximum>(best);
+  if (threadIdx.x == 0) maximum[blockIdx.x] = best;
+}
+
+template <int N, class T>
+__global__ void __launch_bounds__(row_threads)
+    statistics_kernel(std::int64_t rows, std::int64_t columns, CrossEntropyShape shape,
+                      const T* logits, const std::int32_t* labels, const float* maximum,
+                      float* statistics) {
+  const std::int64_t t = blockIdx.x;
+  const T* const row = logits + t * columns;
+  const float largest = maximum[t];
+  float exponentials = 0, shifts = 0;
+  each_pack<N>(row, shape.valid, [&]<int M>(std::int64_t, float (&x)[M]) {
+#pragma unroll
+    for (int j = 0; j < M; ++j) {
+      exponentials += expf(x[j] - largest);
+      shifts += x[j] - largest;
+    }
+  });
+  exponentials = reduce_block<row_threads, Sum>(exponentials);
+  shifts = reduce_block<row_threads, Sum>(shifts);
+  if (threadIdx.x != 0) return;
+  const std::int64_t target = column_of(shape, labels[t]);
+  statistics[t] = exponentials;
+  statistics[rows + t] = target < 0 ? 0.0f : to_float(row[target]) - largest;
+  statistics[2 * rows + t] = shape.label_smoothing > 0 ? shifts : 0.0f;
+}
+
+struct Losses {
+  const float* statistics;
+  float* losses;
+  std::int64_t rows;
+  double smoothing, vocabulary;
+  template <int N>
+  __device__ void run(std::int64_t t) const {
+    losses[t] = static_cast<float>(log(static_cast<double>(statistics[t])) -
+                                   (1 - smoothing) * statistics[rows + t] -
+                                   smoothing / vocabulary * statistics[2 * rows + t]);
+  }
+};
+
+template <int N, class T>
+__global__ void __launch_bounds__(row_threads)
+    gradient_kernel(std::int64_t columns, CrossEntropyShape shape, T* logits,
+                    const std::int32_t* labels, const float* maximum, const float* statistics,
+                    float scale) {
+  const std::int64_t t = blockIdx.x;
+  T* const row = logits + t * columns;
+  const float largest = maximum[t], inverse = 1.0f / statistics[t];
+  const float uniform = shape.label_smoothing / static_cast<float>(shape.vocabulary);
+  const float at_target = 1 - shape.label_smoothing;
+  const std::int64_t target = column_of(shape, labels[t]);
+  each_pack<N>(row, shape.valid, [&]<int M>(std::int64_t i, float (&x)[M]) {
+#pragma unroll
+    for (int j = 0; j < M; ++j) {
+      const float p = expf(x[j] - largest) * inverse;
+      x[j] = scale * (p - (i + j == target ? at_target : 0.0f) - uniform);
+    }
+    store(row + i, x);
+  });
+  for (std::int64_t i = shape.valid + threadIdx.x; i < columns; i += row_threads) {
+    row[i] = rounded<T>(0.0f);
+  }
+}
+
+// Calls f<T, N> for logits whose rows allow packs of N elements.
+template <class F>
+void by_row(const Access& access, const Tensor& logits, const F& f) {
+  by_dtype(logits.dtype(), [&]<class T>(T*) {
+    T* const x = data<T>(access, logits);
+    if (aligned(x) && logits.dim(1) % pack_size<T> == 0) {
+      f.template operator()<T, pack_size<T>>(x);
+    } else {
+      f.template operator()<T, 1>(x);
+    }
+  });
+}
+
+}  // namespace
+
+void cross_entropy_maximum(const Access& access, Context&, const CrossEntropyShape& shape,
+                           const Tensor& logits, const Tensor& maximum) {
+  by_row(access, logits, [&]<class T, int N>(const T* x) {
+    start(queue_of(access), blocks_of(logits.dim(0)), row_threads, maximum_kernel<N, T>,
+          logits.dim(1), shape.valid, x, data<float>(access, maximum));
+  });
+}
+
+void cross_entropy_statistics(const Access& access, Context&, const CrossEntropyShape& shape,
+                              const Tensor& logits, const Tensor& labels, const Tensor& maximum,
+                              const Tensor& statistics) {
+  by_row(access, logits, [&]<class T, int N>(const T* x) {
+    start(queue_of(access), blocks_of(logits.dim(0)), row_threads, statistics_kernel<N, T>,
+          logits.dim(0), logits.dim(1), shape, x, data<std::int32_t>(access, labels),
+          data<float>(access, maximum), data<float>(access, statistics));
+  });
+}
+
+void cross_entropy_losses(const Access& access, Context&, const CrossEntropyShape& shape,
+                          const Tensor& statistics, const Tensor& losses) {
+  elementwise<1>(queue_of(access), losses.dim(0), true,
+                 Losses{.statistics = data<float>(access, statistics),
+                        .losses = data<float>(access, losses),
+                        .rows = losses.dim(0),
+                        .smoothing = shape.label_smoothing,
+                        .vocabulary = static_cast<double>(shape.vocabulary)});
+}
+
+void cross_entropy_gradient(const Access& access, Context&, const CrossEntropyShape& shape,
+                            const Tensor& logits, const Tensor& labels, const Tensor& maximum,
+                            const Tensor& statistics, float scale) {
+  by_row(access, logits, [&]<class T, int N>(T* x) {
+    start(queue_of(access), blocks_of(logits.dim(0)), row_threads, gradient_kernel<N, T>,
+          logits.dim(1), shape, x, data<std::int32_t>(access, labels), data<float>(access, maximum),
+          data<float>(access, statistics), scale);
+  });
+}
+
+}  // namespace trident::cuda

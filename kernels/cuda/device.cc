@@ -1,0 +1,175 @@
+// GPUs as devices and their in-order queues as streams.
+#include <algorithm>
+#include <deque>
+#include <string>
+
+#include "core/error.h"
+#include "kernels/cuda/queue.h"
+#include "kernels/cuda/staging.h"
+#include "kernels/cuda_device.h"
+
+namespace trident {
+namespace cuda {
+namespace {
+
+constexpr std::size_t staging_bytes = std::size_t{4} << 20;
+
+class CudaStream final : public Stream {
+ public:
+  explicit CudaStream(std::unique_ptr<Queue> queue)
+      : Stream(true, Access::to_queue(queue.get())),
+        queue_(std::move(queue)),
+        uploads_(staging_bytes),
+        downloads_(staging_bytes),
+        origin_(true) {
+    set_origin();
+  }
+  ~CudaStream() override {
+    if (cudaSetDevice(queue_->device) != cudaSuccess) return;
+    cudaStreamSynchronize(queue_->stream);
+    cudaStreamDestroy(queue_->stream);
+  }
+
+  void synchronize() override {
+    check(cudaSetDevice(queue_->device), "cudaSetDevice");
+    check(cudaStreamSynchronize(queue_->stream), "cudaStreamSynchronize");
+    downloads_.deliver();
+    if (marks_used_ == 0) return;
+    for (std::size_t i = 0; i < marks_used_; ++i) {
+      const auto after = static_cast<std::int64_t>(marks_[i].event.milliseconds_since(origin_) * 1e6);
+      *marks_[i].slot = {origin_ns_ + after, origin_ns_ + after};
+    }
+    marks_used_ = 0;
+    set_origin();  // event times are floats: they must not grow
+  }
+
+  void write(void* to, std::span<const std::byte> from) override {
+    check(cudaSetDevice(queue_->device), "cudaSetDevice");
+    uploads_.copy(*queue_, to, from);
+  }
+  void read(std::span<std::byte> to, const void* from) override {
+    check(cudaSetDevice(queue_->device), "cudaSetDevice");
+    downloads_.copy(*queue_, to, from);
+  }
+  void mark(ClockReading& slot) override {
+    check(cudaSetDevice(queue_->device), "cudaSetDevice");
+    if (marks_used_ == marks_.size()) marks_.emplace_back();
+    Mark& mark = marks_[marks_used_++];
+    mark.slot = &slot;
+    mark.event.record(*queue_);
+  }
+
+ private:
+  struct Mark {
+    Event event{true};
+    ClockReading* slot = nullptr;
+  };
+
+  void push(Work work) override { work(Access::to_queue(queue_.get())); }
+
+  void set_origin() {
+    origin_.record(*queue_);
+    origin_.synchronize();
+    origin_ns_ = read_clock().wall_ns;
+  }
+
+  std::unique_ptr<Queue> queue_;
+  UploadRing uploads_;
+  Downloads downloads_;
+  Event origin_;
+  std::int64_t origin_ns_ = 0;
+  std::deque<Mark> marks_;
+  std::size_t marks_used_ = 0;
+};
+
+class CudaDevice final : public Device {
+ public:
+  explicit CudaDevice(int ordinal)
+      : ordinal_(ordinal), name_("cuda:" + std::to_string(ordinal)) {}
+  DeviceKind kind() const override { return DeviceKind::cuda; }
+  std::string_view name() const override { return name_; }
+
+  void* allocate(std::size_t bytes) override {
+    check(cudaSetDevice(ordinal_), "cudaSetDevice");
+    void* address = nullptr;
+    const cudaError_t status = cudaMalloc(&address, std::max<std::size_t>(bytes, 1));
+    if (status == cudaErrorMemoryAllocation) {
+      cudaGetLastError();  // not an error of what follows
+      std::size_t free = 0, total = 0;
+      check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+      throw OutOfMemory(name_ + ": no memory for an allocation of " + std::to_string(bytes) +
+                        " bytes; " + std::to_string(free) + " of " + std::to_string(total) +
+                        " are free");
+    }
+    check(status, "cudaMalloc");
+    return address;
+  }
+  // Small requests share a segment; each allocation stops the whole device.
+  Segment allocate_segment(std::size_t at_least) override {
+    constexpr std::size_t usual = std::size_t{32} << 20, page = std::size_t{2} << 20;
+    const std::size_t bytes = std::max(usual, (at_least + page - 1) / page * page);
+    return {allocate(bytes), bytes};
+  }
+  void deallocate(void* address, std::size_t) override {
+    if (cudaSetDevice(ordinal_) == cudaSuccess) cudaFree(address);
+  }
+  std::unique_ptr<Stream> make_stream() override {
+    check(cudaSetDevice(ordinal_), "cudaSetDevice");
+    auto queue = std::make_unique<Queue>();
+    queue->device = ordinal_;
+    check(cudaStreamCreateWithFlags(&queue->stream, cudaStreamNonBlocking), "cudaStreamCreate");
+    return std::make_unique<CudaStream>(std::move(queue));
+  }
+
+ private:
+  int ordinal_;
+  std::string name_;
+};
+
+std::string version_text(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+}  // namespace
+}  // namespace cuda
+
+GpuSearch find_gpus() {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (status == cudaSuccess && count > 0) return {.count = count, .reason = ""};
+  int driver = 0;
+  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
+    return {.count = 0, .reason = "this machine has no NVIDIA driver"};
+  }
+  return {.count = 0,
+          .reason = status == cudaSuccess || status == cudaErrorNoDevice
+                        ? "the NVIDIA driver shows no GPU"
+                        : std::string("the CUDA runtime says: ") + cudaGetErrorString(status)};
+}
+
+GpuInfo gpu_info(int ordinal) {
+  cudaDeviceProp properties{};
+  cuda::check(cudaGetDeviceProperties(&properties, ordinal), "cudaGetDeviceProperties");
+  int driver = 0, runtime = 0;
+  cuda::check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
+  cuda::check(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
+  return {.name = properties.name,
+          .versions = "driver " + cuda::version_text(driver) + ", runtime " +
+                      cuda::version_text(runtime),
+          .memory_bytes = properties.totalGlobalMem,
+          .major = properties.major,
+          .minor = properties.minor,
+          .multiprocessors = properties.multiProcessorCount};
+}
+
+std::unique_ptr<Device> make_cuda_device(int ordinal) {
+  const GpuSearch found = find_gpus();
+  if (found.count == 0) throw Error("device cuda was asked for, but " + found.reason);
+  if (ordinal < 0 || ordinal >= found.count) {
+    throw Error("device cuda:" + std::to_string(ordinal) + " was asked for, but this machine has " +
+                std::to_string(found.count) + " GPU(s)");
+  }
+  return std::make_unique<cuda::CudaDevice>(ordinal);
+}
+
+}  // namespace trident

@@ -1,0 +1,39 @@
+// GELU in its tanh form, and the logistic function, without cancellation at either end.
+#pragma once
+
+#include <cuda_runtime.h>
+
+namespace trident::cuda {
+
+// 1 / (1 + exp(x)) and its complement; x is the argument negated, NaN stays NaN.
+struct Sigmoid {
+  float value, complement;
+};
+__device__ inline Sigmoid sigmoid_of_negated(float x) {
+  const float e = expf(x > 80.0f ? 80.0f : x);
+  const float value = 1.0f / (1.0f + e);
+  return {value, e * value};
+}
+
+// 0.5 (1 + tanh(u)) = 1 / (1 + exp(-2u)), u = sqrt(2/pi) (x + 0.044715 x³). Beyond ±100 the sigmoid
+// no longer changes, and x³ must not overflow.
+__device__ inline float within_100(float x) {
+  return x > 100.0f ? 100.0f : x < -100.0f ? -100.0f : x;
+}
+inline constexpr float root_two_over_pi = 0.79788456080286535588f;
+inline constexpr float gelu_cubic = 0.044715f;
+
+__device__ inline Sigmoid gelu_sigmoid(float a) {
+  return sigmoid_of_negated(-2 * root_two_over_pi * a * fmaf(gelu_cubic, a * a, 1.0f));
+}
+__device__ inline float gelu(float x) {
+  return x * gelu_sigmoid(within_100(x)).value;
+}
+__device__ inline float gelu_derivative(float x) {
+  const float a = within_100(x);
+  const Sigmoid s = gelu_sigmoid(a);
+  const float slope = 2 * root_two_over_pi * fmaf(3 * gelu_cubic, a * a, 1.0f);  // 2 du/dx
+  return fmaf(a * s.complement * slope, s.value, s.value);
+}
+
+}  // namespace trident::cuda

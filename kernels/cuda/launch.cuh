@@ -1,0 +1,29 @@
+// Starts a kernel on a queue. One plain call: no <<<>>>, which only one compiler reads.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/queue.h"
+
+namespace trident::cuda {
+
+template <class... Parameters, class... Arguments>
+void start(const Queue& queue, dim3 blocks, int threads, void (*kernel)(Parameters...),
+           const Arguments&... arguments) {
+  if (blocks.x == 0 || blocks.y == 0 || blocks.z == 0) return;
+  cudaLaunchConfig_t config{};
+  config.gridDim = blocks;
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.stream = queue.stream;
+  check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...),
+        "a kernel's launch");
+}
+
+inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+inline dim3 blocks_of(std::int64_t x, std::int64_t y = 1) {
+  return dim3(static_cast<unsigned>(x), static_cast<unsigned>(y));
+}
+
+}  // namespace trident::cuda

@@ -1,0 +1,94 @@
+// Elements as fp32 in registers, moved to and from memory 16 bytes at a time.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <cstring>
+
+#include "core/dtype.h"
+
+namespace trident::cuda {
+
+__device__ inline float to_float(float x) {
+  return x;
+}
+__device__ inline float to_float(BFloat16 x) {
+  return __uint_as_float(static_cast<unsigned>(x.bits) << 16);
+}
+__device__ inline float to_float(Float16 x) {
+  return __half2float(__ushort_as_half(x.bits));
+}
+
+// Rounded to nearest, ties to even.
+template <class T>
+__device__ inline T rounded(float x) {
+  T y;
+  if constexpr (sizeof(T) == 4) {
+    y = x;
+  } else if constexpr (DTypeOf<T>::value == DType::bf16) {
+    y.bits = __bfloat16_as_ushort(__float2bfloat16_rn(x));
+  } else {
+    y.bits = __half_as_ushort(__float2half_rn(x));
+  }
+  return y;
+}
+
+// Elements of T in one access.
+template <class T>
+inline constexpr int pack_size = 16 / static_cast<int>(sizeof(T));
+// Elements at once where arrays of several types go together: a whole access of the narrowest.
+template <class... T>
+inline constexpr int pack_size_of = [] {
+  int size = 1;
+  ((size = pack_size<T> > size ? pack_size<T> : size), ...);
+  return size;
+}();
+
+// N elements from p: N 1, or a multiple of pack_size<T> at an address that is a multiple of 16.
+template <int N, class T>
+__device__ inline void load(const T* p, float (&x)[N]) {
+  if constexpr (N == 1) {
+    x[0] = to_float(*p);
+  } else {
+    constexpr int size = pack_size<T>;
+    static_assert(N % size == 0);
+#pragma unroll
+    for (int i = 0; i < N / size; ++i) {
+      const uint4 raw = reinterpret_cast<const uint4*>(p)[i];
+      T values[size];
+      std::memcpy(static_cast<void*>(values), &raw, sizeof raw);
+#pragma unroll
+      for (int j = 0; j < size; ++j) x[i * size + j] = to_float(values[j]);
+    }
+  }
+}
+
+template <int N, class T>
+__device__ inline void store(T* p, const float (&x)[N]) {
+  if constexpr (N == 1) {
+    *p = rounded<T>(x[0]);
+  } else {
+    constexpr int size = pack_size<T>;
+    static_assert(N % size == 0);
+#pragma unroll
+    for (int i = 0; i < N / size; ++i) {
+      T values[size];
+#pragma unroll
+      for (int j = 0; j < size; ++j) values[j] = rounded<T>(x[i * size + j]);
+      uint4 raw;
+      std::memcpy(&raw, values, sizeof raw);
+      reinterpret_cast<uint4*>(p)[i] = raw;
+    }
+  }
+}
+
+// Whether 16-byte accesses at these addresses, null ones aside, are allowed.
+template <class... P>
+inline bool aligned(const P*... pointers) {
+  return ((reinterpret_cast<std::uintptr_t>(pointers) % 16 == 0) && ...);
+}
+
+}  // namespace trident::cuda

@@ -1,0 +1,49 @@
+#include "kernels/cuda/queue.h"
+
+#include <string>
+
+#include "core/error.h"
+
+namespace trident::cuda {
+
+void check(cudaError_t status, const char* what) {
+  if (status == cudaSuccess) return;
+  throw Error(std::string("cuda: ") + what + ": " + cudaGetErrorString(status) + " (" +
+              cudaGetErrorName(status) + ")");
+}
+
+const Queue& queue_of(const Access& access) {
+  const Queue& queue = *static_cast<const Queue*>(access.queue());
+  check(cudaSetDevice(queue.device), "cudaSetDevice");
+  return queue;
+}
+
+Event::Event(bool timed) {
+  check(cudaEventCreateWithFlags(&event_, timed ? cudaEventDefault : cudaEventDisableTiming),
+        "cudaEventCreate");
+}
+Event::~Event() {
+  cudaEventDestroy(event_);
+}
+void Event::record(const Queue& queue) {
+  check(cudaEventRecord(event_, queue.stream), "cudaEventRecord");
+}
+void Event::wait(const Queue& queue) const {
+  check(cudaStreamWaitEvent(queue.stream, event_, 0), "cudaStreamWaitEvent");
+}
+bool Event::reached() const {
+  const cudaError_t status = cudaEventQuery(event_);
+  if (status == cudaErrorNotReady) return false;
+  check(status, "cudaEventQuery");
+  return true;
+}
+void Event::synchronize() const {
+  check(cudaEventSynchronize(event_), "cudaEventSynchronize");
+}
+double Event::milliseconds_since(const Event& earlier) const {
+  float milliseconds = 0;
+  check(cudaEventElapsedTime(&milliseconds, earlier.event_, event_), "cudaEventElapsedTime");
+  return static_cast<double>(milliseconds);
+}
+
+}  // namespace trident::cuda

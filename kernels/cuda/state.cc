@@ -1,0 +1,27 @@
+#include "kernels/cuda/state.h"
+
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/products.h"
+
+namespace trident::cuda {
+
+State::State() : products(make_products()) {}
+State::~State() = default;
+
+void* State::scratch_bytes(const Access& access, Context& context, std::int64_t bytes) {
+  if (!scratch_ || scratch_.bytes() < bytes) {
+    scratch_ = Tensor();  // give the old block back first
+    scratch_ = context.empty({bytes}, DType::u8, Category::workspace);
+  }
+  return TensorAddress::of(access, scratch_);
+}
+
+std::string instructions() {
+  return "cuda";
+}
+
+void gemm(const Access& access, Context& context, const GemmArgs& args) {
+  state_of(context).products->run(queue_of(access), access, context, args);
+}
+
+}  // namespace trident::cuda

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <functional>
+
+namespace emulation {
+
+// Runs `body` once for each thread of each block, block after block, in the calling thread. Throws
+// where a block can't end.
+void run_grid(dim3 blocks, dim3 threads, const std::function<void()>& body);
+
+}  // namespace emulation

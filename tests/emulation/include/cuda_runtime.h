@@ -1,0 +1,177 @@
+// A GPU made of host threads, for tests on machines without one: as much of the CUDA runtime's
+// interface as kernels/cuda uses, under the same names. Found in place of CUDA's own header, it
+// lets the kernels' sources compile as C++ and run: a stream is a thread that does its work in
+// order, a block's threads are fibers that meet at barriers and shuffles. What it cannot show:
+// speed, cuBLASLt, cuDNN, NCCL, and whatever differs between the two compilers.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <tuple>
+#include <utility>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+// A block runs on one thread of the host, and so have its fibers one of these.
+#define __shared__ static thread_local
+
+struct uint3 {
+  unsigned x = 0, y = 0, z = 0;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+struct alignas(16) ulonglong2 {
+  unsigned long long x, y;
+};
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) {
+  return {x, y, z, w};
+}
+struct dim3 {
+  unsigned x = 1, y = 1, z = 1;
+  dim3() = default;
+  explicit dim3(unsigned a, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c) {}
+};
+
+// ---- inside kernels
+
+extern thread_local uint3 threadIdx, blockIdx;
+extern thread_local dim3 blockDim, gridDim;
+
+namespace emulation {
+
+void synchronize_block();
+// Every lane of the mask gives 8 bytes and gets those of `source`.
+std::uint64_t exchange(unsigned mask, std::uint64_t value, int source);
+int lane();
+
+template <class T>
+T shuffle(unsigned mask, T value, int source) {
+  static_assert(sizeof(T) <= 8);
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(T));
+  bits = exchange(mask, bits, source);
+  std::memcpy(&value, &bits, sizeof(T));
+  return value;
+}
+
+}  // namespace emulation
+
+inline void __syncthreads() {
+  emulation::synchronize_block();
+}
+template <class T>
+T __shfl_xor_sync(unsigned mask, T value, int other) {
+  return emulation::shuffle(mask, value, emulation::lane() ^ other);
+}
+template <class T>
+T __shfl_sync(unsigned mask, T value, int source) {
+  return emulation::shuffle(mask, value, source);
+}
+inline float __uint_as_float(unsigned x) {
+  float y;
+  std::memcpy(&y, &x, sizeof y);
+  return y;
+}
+inline unsigned __umulhi(unsigned a, unsigned b) {
+  return static_cast<unsigned>((static_cast<std::uint64_t>(a) * b) >> 32);
+}
+inline float __fadd_rn(float a, float b) {
+  return a + b;
+}
+inline float __fmul_rn(float a, float b) {
+  return a * b;
+}
+// Other threads of a grid run at other times here, never at the same one.
+inline unsigned long long atomicAdd(unsigned long long* at, unsigned long long value) {
+  return std::exchange(*at, *at + value);
+}
+
+// ---- the runtime
+
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInsufficientDriver = 35,
+  cudaErrorNoDevice = 100,
+  cudaErrorInvalidDevice = 101,
+  cudaErrorNotReady = 600,
+  cudaErrorLaunchFailure = 719,
+};
+const char* cudaGetErrorString(cudaError_t);
+const char* cudaGetErrorName(cudaError_t);
+cudaError_t cudaGetLastError();
+
+struct CUstream_st;
+using cudaStream_t = CUstream_st*;
+struct CUevent_st;
+using cudaEvent_t = CUevent_st*;
+
+cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaDriverGetVersion(int* version);
+cudaError_t cudaRuntimeGetVersion(int* version);
+struct cudaDeviceProp {
+  char name[256];
+  std::size_t totalGlobalMem;
+  int major, minor, multiProcessorCount;
+};
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp*, int device);
+
+cudaError_t cudaMalloc(void** address, std::size_t bytes);
+cudaError_t cudaFree(void* address);
+cudaError_t cudaMallocHost(void** address, std::size_t bytes);
+cudaError_t cudaFreeHost(void* address);
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total);
+
+enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
+                            cudaStream_t);
+
+inline constexpr unsigned cudaStreamNonBlocking = 1;
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t*, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t);
+cudaError_t cudaStreamSynchronize(cudaStream_t);
+cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned flags);
+
+inline constexpr unsigned cudaEventDefault = 0, cudaEventDisableTiming = 2;
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t*, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t);
+cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t);
+cudaError_t cudaEventQuery(cudaEvent_t);
+cudaError_t cudaEventSynchronize(cudaEvent_t);
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end);
+
+struct cudaLaunchConfig_t {
+  dim3 gridDim, blockDim;
+  std::size_t dynamicSmemBytes;
+  cudaStream_t stream;
+};
+
+namespace emulation {
+
+// Work of the host in a stream's order; what a library's call would put there.
+cudaError_t enqueue(cudaStream_t, std::function<void()> work);
+cudaError_t launch(const cudaLaunchConfig_t&, std::function<void()> thread);
+
+// What this machine pretends to have; for tests. No driver: devices < 0.
+void set_machine(int devices, std::size_t bytes_each);
+// Calls of cudaMalloc so far, and bytes not yet freed.
+std::size_t allocations();
+std::size_t allocated_bytes();
+
+}  // namespace emulation
+
+template <class... Parameters, class... Arguments>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Parameters...),
+                               Arguments&&... arguments) {
+  std::tuple<Parameters...> values(std::forward<Arguments>(arguments)...);
+  return emulation::launch(*config, [kernel, values] { std::apply(kernel, values); });
+}

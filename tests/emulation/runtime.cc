@@ -1,0 +1,317 @@
+// Streams, events and memory of the emulated GPU.
+#include <cuda_runtime.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "tests/emulation/grid.h"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Machine {
+  std::mutex mutex;
+  int devices = 1;
+  std::size_t bytes_each = std::size_t{8} << 30;
+  std::size_t allocations = 0;
+  std::map<int, std::size_t> used;                       // by device
+  std::map<void*, std::pair<int, std::size_t>> blocks;  // device and size
+};
+Machine& machine() {
+  static Machine it;
+  return it;
+}
+thread_local int current_device = 0;
+thread_local cudaError_t last_error = cudaSuccess;
+
+cudaError_t answer(cudaError_t error) {
+  if (error != cudaSuccess && error != cudaErrorNotReady) last_error = error;
+  return error;
+}
+
+}  // namespace
+
+struct CUstream_st {
+  CUstream_st() : thread([this] { run(); }) {}
+  ~CUstream_st() {
+    {
+      const std::lock_guard lock(mutex);
+      stop = true;
+    }
+    wake.notify_all();
+    thread.join();
+  }
+  void push(std::function<void()> work) {
+    {
+      const std::lock_guard lock(mutex);
+      queue.push_back(std::move(work));
+    }
+    wake.notify_one();
+  }
+  cudaError_t synchronize() {
+    std::unique_lock lock(mutex);
+    idle.wait(lock, [this] { return queue.empty() && !busy; });
+    return failed ? cudaErrorLaunchFailure : cudaSuccess;
+  }
+
+  void run() {
+    std::unique_lock lock(mutex);
+    for (;;) {
+      wake.wait(lock, [this] { return stop || !queue.empty(); });
+      if (queue.empty()) return;
+      auto work = std::move(queue.front());
+      queue.pop_front();
+      busy = true;
+      lock.unlock();
+      bool broke = false;
+      try {
+        work();
+      } catch (const std::exception& error) {
+        std::fprintf(stderr, "emulated GPU: %s\n", error.what());
+        broke = true;
+      }
+      work = nullptr;
+      lock.lock();
+      failed = failed || broke;
+      busy = false;
+      if (queue.empty()) idle.notify_all();
+    }
+  }
+
+  int device = current_device;
+  std::mutex mutex;
+  std::condition_variable wake, idle;
+  std::deque<std::function<void()>> queue;
+  bool busy = false, stop = false, failed = false;
+  std::thread thread;
+};
+
+// Records are numbered; one is reached when the stream has come to it.
+struct EventState {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::uint64_t recorded = 0, reached = 0;
+  Clock::time_point time;
+
+  void wait_for(std::uint64_t record) {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return reached >= record; });
+  }
+};
+struct CUevent_st {
+  std::shared_ptr<EventState> state = std::make_shared<EventState>();
+  bool timed = true;
+};
+
+const char* cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess:
+      return "cudaSuccess";
+    case cudaErrorInvalidValue:
+      return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation:
+      return "cudaErrorMemoryAllocation";
+    case cudaErrorInsufficientDriver:
+      return "cudaErrorInsufficientDriver";
+    case cudaErrorNoDevice:
+      return "cudaErrorNoDevice";
+    case cudaErrorInvalidDevice:
+      return "cudaErrorInvalidDevice";
+    case cudaErrorNotReady:
+      return "cudaErrorNotReady";
+    case cudaErrorLaunchFailure:
+      return "cudaErrorLaunchFailure";
+  }
+  return "?";
+}
+const char* cudaGetErrorString(cudaError_t error) {
+  return cudaGetErrorName(error);
+}
+cudaError_t cudaGetLastError() {
+  return std::exchange(last_error, cudaSuccess);
+}
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  const std::lock_guard lock(machine().mutex);
+  *count = std::max(0, machine().devices);
+  if (machine().devices < 0) return answer(cudaErrorInsufficientDriver);
+  return machine().devices == 0 ? answer(cudaErrorNoDevice) : cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device) {
+  current_device = device;
+  return cudaSuccess;
+}
+cudaError_t cudaDriverGetVersion(int* version) {
+  const std::lock_guard lock(machine().mutex);
+  *version = machine().devices < 0 ? 0 : 13000;
+  return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = 13000;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  const std::lock_guard lock(machine().mutex);
+  if (device < 0 || device >= machine().devices) return answer(cudaErrorInvalidDevice);
+  *properties = {"emulated GPU", machine().bytes_each, 0, 0, 1};
+  return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void** address, std::size_t bytes) {
+  Machine& m = machine();
+  const std::lock_guard lock(m.mutex);
+  if (bytes > m.bytes_each - m.used[current_device]) return answer(cudaErrorMemoryAllocation);
+  *address = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  if (*address == nullptr) return answer(cudaErrorMemoryAllocation);
+  std::memset(*address, 0xff, bytes);  // NaN in every format
+  ++m.allocations;
+  m.used[current_device] += bytes;
+  m.blocks[*address] = {current_device, bytes};
+  return cudaSuccess;
+}
+cudaError_t cudaFree(void* address) {
+  if (address == nullptr) return cudaSuccess;
+  Machine& m = machine();
+  const std::lock_guard lock(m.mutex);
+  const auto block = m.blocks.find(address);
+  if (block == m.blocks.end()) return answer(cudaErrorInvalidValue);
+  m.used[block->second.first] -= block->second.second;
+  m.blocks.erase(block);
+  std::free(address);
+  return cudaSuccess;
+}
+cudaError_t cudaMallocHost(void** address, std::size_t bytes) {
+  *address = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  return *address == nullptr ? answer(cudaErrorMemoryAllocation) : cudaSuccess;
+}
+cudaError_t cudaFreeHost(void* address) {
+  std::free(address);
+  return cudaSuccess;
+}
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+  Machine& m = machine();
+  const std::lock_guard lock(m.mutex);
+  *total = m.bytes_each;
+  *free = m.bytes_each - m.used[current_device];
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
+                            cudaStream_t stream) {
+  stream->push([=] { std::memcpy(to, from, bytes); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  *stream = new CUstream_st;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  delete stream;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  return answer(stream->synchronize());
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  std::uint64_t record = 0;
+  {
+    const std::lock_guard lock(event->state->mutex);
+    record = event->state->recorded;
+  }
+  stream->push([state = event->state, record] { state->wait_for(record); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  *event = new CUevent_st;
+  (*event)->timed = flags != cudaEventDisableTiming;
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  std::uint64_t record = 0;
+  {
+    const std::lock_guard lock(event->state->mutex);
+    record = ++event->state->recorded;
+  }
+  stream->push([state = event->state, record] {
+    const std::lock_guard lock(state->mutex);
+    state->reached = std::max(state->reached, record);
+    state->time = Clock::now();
+    state->changed.notify_all();
+  });
+  return cudaSuccess;
+}
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  const std::lock_guard lock(event->state->mutex);
+  return event->state->reached >= event->state->recorded ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  std::uint64_t record = 0;
+  {
+    const std::lock_guard lock(event->state->mutex);
+    record = event->state->recorded;
+  }
+  event->state->wait_for(record);
+  return cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
+  if (!begin->timed || !end->timed) return answer(cudaErrorInvalidValue);
+  if (cudaEventQuery(begin) != cudaSuccess || cudaEventQuery(end) != cudaSuccess) {
+    return cudaErrorNotReady;
+  }
+  *milliseconds =
+      std::chrono::duration<float, std::milli>(end->state->time - begin->state->time).count();
+  return cudaSuccess;
+}
+
+namespace emulation {
+
+cudaError_t enqueue(cudaStream_t stream, std::function<void()> work) {
+  if (stream->device != current_device) return answer(cudaErrorInvalidValue);
+  stream->push(std::move(work));
+  return cudaSuccess;
+}
+
+cudaError_t launch(const cudaLaunchConfig_t& config, std::function<void()> thread) {
+  const dim3 blocks = config.gridDim, threads = config.blockDim;
+  const unsigned count = threads.x * threads.y * threads.z;
+  // The limits of real devices.
+  if (count == 0 || count > 1024 || blocks.x == 0 || blocks.x > 0x7fffffffu || blocks.y == 0 ||
+      blocks.y > 65535 || blocks.z == 0 || blocks.z > 65535) {
+    return answer(cudaErrorInvalidValue);
+  }
+  return enqueue(config.stream, [blocks, threads, thread = std::move(thread)] {
+    run_grid(blocks, threads, thread);
+  });
+}
+
+void set_machine(int devices, std::size_t bytes_each) {
+  const std::lock_guard lock(machine().mutex);
+  machine().devices = devices;
+  machine().bytes_each = bytes_each;
+}
+std::size_t allocations() {
+  const std::lock_guard lock(machine().mutex);
+  return machine().allocations;
+}
+std::size_t allocated_bytes() {
+  Machine& m = machine();
+  const std::lock_guard lock(m.mutex);
+  std::size_t bytes = 0;
+  for (const auto& [device, used] : m.used) bytes += used;
+  return bytes;
+}
+
+}  // namespace emulation
