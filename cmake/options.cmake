@@ -4,9 +4,14 @@
 # `= {}` on nested ones instead makes g++ 12 see uninitialised reads at -O3. -Wno-restrict: it is
 # wrong about std::string there (GCC bug 105329).
 add_library(trident_options INTERFACE)
-target_compile_options(trident_options INTERFACE -Wall -Wextra -Wshadow -Wno-missing-field-initializers
-                       -Wno-restrict -Werror
-                       -fno-math-errno)
+set(warnings -Wall -Wextra -Wshadow -Wno-missing-field-initializers -Wno-restrict -Werror)
+target_compile_options(trident_options INTERFACE
+                       "$<$<COMPILE_LANGUAGE:CXX>:${warnings};-fno-math-errno>")
+if(TRIDENT_CUDA)
+  # The host's half of a kernel's file comes out of nvcc, not as we wrote it.
+  target_compile_options(trident_options INTERFACE
+                         "$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings;-Xcompiler=-Wall,-Wextra>")
+endif()
 if(TRIDENT_SANITIZE STREQUAL "address")
   target_compile_options(trident_options INTERFACE -fsanitize=address -fno-omit-frame-pointer)
   target_link_options(trident_options INTERFACE -fsanitize=address,undefined)

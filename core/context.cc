@@ -16,8 +16,9 @@ void check_bytes(const char* operation, std::size_t host, const Tensor& tensor) 
 
 }  // namespace
 
-Context::Context(Device& device, int threads)
+Context::Context(Device& device, int threads, KernelOptions options)
     : device_(device),
+      options_(options),
       allocator_(std::make_shared<Allocator>(device, ledger_)),
       team_(threads),
       stream_(device.make_stream()) {}
@@ -36,11 +37,11 @@ void Context::copy_from_host(const Tensor& destination, std::span<const std::byt
     stream_->write(TensorAddress::of(Access{}, destination), source);
     return;
   }
-  stream_->enqueue([this, destination,
-                    staged = std::vector<std::byte>(source.begin(), source.end())](
-                       const Access& access) {
-    stream_->write(TensorAddress::of(access, destination), staged);
-  });
+  stream_->enqueue(
+      [this, destination,
+       staged = std::vector<std::byte>(source.begin(), source.end())](const Access& access) {
+        stream_->write(TensorAddress::of(access, destination), staged);
+      });
 }
 
 void Context::copy_to_host(std::span<std::byte> destination, const Tensor& source) {

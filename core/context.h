@@ -22,16 +22,23 @@ class KernelState {
   virtual ~KernelState() = default;
 };
 
+// How kernels may choose between ways to compute the same.
+struct KernelOptions {
+  bool deterministic = true;  // the same way in every run; else what is found fastest
+  bool tf32 = false;          // of a GPU: fp32 products from operands rounded to 10 bits
+};
+
 class Context {
  public:
   // The device must outlive the context, the context every tensor made by it and every tensor's
   // work. One thread drives a context at a time.
-  Context(Device& device, int threads);
+  Context(Device& device, int threads, KernelOptions options = {});
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
 
   Device& device() { return device_; }
+  const KernelOptions& kernel_options() const { return options_; }
   // Nothing is computed or exchanged here, memory is only counted (make_planning_device).
   bool plans() const { return device_.kind() == DeviceKind::planning; }
   Stream& stream() { return *stream_; }
@@ -77,6 +84,7 @@ class Context {
 
  private:
   Device& device_;
+  KernelOptions options_;
   Ledger ledger_;
   std::shared_ptr<Allocator> allocator_;
   ThreadTeam team_;

@@ -22,6 +22,25 @@ void gemm(Context& context, const GemmArgs& args) {
     check.shape(args.bias, "bias", {n});
     check.dtype(args.bias, "bias", args.a.dtype());
   }
+  const auto check_like_c = [&](const Tensor& x, const char* name) {
+    check.shape(x, name, {m, n});
+    check.dtype(x, name, args.c.dtype());
+    check.that(!args.accumulate, std::string(name) + " and accumulate", "one of them");
+  };
+  check.that(static_cast<int>(args.pre_activation.defined()) + args.gelu_input.defined() +
+                     args.bias_gradient.defined() <
+                 2,
+             "several of pre_activation, gelu_input and bias_gradient", "at most one");
+  if (args.pre_activation) check_like_c(args.pre_activation, "pre_activation");
+  if (args.gelu_input) {
+    check_like_c(args.gelu_input, "gelu_input");
+    check.that(!args.bias, "gelu_input and bias", "one of them");
+  }
+  if (args.bias_gradient) {
+    check.that(args.transpose_a, "bias_gradient without transpose_a", "with it");
+    check.compute_dtype(args.bias_gradient, "bias_gradient");
+    check.shape(args.bias_gradient, "bias_gradient", {m});
+  }
   launch(context, &Backend::gemm, args);
 }
 

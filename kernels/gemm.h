@@ -15,6 +15,12 @@ struct GemmArgs {
   bool transpose_b = false;
   bool accumulate = false;
   Tensor bias;  // optional
+
+  // What goes with the product, in the same pass where the backend can. At most one of them.
+  Tensor pre_activation;  // [m, n] of c's dtype := the product and bias, c its GELU; no accumulate
+  Tensor gelu_input;      // [m, n] of c's dtype: c := product · GELU'(gelu_input), alone
+  Tensor bias_gradient;   // [m] += sums over k of op(a), fp32, bf16 or fp16; with transpose_a
+  bool alone() const { return !pre_activation && !gelu_input && !bias_gradient; }
 };
 void gemm(Context&, const GemmArgs&);
 

@@ -40,26 +40,26 @@ Mlp::Mlp(const TensorParallel& parallel, const TransformerShape& shape, const st
 
 Tensor Mlp::forward(Context& context, WeightVersion version, const Tensor& x,
                     MlpRecord& record) const {
+  if (!swiglu_) {
+    return down_.forward(context, version,
+                         up_.forward_gelu(context, version, x, record.up, record.pre_activation),
+                         record.down);
+  }
   record.pre_activation = up_.forward(context, version, x, record.up);
   Tensor y = context.empty({record.pre_activation.dim(0), ffn_}, x.dtype(), Category::activation);
-  if (swiglu_) {
-    swiglu_forward(context, record.pre_activation, y);
-  } else {
-    gelu_forward(context, record.pre_activation, y);
-  }
+  swiglu_forward(context, record.pre_activation, y);
   return down_.forward(context, version, y, record.down);
 }
 
 Tensor Mlp::backward_input(Context& context, WeightVersion version, const Tensor& grad_y,
                            MlpRecord& record) const {
-  const Tensor grad_activation = down_.backward_input(context, version, grad_y, record.down);
-  Tensor grad_up =
-      swiglu_ ? context.empty(record.pre_activation.shape(), grad_y.dtype(), Category::activation)
-              : grad_activation;
+  Tensor grad_up;
   if (swiglu_) {
+    const Tensor grad_activation = down_.backward_input(context, version, grad_y, record.down);
+    grad_up = context.empty(record.pre_activation.shape(), grad_y.dtype(), Category::activation);
     swiglu_backward(context, record.pre_activation, grad_activation, grad_up);
   } else {
-    gelu_backward(context, record.pre_activation, grad_activation, grad_up);
+    grad_up = down_.backward_input(context, version, grad_y, record.down, record.pre_activation);
   }
   record.pre_activation = Tensor();
   return up_.backward_input(context, version, grad_up, record.up);

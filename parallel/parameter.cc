@@ -63,13 +63,15 @@ const Tensor& Weight::gradient(Context& context) const {
   return tensor;
 }
 
-void Weight::add_product(Context& context, const Tensor& left, const Tensor& right) const {
+void Weight::add_product(Context& context, const Tensor& left, const Tensor& right,
+                         const Tensor& bias_gradient) const {
   const Tensor& gradient = parameter_->open_gradient(context, use_);
   gemm(context, {.a = left,
                  .b = right,
                  .c = gradient,
                  .transpose_a = true,
-                 .accumulate = !parameter_->take_stale(use_)});
+                 .accumulate = !parameter_->take_stale(use_),
+                 .bias_gradient = bias_gradient});
 }
 
 void initialise(Context& context, const ParameterSpec& spec, std::uint64_t seed,

@@ -150,8 +150,10 @@ class Weight {
   WeightView acquire(WeightVersion version) const { return parameter_->acquire(version); }
   // For kernels that add to a gradient: zeroed where this step has not added to it.
   const Tensor& gradient(Context&) const;
-  // gradient (M, N) += leftᵀ · right, left (T, M), right (T, N).
-  void add_product(Context&, const Tensor& left, const Tensor& right) const;
+  // gradient (M, N) += leftᵀ · right, left (T, M), right (T, N); with it bias_gradient (M), where
+  // there is one, += the column sums of left.
+  void add_product(Context&, const Tensor& left, const Tensor& right,
+                   const Tensor& bias_gradient = {}) const;
   const std::shared_ptr<Parameter>& parameter() const { return parameter_; }
   int use() const { return use_; }
   std::int64_t dim(int i) const { return parameter_->spec().shard.local().dim(i); }

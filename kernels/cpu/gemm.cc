@@ -3,6 +3,7 @@
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/product_cache.h"
 #include "kernels/cpu/state.h"
+#include "kernels/gemm_in_steps.h"
 
 namespace trident::cpu {
 namespace {
@@ -132,9 +133,7 @@ State& state_with_products(Context& context) {
   return state;
 }
 
-}  // namespace
-
-void gemm(const Access& access, Context& context, const GemmArgs& args) {
+void multiply(const Access& access, Context& context, const GemmArgs& args) {
   State& state = state_with_products(context);
   const Product product = product_of(args);
   if (product.m == 0 || product.n == 0) return;
@@ -148,6 +147,13 @@ void gemm(const Access& access, Context& context, const GemmArgs& args) {
   } else {
     run_widened<Float16>(access, context, product, operands);
   }
+}
+
+}  // namespace
+
+void gemm(const Access& access, Context& context, const GemmArgs& args) {
+  gemm_in_steps(cpu_backend(), access, context, args,
+                [&](const GemmArgs& alone) { multiply(access, context, alone); });
 }
 
 void reserve_gemm(const Access& access, Context& context, const GemmArgs& args) {

@@ -3,17 +3,22 @@
 #include "kernels/cuda/attention_fused.h"
 #include "kernels/cuda/attention_tiled.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/state.h"
 
 namespace trident::cuda {
 
 void attention_forward(const Access& access, Context& context, const AttentionArgs& args) {
-  if (!fused_attention_forward(access, context, args)) {
+  if (args.shape.batch == 0) return;
+  FusedAttention& fused = *state_of(context).fused_attention;
+  if (!fused.forward(queue_of(access), access, context, args)) {
     tiled_attention_forward(access, context, args);
   }
 }
 
 void attention_backward(const Access& access, Context& context, const AttentionBackwardArgs& args) {
-  if (!fused_attention_backward(access, context, args)) {
+  if (args.shape.batch == 0) return;
+  FusedAttention& fused = *state_of(context).fused_attention;
+  if (!fused.backward(queue_of(access), access, context, args)) {
     tiled_attention_backward(access, context, args);
   }
 }

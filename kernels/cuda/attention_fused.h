@@ -1,13 +1,20 @@
-// Attention by cuDNN's fused kernels; attention_cudnn.cc.
+// Attention by a library's fused kernels; attention_cudnn.cc has them from cuDNN.
 #pragma once
 
+#include <memory>
+
 #include "kernels/attention.h"
-#include "kernels/backend.h"
+#include "kernels/cuda/queue.h"
 
 namespace trident::cuda {
 
-// False where cuDNN has no kernel for it: then nothing was done.
-bool fused_attention_forward(const Access&, Context&, const AttentionArgs&);
-bool fused_attention_backward(const Access&, Context&, const AttentionBackwardArgs&);
+class FusedAttention {
+ public:
+  virtual ~FusedAttention() = default;
+  // False where the library has no kernel for it: then nothing was done.
+  virtual bool forward(const Queue&, const Access&, Context&, const AttentionArgs&) = 0;
+  virtual bool backward(const Queue&, const Access&, Context&, const AttentionBackwardArgs&) = 0;
+};
+std::unique_ptr<FusedAttention> make_fused_attention();
 
 }  // namespace trident::cuda

@@ -1,11 +1,12 @@
 #include "kernels/cuda/state.h"
 
+#include "kernels/cuda/attention_fused.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/products.h"
 
 namespace trident::cuda {
 
-State::State() : products(make_products()) {}
+State::State() : products(make_products()), fused_attention(make_fused_attention()) {}
 State::~State() = default;
 
 void* State::scratch_bytes(const Access& access, Context& context, std::int64_t bytes) {
@@ -18,10 +19,6 @@ void* State::scratch_bytes(const Access& access, Context& context, std::int64_t 
 
 std::string instructions() {
   return "cuda";
-}
-
-void gemm(const Access& access, Context& context, const GemmArgs& args) {
-  state_of(context).products->run(queue_of(access), access, context, args);
 }
 
 }  // namespace trident::cuda

@@ -10,13 +10,15 @@
 
 namespace trident::cuda {
 
-class Products;  // cuBLASLt's handle, descriptors and chosen algorithms; gemm_cublaslt.cc
+class Products;        // cuBLASLt's handle, descriptors and chosen algorithms; gemm_cublaslt.cc
+class FusedAttention;  // cuDNN's handle and graphs; attention_cudnn.cc
 
 struct State final : KernelState {
   State();
   ~State() override;
 
   std::unique_ptr<Products> products;
+  std::unique_ptr<FusedAttention> fused_attention;
 
   // At least `bytes` of device memory, 64-byte aligned, that the next call of scratch() may take
   // away. Work of one context is in one queue, so what still runs there has it to itself.

@@ -26,16 +26,34 @@ Tensor TensorParallel::sum_to_rows(Context& context, const Tensor& x) const {
 ColumnParallelLinear::ColumnParallelLinear(TensorParallel parallel, Weight weight, Weight bias)
     : parallel_(std::move(parallel)), weight_(std::move(weight)), bias_(std::move(bias)) {}
 
-Tensor ColumnParallelLinear::forward(Context& context, WeightVersion version, const Tensor& x,
-                                     LinearRecord& record) const {
+void ColumnParallelLinear::multiply(Context& context, WeightVersion version, const Tensor& x,
+                                    LinearRecord& record, Tensor& y, Tensor* pre_activation) const {
   const Tensor input = parallel_.gather_rows(context, x);
   record.input = parallel_.gathers_again ? x : input;
-  Tensor y = context.empty({input.dim(0), weight_.dim(0)}, x.dtype(), Category::activation);
+  const auto make = [&] {
+    return context.empty({input.dim(0), weight_.dim(0)}, x.dtype(), Category::activation);
+  };
+  if (pre_activation) *pre_activation = make();
+  y = make();
   gemm(context, {.a = input,
                  .b = weight_.acquire(version).tensor(),
                  .c = y,
                  .transpose_b = true,
-                 .bias = bias_ ? bias_.acquire(version).tensor() : Tensor()});
+                 .bias = bias_ ? bias_.acquire(version).tensor() : Tensor(),
+                 .pre_activation = pre_activation ? *pre_activation : Tensor()});
+}
+
+Tensor ColumnParallelLinear::forward(Context& context, WeightVersion version, const Tensor& x,
+                                     LinearRecord& record) const {
+  Tensor y;
+  multiply(context, version, x, record, y, nullptr);
+  return y;
+}
+
+Tensor ColumnParallelLinear::forward_gelu(Context& context, WeightVersion version, const Tensor& x,
+                                          LinearRecord& record, Tensor& pre_activation) const {
+  Tensor y;
+  multiply(context, version, x, record, y, &pre_activation);
   return y;
 }
 
@@ -50,8 +68,8 @@ Tensor ColumnParallelLinear::backward_input(Context& context, WeightVersion vers
 
 void ColumnParallelLinear::backward_weight(Context& context, LinearRecord& record) const {
   if (parallel_.gathers_again) record.input = parallel_.gather_rows(context, record.input);
-  weight_.add_product(context, record.gradient, record.input);
-  if (bias_) bias_backward(context, record.gradient, bias_.gradient(context));
+  weight_.add_product(context, record.gradient, record.input,
+                      bias_ ? bias_.gradient(context) : Tensor());
   record = {};
 }
 
@@ -74,22 +92,26 @@ Tensor RowParallelLinear::forward(Context& context, WeightVersion version, const
 }
 
 Tensor RowParallelLinear::backward_input(Context& context, WeightVersion version,
-                                         const Tensor& grad_y, LinearRecord& record) const {
+                                         const Tensor& grad_y, LinearRecord& record,
+                                         const Tensor& pre_activation) const {
   record.gradient = parallel_.gather_rows(context, grad_y);
   Tensor grad_x =
       context.empty({record.gradient.dim(0), weight_.dim(1)}, grad_y.dtype(), Category::activation);
-  gemm(context, {.a = record.gradient, .b = weight_.acquire(version).tensor(), .c = grad_x});
+  gemm(context, {.a = record.gradient,
+                 .b = weight_.acquire(version).tensor(),
+                 .c = grad_x,
+                 .gelu_input = pre_activation});
   return grad_x;
 }
 
 void RowParallelLinear::backward_weight(Context& context, LinearRecord& record) const {
-  weight_.add_product(context, record.gradient, record.input);
-  if (bias_) {
-    // Under sequence parallelism of this rank's rows alone; the tensor group adds up later.
+  // Under sequence parallelism of this rank's rows alone; the tensor group adds up later.
+  const bool part = bias_ && parallel_.sequence_parallel;
+  weight_.add_product(context, record.gradient, record.input,
+                      bias_ && !part ? bias_.gradient(context) : Tensor());
+  if (part) {
     const std::int64_t rows = record.gradient.dim(0) / parallel_.size;
-    bias_backward(context,
-                  parallel_.sequence_parallel ? record.gradient.rows(parallel_.rank * rows, rows)
-                                              : record.gradient,
+    bias_backward(context, record.gradient.rows(parallel_.rank * rows, rows),
                   bias_.gradient(context));
   }
   record = {};

@@ -43,11 +43,17 @@ class ColumnParallelLinear {
   ColumnParallelLinear(TensorParallel parallel, Weight weight, Weight bias);
   // x: (T or T/t, in)
   Tensor forward(Context&, WeightVersion, const Tensor& x, LinearRecord&) const;
+  // GELU of the same; `pre_activation` becomes y, for backward.
+  Tensor forward_gelu(Context&, WeightVersion, const Tensor& x, LinearRecord&,
+                      Tensor& pre_activation) const;
   // Gives the gradient of x, summed over the group, (T or T/t, in).
   Tensor backward_input(Context&, WeightVersion, const Tensor& grad_y, LinearRecord&) const;
   void backward_weight(Context&, LinearRecord&) const;  // frees the record
 
  private:
+  void multiply(Context&, WeightVersion, const Tensor& x, LinearRecord&, Tensor& y,
+                Tensor* pre_activation) const;
+
   TensorParallel parallel_;
   Weight weight_, bias_;
 };
@@ -57,7 +63,9 @@ class RowParallelLinear {
  public:
   RowParallelLinear(TensorParallel parallel, Weight weight, Weight bias);
   Tensor forward(Context&, WeightVersion, const Tensor& x, LinearRecord&) const;
-  Tensor backward_input(Context&, WeightVersion, const Tensor& grad_y, LinearRecord&) const;
+  // Where x = GELU(u), `pre_activation` is u and the gradient that of u.
+  Tensor backward_input(Context&, WeightVersion, const Tensor& grad_y, LinearRecord&,
+                        const Tensor& pre_activation = {}) const;
   void backward_weight(Context&, LinearRecord&) const;  // frees the record
 
  private:

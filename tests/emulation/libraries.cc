@@ -51,8 +51,7 @@ class PlainProducts final : public Products {
         flags.transpose_a = args.transpose_a;
         flags.transpose_b = args.transpose_b;
         flags.accumulate = args.accumulate;
-        check(emulation::enqueue(queue.stream,
-                                 [=] { multiply(a, b, bias, c, m, n, k, flags); }),
+        check(emulation::enqueue(queue.stream, [=] { multiply(a, b, bias, c, m, n, k, flags); }),
               "a product");
       };
       if (args.c.dtype() == DType::f32) {
@@ -61,6 +60,17 @@ class PlainProducts final : public Products {
         into(data<T>(access, args.c));
       }
     });
+  }
+};
+
+// Ours does everything here.
+class NoFusedAttention final : public FusedAttention {
+ public:
+  bool forward(const Queue&, const Access&, Context&, const AttentionArgs&) override {
+    return false;
+  }
+  bool backward(const Queue&, const Access&, Context&, const AttentionBackwardArgs&) override {
+    return false;
   }
 };
 
@@ -89,11 +99,8 @@ void sort_rows(const Queue& queue, const SortRows& s, void*, std::size_t) {
         "a sort");
 }
 
-bool fused_attention_forward(const Access&, Context&, const AttentionArgs&) {
-  return false;
-}
-bool fused_attention_backward(const Access&, Context&, const AttentionBackwardArgs&) {
-  return false;
+std::unique_ptr<FusedAttention> make_fused_attention() {
+  return std::make_unique<NoFusedAttention>();
 }
 
 }  // namespace trident::cuda

@@ -100,6 +100,62 @@ TEST_P(GemmTest, OverwritesWhateverCHeld) {
   EXPECT_EQ(get(c), Values(500, 400.0));
 }
 
+// The sizes are odd, and such as libraries have fused kernels for.
+TEST_P(GemmTest, GeluAndItsGradientGoWithTheProduct) {
+  for (const auto& [m, n, k] : {Size{5, 17, 3}, Size{64, 128, 32}}) {
+    const Values a = random(m * k, "a"), b = random(k * n, "b"), bias = random(n, "bias");
+    const Shape shape{m, n};
+    for (const bool with_bias : {false, true}) {
+      Values product = reference::gemm(a, b, m, n, k, false, true);
+      for (std::int64_t i = 0; with_bias && i < m * n; ++i) {
+        reference::at(product, i) += reference::at(bias, i % n);
+      }
+      const Tensor y = empty(shape), pre_activation = empty(shape);
+      gemm(context, {.a = put(a, {m, k}),
+                     .b = put(b, {n, k}),
+                     .c = y,
+                     .transpose_b = true,
+                     .bias = with_bias ? put(bias, {n}) : Tensor(),
+                     .pre_activation = pre_activation});
+      expect_near(pre_activation, product, "pre_activation");
+      for (double& value : product) value = reference::gelu(value);
+      expect_near(y, product, "y");
+    }
+    const Values x = random(m * n, "x");
+    const Tensor grad = empty(shape);
+    gemm(context,
+         {.a = put(a, {m, k}), .b = put(b, {k, n}), .c = grad, .gelu_input = put(x, shape)});
+    Values want = reference::gemm(a, b, m, n, k, false, false);
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      const double h = 1e-6;
+      want[i] *= (reference::gelu(x[i] + h) - reference::gelu(x[i] - h)) / (2 * h);
+    }
+    expect_near(grad, want, "grad", dtype == DType::f32 ? 5e-6 : tolerance);
+  }
+}
+
+TEST_P(GemmTest, ABiasGradientGoesWithAWeightGradient) {
+  for (const auto& [m, n, k] : {Size{5, 17, 3}, Size{64, 128, 32}, Size{130, 24, 300}}) {
+    const Values a = random(k * m, "a"), b = random(k * n, "b");
+    for (const DType output : {DType::f32, dtype}) {
+      const Values before = random_of(output, m * n, "c"), bias = random_of(output, m, "bias");
+      const Tensor c = put_as(output, before, {m, n}), bias_gradient = put_as(output, bias, {m});
+      gemm(context, {.a = put(a, {k, m}),
+                     .b = put(b, {k, n}),
+                     .c = c,
+                     .transpose_a = true,
+                     .accumulate = true,
+                     .bias_gradient = bias_gradient});
+      Values want = reference::gemm(a, b, m, n, k, true, false), sums = bias;
+      for (std::size_t i = 0; i < want.size(); ++i) want[i] += before[i];
+      for (std::int64_t i = 0; i < k * m; ++i) reference::at(sums, i % m) += reference::at(a, i);
+      const double limit = output == DType::f32 ? 2e-6 : tolerance;
+      expect_near(c, want, "c", limit);
+      expect_near(bias_gradient, sums, "bias_gradient", limit);
+    }
+  }
+}
+
 TEST_P(GemmTest, NamesWrongShapesAndTypes) {
   const Tensor a = empty({3, 4}), b = empty({4, 5});
   const auto message = [&](const GemmArgs& args) -> std::string {
@@ -121,6 +177,21 @@ TEST_P(GemmTest, NamesWrongShapesAndTypes) {
             std::string::npos);
   EXPECT_NE(message({.a = a, .b = b, .c = empty({3, 5}), .bias = empty({4})}).find("bias [4]"),
             std::string::npos);
+  const Tensor c = empty({3, 5});
+  EXPECT_NE(message({.a = a, .b = b, .c = c, .pre_activation = empty({5, 3})})
+                .find("pre_activation [5, 3]"),
+            std::string::npos);
+  EXPECT_NE(message({.a = a, .b = b, .c = c, .accumulate = true, .gelu_input = empty({3, 5})})
+                .find("gelu_input and accumulate"),
+            std::string::npos);
+  EXPECT_NE(message({.a = a, .b = b, .c = c, .bias_gradient = empty({3})})
+                .find("bias_gradient without transpose_a"),
+            std::string::npos);
+  EXPECT_NE(
+      message(
+          {.a = a, .b = b, .c = c, .pre_activation = empty({3, 5}), .gelu_input = empty({3, 5})})
+          .find("at most one"),
+      std::string::npos);
 }
 
 TRIDENT_KERNEL_SUITE(GemmTest);

@@ -1,0 +1,202 @@
+// Attention by cuDNN's fused kernels (Dao 2022), through cudnn-frontend; the one file that includes
+// either. What cuDNN refuses, or would do by masks of its own (dropout), is left to our kernels.
+#include <cudnn_frontend.h>
+
+#include <cmath>
+#include <map>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+#include "core/error.h"
+#include "kernels/cuda/attention_fused.h"
+#include "kernels/cuda/state.h"
+
+namespace trident::cuda {
+namespace {
+
+namespace fe = cudnn_frontend;
+
+void check(cudnnStatus_t status, const char* what) {
+  if (status != CUDNN_STATUS_SUCCESS) {
+    throw Error(std::string("cudnn: ") + what + ": " + cudnnGetErrorString(status));
+  }
+}
+
+// Names of a graph's tensors.
+enum Name : std::int64_t {
+  query = 1,
+  key,
+  value,
+  out,
+  statistics,
+  grad_out,
+  grad_query,
+  grad_key,
+  grad_value
+};
+
+struct Key {
+  std::int64_t batch, sequence, heads, groups, head_dim;
+  DType dtype;
+  bool backward;
+  auto operator<=>(const Key&) const = default;
+};
+
+struct Built {
+  fe::graph::Graph graph;
+  std::int64_t workspace = 0;  // bytes
+};
+
+class CudnnAttention final : public FusedAttention {
+ public:
+  CudnnAttention() { check(cudnnCreate(&handle_), "a handle"); }
+  ~CudnnAttention() override { cudnnDestroy(handle_); }
+
+  bool forward(const Queue& queue, const Access& access, Context& context,
+               const AttentionArgs& args) override {
+    Built* const built = prepare(queue, context, args.shape, args.qkv.dtype(), args.dropout, false);
+    if (built == nullptr) return false;
+    const auto qkv = parts(access, args.shape, args.qkv);
+    run(access, context, *built,
+        {{query, qkv[0]},
+         {key, qkv[1]},
+         {value, qkv[2]},
+         {out, TensorAddress::of(access, args.out)},
+         {statistics, TensorAddress::of(access, args.log_sum_exp)}});
+    return true;
+  }
+
+  bool backward(const Queue& queue, const Access& access, Context& context,
+                const AttentionBackwardArgs& args) override {
+    Built* const built = prepare(queue, context, args.shape, args.qkv.dtype(), args.dropout, true);
+    if (built == nullptr) return false;
+    const auto qkv = parts(access, args.shape, args.qkv);
+    const auto grads = parts(access, args.shape, args.grad_qkv);
+    run(access, context, *built,
+        {{query, qkv[0]},
+         {key, qkv[1]},
+         {value, qkv[2]},
+         {out, TensorAddress::of(access, args.out)},
+         {statistics, TensorAddress::of(access, args.log_sum_exp)},
+         {grad_out, TensorAddress::of(access, args.grad_out)},
+         {grad_query, grads[0]},
+         {grad_key, grads[1]},
+         {grad_value, grads[2]}});
+    return true;
+  }
+
+ private:
+  using Tensors = std::shared_ptr<fe::graph::Tensor_attributes>;
+
+  static std::array<void*, 3> parts(const Access& access, const AttentionShape& shape,
+                                    const Tensor& qkv) {
+    auto* const first = static_cast<std::byte*>(TensorAddress::of(access, qkv));
+    const auto head = shape.head_dim * static_cast<std::int64_t>(size_of(qkv.dtype()));
+    return {first, first + shape.heads * head, first + (shape.heads + shape.groups) * head};
+  }
+
+  // Null where cuDNN has no kernel.
+  Built* prepare(const Queue& queue, Context& context, const AttentionShape& shape, DType dtype,
+                 const DropoutArgs& dropout, bool backward) {
+    if (dtype == DType::f32 || dropout.probability > 0) return nullptr;
+    check(cudnnSetStream(handle_, queue.stream), "a stream");
+    const Key key{.batch = shape.batch,
+                  .sequence = shape.sequence,
+                  .heads = shape.heads,
+                  .groups = shape.groups,
+                  .head_dim = shape.head_dim,
+                  .dtype = dtype,
+                  .backward = backward};
+    auto found = graphs_.find(key);
+    if (found == graphs_.end()) {
+      found = graphs_.emplace(key, build(key, context.kernel_options().deterministic)).first;
+    }
+    return found->second.get();
+  }
+
+  void run(const Access& access, Context& context, Built& built,
+           std::unordered_map<std::int64_t, void*> tensors) {
+    void* const workspace = state_of(context).scratch(access, context, built.workspace);
+    if (auto status = built.graph.execute(handle_, tensors, workspace); status.is_bad()) {
+      throw Error("cudnn: attention: " + status.get_message());
+    }
+  }
+
+  std::unique_ptr<Built> build(const Key& k, bool deterministic) {
+    auto built = std::make_unique<Built>();
+    fe::graph::Graph& graph = built->graph;
+    graph.set_io_data_type(k.dtype == DType::bf16 ? fe::DataType_t::BFLOAT16 : fe::DataType_t::HALF)
+        .set_intermediate_data_type(fe::DataType_t::FLOAT)
+        .set_compute_data_type(fe::DataType_t::FLOAT);
+    // (B, heads, S, D) within rows of `row` elements.
+    const std::int64_t row = (k.heads + 2 * k.groups) * k.head_dim, out_row = k.heads * k.head_dim;
+    using Extents = std::vector<std::int64_t>;
+    const auto extents = [&](std::int64_t heads) {
+      return Extents{k.batch, heads, k.sequence, k.head_dim};
+    };
+    const auto strides = [&](std::int64_t length) {
+      return Extents{k.sequence * length, k.head_dim, length, 1};
+    };
+    const auto input = [&](Name name, std::int64_t heads, std::int64_t length) {
+      return graph.tensor(fe::graph::Tensor_attributes()
+                              .set_uid(name)
+                              .set_dim(extents(heads))
+                              .set_stride(strides(length)));
+    };
+    const auto output = [&](const Tensors& tensor, Name name, std::int64_t heads,
+                            std::int64_t length) {
+      tensor->set_output(true).set_uid(name).set_dim(extents(heads)).set_stride(strides(length));
+    };
+    const Extents one_each{k.batch, k.heads, k.sequence, 1},
+        one_strides{k.heads * k.sequence, k.sequence, 1, 1};
+    const Tensors q = input(query, k.heads, row), keys = input(key, k.groups, row),
+                  values = input(value, k.groups, row);
+    const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(k.head_dim)));
+    if (!k.backward) {
+      const auto [o, stats] = graph.sdpa(q, keys, values,
+                                         fe::graph::SDPA_attributes()
+                                             .set_name("attention")
+                                             .set_generate_stats(true)
+                                             .set_causal_mask(true)
+                                             .set_attn_scale(scale));
+      output(o, out, k.heads, out_row);
+      stats->set_output(true)
+          .set_uid(statistics)
+          .set_data_type(fe::DataType_t::FLOAT)
+          .set_dim(one_each)
+          .set_stride(one_strides);
+    } else {
+      const Tensors o = input(out, k.heads, out_row), d_o = input(grad_out, k.heads, out_row);
+      const Tensors stats = graph.tensor(fe::graph::Tensor_attributes()
+                                             .set_uid(statistics)
+                                             .set_data_type(fe::DataType_t::FLOAT)
+                                             .set_dim(one_each)
+                                             .set_stride(one_strides));
+      const auto [dq, dk, dv] =
+          graph.sdpa_backward(q, keys, values, o, d_o, stats,
+                              fe::graph::SDPA_backward_attributes()
+                                  .set_name("attention gradient")
+                                  .set_causal_mask(true)
+                                  .set_attn_scale(scale)
+                                  .set_deterministic_algorithm(deterministic));
+      output(dq, grad_query, k.heads, row);
+      output(dk, grad_key, k.groups, row);
+      output(dv, grad_value, k.groups, row);
+    }
+    if (graph.build(handle_, {fe::HeurMode_t::A}).is_bad()) return nullptr;
+    if (graph.get_workspace_size(built->workspace).is_bad()) return nullptr;
+    return built;
+  }
+
+  cudnnHandle_t handle_ = nullptr;
+  std::map<Key, std::unique_ptr<Built>> graphs_;  // null: no kernel
+};
+
+}  // namespace
+
+std::unique_ptr<FusedAttention> make_fused_attention() {
+  return std::make_unique<CudnnAttention>();
+}
+
+}  // namespace trident::cuda

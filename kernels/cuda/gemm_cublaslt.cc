@@ -1,0 +1,289 @@
+// Products by cuBLASLt. It sees matrices by columns: the row-major c = op(a) op(b) is its
+// cᵀ = op(b)ᵀ op(a)ᵀ, with its A our b and its B our a, and no data moved.
+#include <cublasLt.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "kernels/backend.h"
+#include "kernels/cuda/bias.h"
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/products.h"
+#include "kernels/cuda/state.h"
+
+namespace trident::cuda {
+namespace {
+
+constexpr std::size_t workspace_bytes = std::size_t{32} << 20;  // NVIDIA's advice for Hopper
+constexpr int candidates = 8;                                   // algorithms that are timed
+
+void check(cublasStatus_t status, const char* what) {
+  if (status != CUBLAS_STATUS_SUCCESS) {
+    throw Error(std::string("cublasLt: ") + what + ": " + cublasLtGetStatusString(status));
+  }
+}
+
+cudaDataType_t type_of(DType dtype) {
+  return dtype == DType::f32 ? CUDA_R_32F : dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_16F;
+}
+
+template <class Handle, cublasStatus_t (*Destroy)(Handle)>
+class Owned {
+ public:
+  Owned() = default;
+  ~Owned() {
+    if (handle_ != nullptr) Destroy(handle_);
+  }
+  Owned(Owned&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Owned& operator=(Owned&&) = delete;
+  Handle* out() { return &handle_; }
+  Handle get() const { return handle_; }
+
+ private:
+  Handle handle_ = nullptr;
+};
+using LtHandle = Owned<cublasLtHandle_t, cublasLtDestroy>;
+using Description = Owned<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
+using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
+using Preference = Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
+
+template <class T>
+void set(const Description& description, cublasLtMatmulDescAttributes_t name, const T& value) {
+  check(cublasLtMatmulDescSetAttribute(description.get(), name, &value, sizeof value),
+        "an attribute of a product");
+}
+template <class T>
+void set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t name, const T& value) {
+  check(cublasLtMatmulPreferenceSetAttribute(preference.get(), name, &value, sizeof value),
+        "a preference");
+}
+
+Layout make_layout(DType dtype, std::int64_t rows, std::int64_t columns) {
+  Layout layout;  // `columns` contiguous elements a row are its columns of that length
+  check(
+      cublasLtMatrixLayoutCreate(layout.out(), type_of(dtype), static_cast<std::uint64_t>(columns),
+                                 static_cast<std::uint64_t>(rows), columns),
+      "a layout");
+  return layout;
+}
+
+// Largest power of two up to 256 that divides the address.
+std::uint32_t alignment_of(const void* address) {
+  const auto bits = reinterpret_cast<std::uintptr_t>(address) | 256;
+  return std::uint32_t{1} << std::countr_zero(bits);
+}
+
+struct Operands {
+  const void *a, *b, *bias;
+  void *c, *auxiliary;  // pre_activation or gelu_input
+  float* bias_gradient;
+};
+
+// What plans are told apart by.
+struct Key {
+  std::int64_t m, n, k;
+  bool transpose_a, transpose_b, accumulate;
+  DType input, output;
+  cublasLtEpilogue_t epilogue;
+  std::uint32_t align_a, align_b, align_c;
+  auto operator<=>(const Key&) const = default;
+};
+
+struct Plan {
+  Description description;
+  Layout a, b, c;
+  cublasLtMatmulAlgo_t algorithm;
+};
+
+class LtProducts final : public Products {
+ public:
+  LtProducts() { check(cublasLtCreate(handle_.out()), "a handle"); }
+
+  void run(const Queue& queue, const Access& access, Context& context,
+           const GemmArgs& args) override {
+    const bool fused = args.bias && args.bias.dtype() == args.c.dtype();
+    GemmArgs product = args;
+    if (!fused) product.bias = Tensor();
+    if (!multiply(queue, access, context, product,
+                  fused ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT, nullptr)) {
+      throw Error("cublasLt: no algorithm for a product [" + std::to_string(args.c.dim(0)) + ", " +
+                  std::to_string(args.c.dim(1)) + "] of " + std::string(name_of(args.a.dtype())));
+    }
+    if (args.bias && !fused) add_bias_to(access, args.bias, args.c);
+  }
+
+  bool run_fused(const Queue& queue, const Access& access, Context& context,
+                 const GemmArgs& args) override {
+    if (args.bias && args.bias.dtype() != args.c.dtype()) return false;
+    if (args.pre_activation) {
+      return multiply(queue, access, context, args,
+                      args.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX,
+                      nullptr);
+    }
+    if (args.gelu_input) {
+      return multiply(queue, access, context, args, CUBLASLT_EPILOGUE_DGELU, nullptr);
+    }
+    // cuBLASLt overwrites the bias gradient, in fp32 where c is.
+    if (args.bias || args.c.dtype() != DType::f32) return false;
+    const std::int64_t m = args.c.dim(0);
+    const Tensor sums = context.empty({m}, DType::f32, Category::workspace);
+    if (!multiply(queue, access, context, args, CUBLASLT_EPILOGUE_BGRADB,
+                  data<float>(access, sums))) {
+      return false;
+    }
+    add(access, context, sums, args.bias_gradient);
+    return true;
+  }
+
+ private:
+  bool multiply(const Queue& queue, const Access& access, Context& context, const GemmArgs& args,
+                cublasLtEpilogue_t epilogue, float* bias_gradient) {
+    const Operands operands{.a = TensorAddress::of(access, args.a),
+                            .b = TensorAddress::of(access, args.b),
+                            .bias = TensorAddress::of(access, args.bias),
+                            .c = TensorAddress::of(access, args.c),
+                            .auxiliary = TensorAddress::of(
+                                access, args.gelu_input ? args.gelu_input : args.pre_activation),
+                            .bias_gradient = bias_gradient};
+    const Key key{.m = args.c.dim(0),
+                  .n = args.c.dim(1),
+                  .k = args.a.dim(args.transpose_a ? 0 : 1),
+                  .transpose_a = args.transpose_a,
+                  .transpose_b = args.transpose_b,
+                  .accumulate = args.accumulate,
+                  .input = args.a.dtype(),
+                  .output = args.c.dtype(),
+                  .epilogue = epilogue,
+                  .align_a = alignment_of(operands.a),
+                  .align_b = alignment_of(operands.b),
+                  .align_c = alignment_of(operands.c)};
+    if (!workspace_) {
+      workspace_ = context.empty({static_cast<std::int64_t>(workspace_bytes)}, DType::u8,
+                                 Category::workspace);
+    }
+    auto found = plans_.find(key);
+    if (found == plans_.end()) {
+      found = plans_.emplace(key, make_plan(queue, access, context, args, key, operands)).first;
+    }
+    if (!found->second) return false;
+    Plan& plan = *found->second;
+    point(plan.description, key, operands);
+    check(launch(queue, access, plan, plan.algorithm, key.accumulate, operands, operands.c),
+          "a product");
+    return true;
+  }
+
+  static void point(const Description& description, const Key& key, const Operands& operands) {
+    if (operands.bias != nullptr) {
+      set(description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
+    }
+    if (operands.bias_gradient != nullptr) {
+      set(description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias_gradient);
+    }
+    if (operands.auxiliary != nullptr) {
+      set(description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, operands.auxiliary);
+      set(description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.n);
+    }
+  }
+
+  cublasStatus_t launch(const Queue& queue, const Access& access, const Plan& plan,
+                        const cublasLtMatmulAlgo_t& algorithm, bool accumulate,
+                        const Operands& operands, void* c) {
+    const float one = 1, beta = accumulate ? 1.0f : 0.0f;
+    return cublasLtMatmul(handle_.get(), plan.description.get(), &one, operands.b, plan.a.get(),
+                          operands.a, plan.b.get(), &beta, c, plan.c.get(), c, plan.c.get(),
+                          &algorithm, TensorAddress::of(access, workspace_), workspace_bytes,
+                          queue.stream);
+  }
+
+  // Nothing where cuBLASLt has no algorithm for it.
+  std::optional<Plan> make_plan(const Queue& queue, const Access& access, Context& context,
+                                const GemmArgs& args, const Key& key, const Operands& operands) {
+    const KernelOptions& options = context.kernel_options();
+    const bool tf32 = key.input == DType::f32 && options.tf32;
+    Description description;
+    check(cublasLtMatmulDescCreate(description.out(),
+                                   tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+                                   CUDA_R_32F),
+          "a product's description");
+    const auto operation = [](bool transpose) { return transpose ? CUBLAS_OP_T : CUBLAS_OP_N; };
+    set(description, CUBLASLT_MATMUL_DESC_TRANSA, operation(key.transpose_b));
+    set(description, CUBLASLT_MATMUL_DESC_TRANSB, operation(key.transpose_a));
+    set(description, CUBLASLT_MATMUL_DESC_EPILOGUE, key.epilogue);
+    point(description, key, operands);
+
+    Plan plan{.description = std::move(description),
+              .a = make_layout(key.input, args.b.dim(0), args.b.dim(1)),
+              .b = make_layout(key.input, args.a.dim(0), args.a.dim(1)),
+              .c = make_layout(key.output, key.m, key.n),
+              .algorithm = {}};
+    Preference preference;
+    check(cublasLtMatmulPreferenceCreate(preference.out()), "preferences");
+    set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
+    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.align_b);
+    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.align_a);
+    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.align_c);
+    set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.align_c);
+    std::array<cublasLtMatmulHeuristicResult_t, candidates> results{};
+    int count = 0;
+    // One algorithm for a shape, whatever the run: timing could choose another the next time.
+    const int wanted = options.deterministic ? 1 : candidates;
+    const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+        handle_.get(), plan.description.get(), plan.a.get(), plan.b.get(), plan.c.get(),
+        plan.c.get(), preference.get(), wanted, results.data(), &count);
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED || count == 0) return std::nullopt;
+    check(status, "the choice of an algorithm");
+    plan.algorithm = results[0].algo;
+    if (count > 1) choose_by_time(queue, access, context, args, operands, plan, results, count);
+    return plan;
+  }
+
+  void choose_by_time(const Queue& queue, const Access& access, Context& context,
+                      const GemmArgs& args, const Operands& operands, Plan& plan,
+                      const std::array<cublasLtMatmulHeuristicResult_t, candidates>& results,
+                      int count) {
+    constexpr int runs = 3;
+    // The values of c are wanted where it is added to.
+    const Tensor other = args.accumulate
+                             ? context.empty(args.c.shape(), args.c.dtype(), Category::workspace)
+                             : args.c;
+    void* const c = TensorAddress::of(access, other);
+    Event begin(true), end(true);
+    double best = 0;
+    for (int i = 0; i < count; ++i) {
+      const auto& algorithm = results[static_cast<std::size_t>(i)].algo;
+      if (launch(queue, access, plan, algorithm, false, operands, c) != CUBLAS_STATUS_SUCCESS) {
+        continue;
+      }
+      begin.record(queue);
+      for (int run = 0; run < runs; ++run) {
+        check(launch(queue, access, plan, algorithm, false, operands, c), "a timed product");
+      }
+      end.record(queue);
+      end.synchronize();
+      const double time = end.milliseconds_since(begin);
+      if (best == 0 || time < best) {
+        best = time;
+        plan.algorithm = algorithm;
+      }
+    }
+  }
+
+  LtHandle handle_;
+  Tensor workspace_;
+  std::map<Key, std::optional<Plan>> plans_;
+};
+
+}  // namespace
+
+std::unique_ptr<Products> make_products() {
+  return std::make_unique<LtProducts>();
+}
+
+}  // namespace trident::cuda
