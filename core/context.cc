@@ -23,7 +23,15 @@ Context::Context(Device& device, int threads, KernelOptions options)
       team_(threads),
       stream_(device.make_stream()) {}
 
-Context::~Context() = default;
+Context::~Context() {
+  for (const auto& pending : pending_) pending->finish();
+}
+
+void Context::keep(std::shared_ptr<Pending> pending) {
+  const std::lock_guard lock(pending_mutex_);
+  std::erase_if(pending_, [](const auto& one) { return one->done(); });
+  pending_.push_back(std::move(pending));
+}
 
 Tensor Context::empty(Shape shape, DType dtype, Category category) {
   const auto bytes = static_cast<std::size_t>(shape.numel()) * size_of(dtype);

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -26,6 +27,14 @@ class KernelState {
 struct KernelOptions {
   bool deterministic = true;  // the same way in every run; else what is found fastest
   bool tf32 = false;          // of a GPU: fp32 products from operands rounded to 10 bits
+};
+
+// Something of a context that others still use, such as a message that has not been taken.
+class Pending {
+ public:
+  virtual ~Pending() = default;
+  virtual bool done() const = 0;
+  virtual void finish() noexcept = 0;  // returns when it is done, or nobody can use it any more
 };
 
 class Context {
@@ -75,6 +84,9 @@ class Context {
     if (!plans()) stream_->enqueue([this, &slot](const Access&) { stream_->mark(slot); });
   }
 
+  // Holds it until it is done, at the latest until this context goes. Any thread.
+  void keep(std::shared_ptr<Pending> pending);
+
   // The backend's state, made at the first call.
   template <class State>
   State& kernel_state() {
@@ -89,6 +101,8 @@ class Context {
   std::shared_ptr<Allocator> allocator_;
   ThreadTeam team_;
   std::unique_ptr<KernelState> kernel_state_;
+  std::mutex pending_mutex_;
+  std::vector<std::shared_ptr<Pending>> pending_;
   std::unique_ptr<Stream> stream_;  // last: its thread ends before what it uses
 };
 

@@ -83,6 +83,16 @@ class Stream {
   Access access_;
 };
 
+// A point in the order of a GPU stream's work, for which other streams can wait. Any thread.
+class DeviceEvent {
+ public:
+  virtual ~DeviceEvent() = default;
+  virtual void record(const Access&) = 0;      // what the stream has been given so far
+  virtual void wait(const Access&) const = 0;  // the stream waits for the last record, not the host
+  virtual bool reached() const = 0;            // true before any record
+  virtual void synchronize() const = 0;        // the host waits
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -101,6 +111,8 @@ class Device {
   // What lies there is not needed until it is written again; false where that changes nothing.
   virtual bool release(void*, std::size_t) { return false; }
   virtual std::unique_ptr<Stream> make_stream() = 0;
+  // Null where stream work itself touches memory.
+  virtual std::unique_ptr<DeviceEvent> make_event() { return nullptr; }
 };
 
 // Plain host memory; streams run work at once.

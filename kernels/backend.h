@@ -14,6 +14,7 @@
 #include "kernels/gemm.h"
 #include "kernels/norm.h"
 #include "kernels/optimizer.h"
+#include "kernels/peers.h"
 
 namespace trident {
 
@@ -60,6 +61,9 @@ struct Backend {
   void (*adafactor_factors)(A, C, const AdafactorFactors&);
   void (*adafactor_size)(A, C, const AdafactorSize&);
   void (*adafactor_update)(A, C, const AdafactorUpdate&);
+  // For collectives (kernels/peers.h). Equal addresses are left alone.
+  void (*copy_peer)(A, void* to, const void* from, std::size_t bytes);
+  void (*reduce_peers)(A, const ReducePeers&);
 };
 
 const Backend& cpu_backend();

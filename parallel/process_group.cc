@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "kernels/backend.h"
 #include "parallel/collectives/direct.h"
 #include "parallel/process_group_checks.h"
 
@@ -54,8 +55,8 @@ const Membership& checked(const Group& group, const char* operation) {
 
 void Work::wait(Context& context) const {
   if (impl_ == nullptr) return;
-  if (context.plans()) return impl_->wait();
-  context.stream().enqueue([impl = impl_](const Access&) { impl->wait(); });
+  if (context.plans()) return impl_->wait(Access{});
+  context.stream().enqueue([impl = impl_](const Access& access) { impl->wait(access); });
 }
 
 bool Work::done() const {
@@ -72,6 +73,21 @@ void ProcessGroup::Impl::run_in_order(std::function<void()> operation) {
 ProgressThread& ProcessGroup::Impl::progress() {
   if (progress_ == nullptr) progress_ = std::make_unique<ProgressThread>();
   return *progress_;
+}
+
+void ProcessGroup::Impl::prepare(Device& device) {
+  if (membership.ready != nullptr) return;
+  membership.ready = device.make_event();
+  membership.done = device.make_event();
+}
+
+Stream& ProcessGroup::Impl::side_stream(Device& device) {
+  if (side_stream_ == nullptr) side_stream_ = device.make_stream();
+  return *side_stream_;
+}
+
+Reach reach_of(Context& context, const Access& access) {
+  return {.access = access, .backend = access.queue() == nullptr ? nullptr : &backend_of(context)};
 }
 
 int ProcessGroup::rank() const {

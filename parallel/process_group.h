@@ -26,7 +26,7 @@
 
 #include "core/context.h"
 #include "core/tensor.h"
-#include "parallel/reduce_op.h"
+#include "kernels/reduce_op.h"
 
 namespace trident {
 

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
-#include "parallel/collectives/reduce_kernels.h"
+#include "kernels/reduce.h"
 
 namespace trident {
 
@@ -42,6 +42,13 @@ void need_member(const Group& group, const char* operation, const char* argument
   if (rank < 0 || rank >= size) {
     throw RequestError(fmt::format("{}: {} {} is not a rank of the group, 0 to {}",
                                    place(group, operation), argument, rank, size - 1));
+  }
+}
+
+void need_reach(const Group& group, const char* operation, Context& context) {
+  if (context.device().kind() == DeviceKind::cuda && !group->membership.endpoint->reaches_gpus()) {
+    throw RequestError(
+        fmt::format("{}: this transport carries no tensors of a GPU", place(group, operation)));
   }
 }
 

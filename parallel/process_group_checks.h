@@ -22,6 +22,8 @@ void need(const Group& group, const char* operation, const char* argument, const
 void need_parts(const Group& group, const char* operation, const char* whole_name,
                 const Tensor& whole, const char* part_name, const Tensor& part);
 void need_member(const Group& group, const char* operation, const char* argument, int rank);
+// The transport carries tensors of the context's device.
+void need_reach(const Group& group, const char* operation, Context& context);
 void need_support(const Group& group, const char* operation, ReduceOp op, DType dtype);
 
 }  // namespace trident

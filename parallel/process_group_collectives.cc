@@ -1,10 +1,10 @@
 // The collectives of ProcessGroup: checks, descriptor, and the work for the stream.
 #include <fmt/format.h>
 
-#include <cstring>
 #include <utility>
 
 #include "core/error.h"
+#include "kernels/backend.h"
 #include "parallel/collectives/choose.h"
 #include "parallel/collectives/direct.h"
 #include "parallel/collectives/ring.h"
@@ -19,7 +19,7 @@ std::byte* address(const Access& access, const Tensor& tensor) {
   return static_cast<std::byte*>(TensorAddress::of(access, tensor));
 }
 
-Algorithm resolve(const Group& group, Algorithm algorithm, const Tensor& tensor) {
+Algorithm resolve(const Group& group, Context& context, Algorithm algorithm, const Tensor& tensor) {
   const Membership& own = group->membership;
   const TransportOptions& options = own.endpoint->options();
   if (algorithm == Algorithm::automatic) algorithm = options.algorithm;
@@ -28,6 +28,11 @@ Algorithm resolve(const Group& group, Algorithm algorithm, const Tensor& tensor)
                                    .members = static_cast<int>(own.members.size()),
                                    .count = tensor.numel(),
                                    .bytes = tensor.bytes()});
+  }
+  if (algorithm != Algorithm::direct && context.device().kind() == DeviceKind::cuda) {
+    throw RequestError(fmt::format("{}: the {} algorithm is the CPU's; on a GPU use direct",
+                                   place(group, "all_reduce"),
+                                   algorithm == Algorithm::ring ? "ring" : "tree"));
   }
   if (algorithm != Algorithm::direct && options.deterministic &&
       group->membership.members.size() > 2) {
@@ -40,15 +45,28 @@ Algorithm resolve(const Group& group, Algorithm algorithm, const Tensor& tensor)
 }
 
 struct CollectiveWork final : Work::Impl {
+  ~CollectiveWork() override {
+    if (operands != nullptr && finished != nullptr && task->done()) finished->synchronize();
+  }
+  void wait(const Access& access) override {
+    task->wait();
+    if (finished != nullptr) finished->wait(access);
+    operands.reset();
+  }
+  bool done() const override {
+    return task->done() && (finished == nullptr || finished->reached());
+  }
+
   std::shared_ptr<ProgressThread::Task> task = std::make_shared<ProgressThread::Task>();
-  void wait() override { task->wait(); }
-  bool done() const override { return task->done(); }
+  // Of tensors on a GPU: the operation's end in its own queue, and what it works on until then.
+  std::shared_ptr<DeviceEvent> finished;
+  std::shared_ptr<void> operands;
 };
 
 // Holds the memory that the operation would work in.
 struct PlannedWork final : Work::Impl {
   explicit PlannedWork(Tensor tensor) : staging(std::move(tensor)) {}
-  void wait() override { staging = Tensor(); }
+  void wait(const Access&) override { staging = Tensor(); }
   bool done() const override { return true; }
   Tensor staging;
 };
@@ -80,32 +98,59 @@ Work issue(const Group& group, Context& context, Async async, Descriptor descrip
     }
   }
   if (context.plans()) return Work(std::make_shared<PlannedWork>(staging));
+  const bool on_gpu = context.device().kind() == DeviceKind::cuda;
+  need_reach(group, name_of(descriptor.operation).data(), context);
+  if (on_gpu) impl.prepare(context.device());
   // The group is a bare pointer here: its own thread must not be the last to hold it.
   const bool looks = async == Async::no;  // else the core is wanted beside it
-  auto run = [&impl, descriptor, staging, body, looks](const Access& access) {
-    Exchange exchange(impl.membership, descriptor, collective_channel, looks);
+  auto run = [&impl, &context, descriptor, staging, body, looks](const Access& access) {
+    Exchange exchange(impl.membership, descriptor, collective_channel, looks,
+                      reach_of(context, access));
     body(exchange, access, address(access, staging));
   };
   if (async == Async::no) {
-    context.stream().enqueue([group, run = std::move(run)](const Access& access) {
-      group->run_in_order([&run, &access] { run(access); });
-    });
+    context.stream().enqueue(
+        [group, before = impl.side_finished, run = std::move(run)](const Access& access) {
+          group->run_in_order([&] {
+            if (before != nullptr) before->wait(access);
+            run(access);
+          });
+        });
     return Work();
   }
   auto work = std::make_shared<CollectiveWork>();
-  context.stream().enqueue([group, task = work->task, run = std::move(run)](const Access& access) {
-    group->progress().push(task, [run, access] { run(access); });
+  if (!on_gpu) {
+    context.stream().enqueue(
+        [group, task = work->task, run = std::move(run)](const Access& access) {
+          group->progress().push(task, [run, access] { run(access); });
+        });
+    return Work(std::move(work));
+  }
+  // In a queue of its own, from where the context's is now.
+  auto shared_run = std::make_shared<decltype(run)>(std::move(run));
+  std::shared_ptr<DeviceEvent> begun = context.device().make_event();
+  work->finished = context.device().make_event();
+  work->operands = shared_run;
+  impl.side_finished = work->finished;
+  Stream& side = impl.side_stream(context.device());
+  context.stream().enqueue([&](const Access& access) { begun->record(access); });
+  impl.progress().push(work->task, [&side, begun, finished = work->finished, shared_run] {
+    side.enqueue([&](const Access& access) {
+      begun->wait(access);
+      (*shared_run)(access);
+      finished->record(access);
+    });
   });
   return Work(std::move(work));
 }
 
 // What a group of one rank does instead: output := input.
-Work copy(Context& context, const Tensor& input, const Tensor& output) {
+Work copy_own(Context& context, const Tensor& input, const Tensor& output) {
   if (context.plans()) return Work();
-  context.stream().enqueue([input, output](const Access& access) {
-    std::byte* to = address(access, output);
-    const std::byte* from = address(access, input);
-    if (to != from) std::memmove(to, from, static_cast<std::size_t>(input.bytes()));
+  const auto copy_peer = backend_of(context).copy_peer;
+  context.stream().enqueue([copy_peer, input, output](const Access& access) {
+    copy_peer(access, address(access, output), address(access, input),
+              static_cast<std::size_t>(input.bytes()));
   });
   return Work();
 }
@@ -119,7 +164,7 @@ Work ProcessGroup::all_reduce(Context& context, const Tensor& tensor, ReduceOp o
   if (size() == 1) return Work();
   Descriptor d = describe(impl_, Operation::all_reduce, tensor);
   d.reduce_op = op;
-  d.algorithm = resolve(impl_, algorithm, tensor);
+  d.algorithm = resolve(impl_, context, algorithm, tensor);
   return issue(impl_, context, async, d, d.count,
                [tensor](Exchange& exchange, const Access& access, std::byte* staging) {
                  const auto run =
@@ -134,7 +179,7 @@ Work ProcessGroup::reduce_scatter(Context& context, const Tensor& input, const T
                                   ReduceOp op, Async async) const {
   need_parts(impl_, "reduce_scatter", "input", input, "output", output);
   need_support(impl_, "reduce_scatter", op, input.dtype());
-  if (size() == 1) return copy(context, input, output);
+  if (size() == 1) return copy_own(context, input, output);
   Descriptor d = describe(impl_, Operation::reduce_scatter, input);
   d.reduce_op = op;
   return issue(impl_, context, async, d, output.numel(),
@@ -147,7 +192,7 @@ Work ProcessGroup::reduce_scatter(Context& context, const Tensor& input, const T
 Work ProcessGroup::all_gather(Context& context, const Tensor& input, const Tensor& output,
                               Async async) const {
   need_parts(impl_, "all_gather", "output", output, "input", input);
-  if (size() == 1) return copy(context, input, output);
+  if (size() == 1) return copy_own(context, input, output);
   return issue(impl_, context, async, describe(impl_, Operation::all_gather, input), input.numel(),
                [input, output](Exchange& exchange, const Access& access, std::byte*) {
                  direct::all_gather(exchange, address(access, input), address(access, output),
@@ -187,7 +232,7 @@ Work ProcessGroup::gather(Context& context, const Tensor& input, const Tensor& o
   need(impl_, "gather", "input", input);
   need_member(impl_, "gather", "root", root);
   if (rank() == root) need_parts(impl_, "gather", "output", output, "input", input);
-  if (size() == 1) return copy(context, input, output);
+  if (size() == 1) return copy_own(context, input, output);
   Descriptor d = describe(impl_, Operation::gather, input);
   d.root = root;
   return issue(impl_, context, async, d, input.numel(),
@@ -202,7 +247,7 @@ Work ProcessGroup::scatter(Context& context, const Tensor& input, const Tensor& 
   need(impl_, "scatter", "output", output);
   need_member(impl_, "scatter", "root", root);
   if (rank() == root) need_parts(impl_, "scatter", "input", input, "output", output);
-  if (size() == 1) return copy(context, input, output);
+  if (size() == 1) return copy_own(context, input, output);
   Descriptor d = describe(impl_, Operation::scatter, output);
   d.root = root;
   return issue(impl_, context, async, d, output.numel(),
@@ -223,7 +268,7 @@ Work ProcessGroup::all_to_all(Context& context, const Tensor& input, const Tenso
         place(impl_, "all_to_all"), name_of(input.dtype()), input.numel(), name_of(output.dtype()),
         output.numel(), size()));
   }
-  if (size() == 1) return copy(context, input, output);
+  if (size() == 1) return copy_own(context, input, output);
   return issue(impl_, context, async, describe(impl_, Operation::all_to_all, input), input.numel(),
                [input, output, n = input.numel() / size()](Exchange& exchange, const Access& access,
                                                            std::byte*) {

@@ -18,8 +18,8 @@ namespace trident {
 
 struct Work::Impl {
   virtual ~Impl() = default;
-  virtual void wait() = 0;        // in stream work; rethrows the operation's error
-  virtual bool done() const = 0;  // does not block
+  virtual void wait(const Access&) = 0;  // in stream work; rethrows the operation's error
+  virtual bool done() const = 0;         // does not block
 };
 
 struct ProcessGroup::Impl {
@@ -38,10 +38,20 @@ struct ProcessGroup::Impl {
   void run_in_order(std::function<void()> operation);
   // Starts the thread at the first call. In stream work.
   ProgressThread& progress();
+  // Of tensors on a GPU: what its collectives need, made at the first call.
+  void prepare(Device& device);
+  // The queue that asynchronous collectives have for themselves.
+  Stream& side_stream(Device& device);
+  // The end of the last collective there.
+  std::shared_ptr<DeviceEvent> side_finished;
 
  private:
+  std::unique_ptr<Stream> side_stream_;
   std::unique_ptr<ProgressThread> progress_;  // last: ends before what it uses
 };
+
+// How operations on tensors of this context reach memory, in the work that `access` was handed to.
+Reach reach_of(Context& context, const Access& access);
 
 // The group of all ranks of an endpoint.
 ProcessGroup make_world_group(std::shared_ptr<Endpoint> endpoint);

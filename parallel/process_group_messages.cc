@@ -5,24 +5,27 @@
 #include <utility>
 
 #include "core/error.h"
+#include "kernels/backend.h"
 #include "parallel/process_group.h"
 #include "parallel/process_group_checks.h"
 
 namespace trident {
 namespace {
 
-struct MessageWork final : Work::Impl {
-  MessageWork(Group g, const Descriptor& d, int c, Tensor t)
+struct Message {
+  Message(Group g, const Descriptor& d, int c, Tensor t)
       : group(std::move(g)), descriptor(d), channel(c), tensor(std::move(t)) {}
 
   void post(const Access& access, int peer, bool receives) {
     const std::lock_guard lock(mutex);
+    if (side != nullptr) side->ready->record(access);
     exchange.emplace(group->membership, descriptor, channel);
     const auto bytes = static_cast<std::size_t>(tensor.bytes());
     void* at = TensorAddress::of(access, tensor);
-    transfer = receives ? exchange->receive(peer, at, bytes) : exchange->send(peer, at, bytes);
+    transfer =
+        receives ? exchange->receive(peer, at, bytes, side) : exchange->send(peer, at, bytes, side);
   }
-  void wait() override {
+  void wait() {
     const std::lock_guard lock(mutex);
     if (error) std::rethrow_exception(error);
     if (complete) return;
@@ -32,14 +35,16 @@ struct MessageWork final : Work::Impl {
       error = std::current_exception();
     }
     transfer.request.reset();
-    tensor = Tensor();
+    if (side == nullptr) tensor = Tensor();
     complete = true;
     if (error) std::rethrow_exception(error);
   }
-  bool done() const override {
+  // The buffer is free, or full.
+  bool done() const {
     const std::unique_lock lock(mutex, std::try_to_lock);  // taken: somebody is waiting
     if (!lock.owns_lock()) return false;
-    return complete || (transfer.request != nullptr && transfer.request->test());
+    if (!complete && (transfer.request == nullptr || !transfer.request->test())) return false;
+    return side == nullptr || side->moved == nullptr || side->moved->reached();
   }
 
   mutable std::mutex mutex;
@@ -48,9 +53,52 @@ struct MessageWork final : Work::Impl {
   int channel;
   Tensor tensor;
   std::optional<Exchange> exchange;
-  Exchange::Transfer transfer;  // goes before the tensor
+  Exchange::Transfer transfer;      // goes before the tensor
+  std::shared_ptr<QueueSide> side;  // of a tensor on a GPU
   bool complete = false;
   std::exception_ptr error;
+};
+
+struct MessageWork final : Work::Impl {
+  explicit MessageWork(std::shared_ptr<Message> m) : message(std::move(m)) {}
+  void wait(const Access&) override { message->wait(); }
+  bool done() const override { return message->done(); }
+  std::shared_ptr<Message> message;
+};
+
+// Of a tensor on a GPU, where the Work has been dropped: a send still arrives, a receive is
+// cancelled if nobody has sent.
+struct DroppedMessage final : Pending {
+  explicit DroppedMessage(std::shared_ptr<Message> m) : message(std::move(m)) {}
+  bool done() const override { return message->done(); }
+  void finish() noexcept override {
+    try {
+      message->wait();
+      message->side->moved->synchronize();
+    } catch (...) {
+      // All ranks end, or the receiver has.
+    }
+  }
+  std::shared_ptr<Message> message;
+};
+struct QueueMessageWork final : Work::Impl {
+  QueueMessageWork(Context& c, std::shared_ptr<Message> m, bool r)
+      : context(c), message(std::move(m)), receives(r) {}
+  ~QueueMessageWork() override {
+    if (waited || message->transfer.request == nullptr || message->done()) return;
+    if (receives && !message->transfer.request->test()) return;
+    context.keep(std::make_shared<DroppedMessage>(message));
+  }
+  void wait(const Access& access) override {
+    message->wait();
+    message->side->moved->wait(access);
+    waited = true;
+  }
+  bool done() const override { return message->done(); }
+  Context& context;
+  std::shared_ptr<Message> message;
+  bool receives;
+  bool waited = false;
 };
 
 Work message(const Group& group, Context& context, const Tensor& tensor, int peer, Async async,
@@ -67,6 +115,7 @@ Work message(const Group& group, Context& context, const Tensor& tensor, int pee
                                    channel, message_channels - 1));
   }
   if (context.plans()) return Work();
+  need_reach(group, operation, context);
   auto& counters = receives ? group->next_received : group->next_sent;
   counters.resize(group->membership.members.size());
   Descriptor d;
@@ -76,10 +125,23 @@ Work message(const Group& group, Context& context, const Tensor& tensor, int pee
   d.count = tensor.numel();
   d.sequence = counters[static_cast<std::size_t>(peer)][static_cast<std::size_t>(channel)]++;
   group->operations.fetch_add(receives ? 0 : 1, std::memory_order_relaxed);
-  auto work = std::make_shared<MessageWork>(group, d, first_message_channel + channel, tensor);
-  context.stream().enqueue([work, peer, receives, async](const Access& access) {
-    work->post(access, peer, receives);
-    if (async == Async::no) work->wait();
+  auto message = std::make_shared<Message>(group, d, first_message_channel + channel, tensor);
+  std::shared_ptr<Work::Impl> work;
+  if (context.device().kind() == DeviceKind::cuda) {
+    message->side = std::make_shared<QueueSide>();
+    message->side->ready = context.device().make_event();
+    if (receives) {
+      message->side->moved = context.device().make_event();
+      message->side->queue = &group->side_stream(context.device());
+      message->side->copy = backend_of(context).copy_peer;
+    }
+    work = std::make_shared<QueueMessageWork>(context, message, receives);
+  } else {
+    work = std::make_shared<MessageWork>(message);
+  }
+  context.stream().enqueue([work, message, peer, receives, async](const Access& access) {
+    message->post(access, peer, receives);
+    if (async == Async::no) work->wait(access);
   });
   return async == Async::no ? Work() : Work(std::move(work));
 }

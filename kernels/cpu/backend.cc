@@ -42,6 +42,8 @@ const Backend& cpu_backend() {
       .adafactor_factors = cpu::adafactor_factors,
       .adafactor_size = cpu::adafactor_size,
       .adafactor_update = cpu::adafactor_update,
+      .copy_peer = cpu::copy_peer,
+      .reduce_peers = cpu::reduce_peers,
   };
   return backend;
 }

@@ -50,6 +50,8 @@ void adafactor_squares(const Access&, Context&, const AdafactorSquares&);
 void adafactor_factors(const Access&, Context&, const AdafactorFactors&);
 void adafactor_size(const Access&, Context&, const AdafactorSize&);
 void adafactor_update(const Access&, Context&, const AdafactorUpdate&);
+void copy_peer(const Access&, void* to, const void* from, std::size_t bytes);
+void reduce_peers(const Access&, const ReducePeers&);
 
 // Take the workspace that the functions of these names work in, and touch no tensor.
 void reserve_gemm(const Access&, Context&, const GemmArgs&);

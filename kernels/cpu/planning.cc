@@ -47,6 +47,8 @@ const Backend& planning_backend() {
       .adafactor_factors = nothing,
       .adafactor_size = cpu::reserve_adafactor_size,
       .adafactor_update = nothing,
+      .copy_peer = nothing,
+      .reduce_peers = nothing,
   };
   return backend;
 }

@@ -42,6 +42,8 @@ const Backend& cuda_backend() {
       .adafactor_factors = cuda::adafactor_factors,
       .adafactor_size = cuda::adafactor_size,
       .adafactor_update = cuda::adafactor_update,
+      .copy_peer = cuda::copy_peer,
+      .reduce_peers = cuda::reduce_peers,
   };
   return backend;
 }

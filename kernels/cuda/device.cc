@@ -36,7 +36,8 @@ class CudaStream final : public Stream {
     downloads_.deliver();
     if (marks_used_ == 0) return;
     for (std::size_t i = 0; i < marks_used_; ++i) {
-      const auto after = static_cast<std::int64_t>(marks_[i].event.milliseconds_since(origin_) * 1e6);
+      const auto after =
+          static_cast<std::int64_t>(marks_[i].event.milliseconds_since(origin_) * 1e6);
       *marks_[i].slot = {origin_ns_ + after, origin_ns_ + after};
     }
     marks_used_ = 0;
@@ -82,10 +83,20 @@ class CudaStream final : public Stream {
   std::size_t marks_used_ = 0;
 };
 
+class CudaEvent final : public DeviceEvent {
+ public:
+  void record(const Access& access) override { event_.record(queue_of(access)); }
+  void wait(const Access& access) const override { event_.wait(queue_of(access)); }
+  bool reached() const override { return event_.reached(); }
+  void synchronize() const override { event_.synchronize(); }
+
+ private:
+  Event event_;
+};
+
 class CudaDevice final : public Device {
  public:
-  explicit CudaDevice(int ordinal)
-      : ordinal_(ordinal), name_("cuda:" + std::to_string(ordinal)) {}
+  explicit CudaDevice(int ordinal) : ordinal_(ordinal), name_("cuda:" + std::to_string(ordinal)) {}
   DeviceKind kind() const override { return DeviceKind::cuda; }
   std::string_view name() const override { return name_; }
 
@@ -106,7 +117,7 @@ class CudaDevice final : public Device {
   }
   // Small requests share a segment; each allocation stops the whole device.
   Segment allocate_segment(std::size_t at_least) override {
-    constexpr std::size_t usual = std::size_t{32} << 20, page = std::size_t{2} << 20;
+    constexpr std::size_t usual = std::size_t{8} << 20, page = std::size_t{2} << 20;
     const std::size_t bytes = std::max(usual, (at_least + page - 1) / page * page);
     return {allocate(bytes), bytes};
   }
@@ -119,6 +130,10 @@ class CudaDevice final : public Device {
     queue->device = ordinal_;
     check(cudaStreamCreateWithFlags(&queue->stream, cudaStreamNonBlocking), "cudaStreamCreate");
     return std::make_unique<CudaStream>(std::move(queue));
+  }
+  std::unique_ptr<DeviceEvent> make_event() override {
+    check(cudaSetDevice(ordinal_), "cudaSetDevice");
+    return std::make_unique<CudaEvent>();
   }
 
  private:
@@ -154,8 +169,8 @@ GpuInfo gpu_info(int ordinal) {
   cuda::check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
   cuda::check(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
   return {.name = properties.name,
-          .versions = "driver " + cuda::version_text(driver) + ", runtime " +
-                      cuda::version_text(runtime),
+          .versions =
+              "driver " + cuda::version_text(driver) + ", runtime " + cuda::version_text(runtime),
           .memory_bytes = properties.totalGlobalMem,
           .major = properties.major,
           .minor = properties.minor,

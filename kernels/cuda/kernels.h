@@ -50,5 +50,7 @@ void adafactor_squares(const Access&, Context&, const AdafactorSquares&);
 void adafactor_factors(const Access&, Context&, const AdafactorFactors&);
 void adafactor_size(const Access&, Context&, const AdafactorSize&);
 void adafactor_update(const Access&, Context&, const AdafactorUpdate&);
+void copy_peer(const Access&, void* to, const void* from, std::size_t bytes);
+void reduce_peers(const Access&, const ReducePeers&);
 
 }  // namespace trident::cuda

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 namespace trident {
-namespace {
 
 std::string_view name_of(Operation operation) {
   switch (operation) {
@@ -32,6 +31,8 @@ std::string_view name_of(Operation operation) {
   }
   return "unknown";
 }
+
+namespace {
 
 bool reduces(Operation operation) {
   return operation == Operation::all_reduce || operation == Operation::reduce_scatter ||

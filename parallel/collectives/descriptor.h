@@ -7,8 +7,8 @@
 #include <string>
 
 #include "core/dtype.h"
+#include "kernels/reduce_op.h"
 #include "parallel/process_group.h"
-#include "parallel/reduce_op.h"
 
 namespace trident {
 
@@ -41,6 +41,7 @@ struct Descriptor {
 static_assert(sizeof(Descriptor) == 32);
 
 // "all_reduce(fp32[1024], sum)"; a root is shown by its world rank. `members`: by group rank.
+std::string_view name_of(Operation operation);  // "all_reduce"
 std::string to_string(const Descriptor& descriptor, std::span<const int> members);
 
 // "0,1,5"; long lists are shortened in the middle.

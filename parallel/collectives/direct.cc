@@ -3,7 +3,7 @@
 #include <cstring>
 #include <vector>
 
-#include "parallel/collectives/reduce_kernels.h"
+#include "kernels/reduce.h"
 #include "parallel/collectives/shared.h"
 
 namespace trident {

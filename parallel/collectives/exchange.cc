@@ -6,25 +6,32 @@
 #include <utility>
 
 #include "core/error.h"
+#include "kernels/backend.h"
 
 namespace trident {
 
-Exchange::Exchange(Membership& group, const Descriptor& descriptor, int channel, bool looks)
-    : group_(group), descriptor_(descriptor), channel_(channel), looks_(looks) {
+Exchange::Exchange(Membership& group, const Descriptor& descriptor, int channel, bool looks,
+                   const Reach& reach)
+    : group_(group), descriptor_(descriptor), channel_(channel), looks_(looks), reach_(reach) {
+  if (reach_.backend == nullptr) reach_.backend = &cpu_backend();
   group_.endpoint->check();
 }
 
-Exchange::Transfer Exchange::send(int peer, const void* data, std::size_t bytes) {
+Exchange::Transfer Exchange::send(int peer, const void* data, std::size_t bytes,
+                                  std::shared_ptr<QueueSide> side) {
   if (channel_ != control_channel) {
     group_.bytes_sent.fetch_add(static_cast<std::int64_t>(bytes), std::memory_order_relaxed);
   }
-  return {group_.endpoint->post_send(world_rank(peer), channel_, descriptor_, data, bytes), peer,
-          false};
+  return {group_.endpoint->post_send(world_rank(peer), channel_, descriptor_, data, bytes,
+                                     std::move(side)),
+          peer, false};
 }
 
-Exchange::Transfer Exchange::receive(int peer, void* data, std::size_t bytes) {
-  return {group_.endpoint->post_receive(world_rank(peer), channel_, descriptor_, data, bytes), peer,
-          true};
+Exchange::Transfer Exchange::receive(int peer, void* data, std::size_t bytes,
+                                     std::shared_ptr<QueueSide> side) {
+  return {group_.endpoint->post_receive(world_rank(peer), channel_, descriptor_, data, bytes,
+                                        std::move(side)),
+          peer, true};
 }
 
 Exchange::Transfer Exchange::receive_view(int peer, void* staging, std::size_t bytes) {
@@ -53,10 +60,24 @@ void Exchange::announce() {
 }
 
 void Exchange::meet(const void* input, void* output) {
+  const void* shown = input;
+  if (!on_host()) {
+    group_.ready->record(reach_.access);
+    shown =
+        new (meeting()->desk()) Card{static_cast<const std::byte*>(input),
+                                     static_cast<std::byte*>(output), &group_.ready, &group_.done};
+  }
   const Meeting::Result result =
-      meeting()->arrive(descriptor_, input, output, looks_,
+      meeting()->arrive(descriptor_, shown, output, looks_,
                         std::chrono::steady_clock::now() + group_.endpoint->options().timeout);
-  if (result.outcome == Outcome::complete) return;
+  if (result.outcome == Outcome::complete) {
+    for (int i = 0; !on_host() && i < size(); ++i) {
+      if (i == rank()) continue;
+      (*card(i).ready)->wait(reach_.access);
+      others_done_.push_back(*card(i).done);
+    }
+    return;
+  }
   if (result.outcome == Outcome::mismatch) {
     report_mismatch(world_rank(result.members.front()),
                     meeting()->descriptor(result.members.front()));
@@ -66,6 +87,32 @@ void Exchange::meet(const void* input, void* output) {
   for (const int member : result.members) ranks.push_back(world_rank(member));
   if (result.outcome == Outcome::peer_ended) report_ended(text, ranks.front());
   report_late(text, std::move(ranks));
+}
+
+void Exchange::leave() {
+  if (!on_host()) group_.done->record(reach_.access);
+  meeting()->leave(looks_);
+  for (const auto& done : others_done_) done->wait(reach_.access);
+}
+
+const std::byte* Exchange::input(int member) const {
+  return on_host() ? group_.meeting->input(member) : card(member).input;
+}
+std::byte* Exchange::output(int member) const {
+  return on_host() ? group_.meeting->output(member) : card(member).output;
+}
+
+void Exchange::copy(void* to, const void* from, std::size_t bytes) const {
+  reach_.backend->copy_peer(reach_.access, to, from, bytes);
+}
+void Exchange::reduce(std::span<const void* const> sources, std::span<void* const> places,
+                      std::int64_t count) const {
+  reach_.backend->reduce_peers(reach_.access, {.sources = sources,
+                                               .places = places,
+                                               .count = count,
+                                               .dtype = descriptor_.dtype,
+                                               .op = descriptor_.reduce_op,
+                                               .divisor = size()});
 }
 
 // Ends all ranks before this one unwinds: its buffers may be in use by a rank that waits elsewhere.

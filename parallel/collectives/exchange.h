@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "core/device.h"
+#include "kernels/peers.h"
 #include "parallel/transport/endpoint.h"
 
 namespace trident {
@@ -23,6 +25,16 @@ struct Membership {
   int rank = 0;              // of this member in the group
   std::atomic<std::int64_t> bytes_sent{0};
   std::unique_ptr<Meeting> meeting;  // null where members send messages
+  // Of tensors on a GPU, made with the group's first operation: when this member's queue has its
+  // buffers ready, and when it is done with the others'.
+  std::shared_ptr<DeviceEvent> ready, done;
+};
+
+// How an operation reaches memory: at once, or through a GPU's queue.
+struct Backend;
+struct Reach {
+  Access access = Access{};
+  const Backend* backend = nullptr;  // null: the CPU's
 };
 
 class Exchange {
@@ -30,7 +42,7 @@ class Exchange {
   // Throws AbortedError if the world is aborted.
   // `looks`: waiting may cost a few hundred microseconds of a core.
   Exchange(Membership& group, const Descriptor& descriptor, int channel = collective_channel,
-           bool looks = false);
+           bool looks = false, const Reach& reach = {});
 
   // A message on its way to or from a member.
   struct Transfer {
@@ -43,8 +55,11 @@ class Exchange {
   int size() const { return static_cast<int>(group_.members.size()); }
   const Descriptor& descriptor() const { return descriptor_; }
 
-  Transfer send(int peer, const void* data, std::size_t bytes);
-  Transfer receive(int peer, void* data, std::size_t bytes);
+  // Counts as many bytes as sent as the message has.
+  Transfer send(int peer, const void* data, std::size_t bytes,
+                std::shared_ptr<QueueSide> side = nullptr);
+  Transfer receive(int peer, void* data, std::size_t bytes,
+                   std::shared_ptr<QueueSide> side = nullptr);
   Transfer receive_view(int peer, void* staging, std::size_t bytes);
 
   // Waits for all; throws CommunicationError (a late or ended peer, a mismatch) or AbortedError.
@@ -55,9 +70,19 @@ class Exchange {
   Meeting* meeting() const {
     return channel_ == collective_channel ? group_.meeting.get() : nullptr;
   }
-  // Shows this member's buffers to the others; throws like wait(). Then finish or leave.
+  // Shows this member's buffers to the others; throws like wait(). Then finish or leave. In a GPU's
+  // queue what follows waits for the others' buffers to be ready, and after leave() for the others
+  // to be done with this member's.
   void meet(const void* input, void* output);
-  void leave() { meeting()->leave(looks_); }
+  void leave();
+  // What a member has shown, after meet().
+  const std::byte* input(int member) const;
+  std::byte* output(int member) const;
+  // On memory of any member, in the operation's order.
+  bool on_host() const { return reach_.access.queue() == nullptr; }
+  void copy(void* to, const void* from, std::size_t bytes) const;
+  void reduce(std::span<const void* const> sources, std::span<void* const> places,
+              std::int64_t count) const;
   // Members that share memory meet in every collective, in those that send messages too.
   void agree() {
     meet(nullptr, nullptr);
@@ -80,12 +105,23 @@ class Exchange {
   [[noreturn]] void report_late(const std::string& text, std::vector<int> late);
   std::string place() const;
   int world_rank(int peer) const { return group_.members[static_cast<std::size_t>(peer)]; }
+  // What a member of a GPU group shows in place of its buffers.
+  struct Card {
+    const std::byte* input;
+    std::byte* output;
+    const std::shared_ptr<DeviceEvent>*ready, *done;
+  };
+  const Card& card(int member) const {
+    return *reinterpret_cast<const Card*>(group_.meeting->input(member));
+  }
 
   Membership& group_;
   Descriptor descriptor_;
   int channel_;
   bool looks_;
+  Reach reach_;
   std::vector<Transfer> announced_;
+  std::vector<std::shared_ptr<DeviceEvent>> others_done_;  // their groups may go after leave()
 };
 
 // Part i of `count` elements cut over `parts`: [begin, end), sizes differ by at most one.

@@ -1,6 +1,6 @@
 #include "parallel/collectives/ring.h"
 
-#include "parallel/collectives/reduce_kernels.h"
+#include "kernels/reduce.h"
 
 namespace trident::ring {
 

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "parallel/collectives/reduce_kernels.h"
+#include "kernels/reduce.h"
 
 namespace trident::tree {
 

@@ -9,11 +9,22 @@
 #include <string>
 #include <vector>
 
+#include "core/device.h"
 #include "parallel/collectives/descriptor.h"
 #include "parallel/transport/meeting.h"
 #include "parallel/transport/transport.h"
 
 namespace trident {
+
+// Of a message's buffer in a GPU's memory: what its queues have to know. A message is then complete
+// when its copy has been put into the receiver's queue.
+struct QueueSide {
+  std::shared_ptr<DeviceEvent> ready;  // the buffer may be read, or written
+  std::shared_ptr<DeviceEvent> moved;  // the copy's end: the receiver's; once complete the sender's
+  // Of the receiver: where the copy goes, and how it is made.
+  Stream* queue = nullptr;
+  void (*copy)(const Access&, void* to, const void* from, std::size_t bytes) = nullptr;
+};
 
 // One posted message. Any one thread at a time. The destructor returns when the buffer is no longer
 // in use; a send that nobody has received yet still arrives.
@@ -49,15 +60,19 @@ class Endpoint {
 
   // `bytes` at `data` stay unchanged until the request is complete or gone.
   virtual std::unique_ptr<Request> post_send(int peer, int channel, const Descriptor& descriptor,
-                                             const void* data, std::size_t bytes) = 0;
+                                             const void* data, std::size_t bytes,
+                                             std::shared_ptr<QueueSide> side = nullptr) = 0;
   virtual std::unique_ptr<Request> post_receive(int peer, int channel, const Descriptor& expected,
-                                                void* data, std::size_t bytes) = 0;
+                                                void* data, std::size_t bytes,
+                                                std::shared_ptr<QueueSide> side = nullptr) = 0;
   // Like post_receive, but the message may stay where the sender has it; the sender's request
   // completes when this one goes. `staging` is used (and may be null otherwise) if needs_staging().
   virtual std::unique_ptr<Request> post_receive_view(int peer, int channel,
                                                      const Descriptor& expected, void* staging,
                                                      std::size_t bytes) = 0;
   virtual bool needs_staging() const = 0;
+  // Whether a buffer may have a QueueSide.
+  virtual bool reaches_gpus() const { return false; }
 
   // Throws AbortedError if the world is aborted.
   virtual void check() const = 0;

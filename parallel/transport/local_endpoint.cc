@@ -22,16 +22,32 @@ void take_copy(Send& send) {
   send.complete.store(true, std::memory_order_release);
 }
 
+// Copies a message's bytes, or puts that into the receiver's queue.
+void move(Send& send, const Receive& receive) {
+  if (receive.side == nullptr) {
+    std::memcpy(receive.data, send.data, receive.bytes);
+    return;
+  }
+  const QueueSide& to = *receive.side;
+  to.queue->enqueue([&](const Access& access) {
+    send.side->ready->wait(access);
+    to.ready->wait(access);
+    to.copy(access, receive.data, send.data, receive.bytes);
+    to.moved->record(access);
+  });
+  send.side->moved = to.moved;
+}
+
 // Moves a matched message. Takes the lock held and returns with it released: those who are told
 // need it.
 void transfer(Lock lock, std::shared_ptr<Send> send, std::shared_ptr<Receive> receive) {
   if (receive->is_view) {
     send->claimed = true;  // until the receive goes
   } else {
-    if (receive->bytes > 0) {
+    if (receive->bytes > 0 || receive->side != nullptr) {
       send->claimed = receive->claimed = true;
       lock.unlock();
-      std::memcpy(receive->data, send->data, receive->bytes);
+      move(*send, *receive);
       lock.lock();
       send->claimed = receive->claimed = false;
     }
@@ -100,8 +116,8 @@ class SendRequest final : public Request {
     if (send_->complete.load(std::memory_order_relaxed)) return;
     auto& messages = box.links[key_].messages;
     const auto place = std::find(messages.begin(), messages.end(), send_);
-    if (place == messages.end()) return;  // refused by the receiver
-    if (world_->aborted()) {
+    if (place == messages.end()) return;                // refused by the receiver
+    if (world_->aborted() || send_->side != nullptr) {  // the latter is kept until it is taken
       messages.erase(place);
     } else {
       take_copy(*send_);
@@ -223,29 +239,32 @@ class LocalEndpoint final : public Endpoint {
   }
   const TransportOptions& options() const override { return world_->options(); }
   bool needs_staging() const override { return false; }
+  bool reaches_gpus() const override { return true; }
   std::unique_ptr<Meeting> open_meeting(std::uint64_t group,
                                         const std::vector<int>& members) override {
     return make_meeting(world_, group, members, rank_);
   }
 
   std::unique_ptr<Request> post_send(int peer, int channel, const Descriptor& descriptor,
-                                     const void* data, std::size_t bytes) override {
+                                     const void* data, std::size_t bytes,
+                                     std::shared_ptr<QueueSide> side) override {
     auto send = std::make_shared<Send>();
     send->descriptor = descriptor;
     send->data = static_cast<const std::byte*>(data);
     send->bytes = bytes;
+    send->side = std::move(side);
     const bool delayed =
         descriptor.operation == Operation::message && options().injected_latency.count() > 0;
     if (delayed) {
       send->deliver_at = Clock::now() + options().injected_latency;
-      take_copy(*send);
+      if (send->side == nullptr) take_copy(*send);
     }
     const LinkKey key{descriptor.group, rank_, channel};
     Mailbox& box = world_->mailbox(peer);
     Lock lock(box.mutex);
     Link& link = box.links[key];
     if (link.receives.empty()) {
-      if (bytes <= eager_bytes && !delayed) take_copy(*send);
+      if (bytes <= eager_bytes && !delayed && send->side == nullptr) take_copy(*send);
       link.messages.push_back(send);
     } else {
       auto receive = std::move(link.receives.front());
@@ -256,12 +275,13 @@ class LocalEndpoint final : public Endpoint {
   }
 
   std::unique_ptr<Request> post_receive(int peer, int channel, const Descriptor& expected,
-                                        void* data, std::size_t bytes) override {
-    return post(peer, channel, expected, data, bytes, false);
+                                        void* data, std::size_t bytes,
+                                        std::shared_ptr<QueueSide> side) override {
+    return post(peer, channel, expected, data, bytes, false, std::move(side));
   }
   std::unique_ptr<Request> post_receive_view(int peer, int channel, const Descriptor& expected,
                                              void*, std::size_t bytes) override {
-    return post(peer, channel, expected, nullptr, bytes, true);
+    return post(peer, channel, expected, nullptr, bytes, true, nullptr);
   }
 
   void check() const override {
@@ -272,12 +292,13 @@ class LocalEndpoint final : public Endpoint {
 
  private:
   std::unique_ptr<Request> post(int peer, int channel, const Descriptor& expected, void* data,
-                                std::size_t bytes, bool is_view) {
+                                std::size_t bytes, bool is_view, std::shared_ptr<QueueSide> side) {
     auto receive = std::make_shared<Receive>();
     receive->expected = expected;
     receive->data = static_cast<std::byte*>(data);
     receive->bytes = bytes;
     receive->is_view = is_view;
+    receive->side = std::move(side);
     const LinkKey key{expected.group, peer, channel};
     Mailbox& box = world_->mailbox(rank_);
     Lock lock(box.mutex);

@@ -24,6 +24,7 @@ struct Send {
   const std::byte* data = nullptr;  // the sender's, or `owned`
   std::size_t bytes = 0;
   std::unique_ptr<std::byte[]> owned;
+  std::shared_ptr<QueueSide> side;    // `data` is a GPU's
   Deadline deliver_at{};              // not before (injected latency)
   bool claimed = false;               // somebody reads `data`
   std::atomic<bool> complete{false};  // the sender's buffer is free
@@ -36,6 +37,7 @@ struct Receive {
   Descriptor got;
   std::byte* data = nullptr;
   std::size_t bytes = 0;
+  std::shared_ptr<QueueSide> side;  // `data` is a GPU's
   bool is_view = false;
   bool claimed = false;  // somebody writes `data`
   bool mismatch = false;

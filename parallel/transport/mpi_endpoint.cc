@@ -123,7 +123,8 @@ void MpiEndpoint::open_group(std::uint64_t id, const std::string& name) {
 }
 
 std::unique_ptr<Request> MpiEndpoint::post_send(int peer, int channel, const Descriptor& descriptor,
-                                                const void* data, std::size_t bytes) {
+                                                const void* data, std::size_t bytes,
+                                                std::shared_ptr<QueueSide>) {
   return std::make_unique<MpiRequest>(*this, MpiRequest::Kind::send, peer,
                                       tag_of(descriptor.group, channel), descriptor,
                                       const_cast<void*>(data), bytes);  // only read
@@ -131,7 +132,7 @@ std::unique_ptr<Request> MpiEndpoint::post_send(int peer, int channel, const Des
 
 std::unique_ptr<Request> MpiEndpoint::post_receive(int peer, int channel,
                                                    const Descriptor& expected, void* data,
-                                                   std::size_t bytes) {
+                                                   std::size_t bytes, std::shared_ptr<QueueSide>) {
   return std::make_unique<MpiRequest>(*this, MpiRequest::Kind::receive, peer,
                                       tag_of(expected.group, channel), expected, data, bytes);
 }

@@ -35,12 +35,14 @@ class MpiEndpoint final : public Endpoint {
   void open_group(std::uint64_t id, const std::string& name) override;
 
   std::unique_ptr<Request> post_send(int peer, int channel, const Descriptor& descriptor,
-                                     const void* data, std::size_t bytes) override;
+                                     const void* data, std::size_t bytes,
+                                     std::shared_ptr<QueueSide> side) override;
   std::unique_ptr<Request> post_receive(int peer, int channel, const Descriptor& expected,
-                                        void* data, std::size_t bytes) override;
+                                        void* data, std::size_t bytes,
+                                        std::shared_ptr<QueueSide> side) override;
   std::unique_ptr<Request> post_receive_view(int peer, int channel, const Descriptor& expected,
                                              void* staging, std::size_t bytes) override {
-    return post_receive(peer, channel, expected, staging, bytes);
+    return post_receive(peer, channel, expected, staging, bytes, nullptr);
   }
   bool needs_staging() const override { return true; }
 

@@ -22,11 +22,12 @@ class PlanningEndpoint final : public Endpoint {
   int size() const override { return size_; }
   int ranks_per_node() const override { return ranks_per_node_; }
   const TransportOptions& options() const override { return options_; }
-  std::unique_ptr<Request> post_send(int, int, const Descriptor&, const void*,
-                                     std::size_t) override {
+  std::unique_ptr<Request> post_send(int, int, const Descriptor&, const void*, std::size_t,
+                                     std::shared_ptr<QueueSide>) override {
     refuse();
   }
-  std::unique_ptr<Request> post_receive(int, int, const Descriptor&, void*, std::size_t) override {
+  std::unique_ptr<Request> post_receive(int, int, const Descriptor&, void*, std::size_t,
+                                        std::shared_ptr<QueueSide>) override {
     refuse();
   }
   std::unique_ptr<Request> post_receive_view(int, int, const Descriptor&, void*,

@@ -22,7 +22,7 @@ struct Machine {
   int devices = 1;
   std::size_t bytes_each = std::size_t{8} << 30;
   std::size_t allocations = 0;
-  std::map<int, std::size_t> used;                       // by device
+  std::map<int, std::size_t> used;                      // by device
   std::map<void*, std::pair<int, std::size_t>> blocks;  // device and size
 };
 Machine& machine() {
@@ -94,20 +94,31 @@ struct CUstream_st {
   std::thread thread;
 };
 
-// Records are numbered; one is reached when the stream has come to it.
-struct EventState {
+// What an event was last recorded as; who waits, waits for that, whatever it is recorded as later.
+struct Record {
   std::mutex mutex;
   std::condition_variable changed;
-  std::uint64_t recorded = 0, reached = 0;
+  bool reached = false;
   Clock::time_point time;
 
-  void wait_for(std::uint64_t record) {
+  void reach() {
+    const std::lock_guard lock(mutex);
+    reached = true;
+    time = Clock::now();
+    changed.notify_all();
+  }
+  void wait() {
     std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return reached >= record; });
+    changed.wait(lock, [&] { return reached; });
   }
 };
 struct CUevent_st {
-  std::shared_ptr<EventState> state = std::make_shared<EventState>();
+  std::shared_ptr<Record> last() {
+    const std::lock_guard lock(mutex);
+    return record;
+  }
+  std::mutex mutex;
+  std::shared_ptr<Record> record;  // null: never
   bool timed = true;
 };
 
@@ -221,12 +232,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return answer(stream->synchronize());
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  std::uint64_t record = 0;
-  {
-    const std::lock_guard lock(event->state->mutex);
-    record = event->state->recorded;
-  }
-  stream->push([state = event->state, record] { state->wait_for(record); });
+  if (auto record = event->last()) stream->push([record] { record->wait(); });
   return cudaSuccess;
 }
 
@@ -240,39 +246,33 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  std::uint64_t record = 0;
+  auto record = std::make_shared<Record>();
   {
-    const std::lock_guard lock(event->state->mutex);
-    record = ++event->state->recorded;
+    const std::lock_guard lock(event->mutex);
+    event->record = record;
   }
-  stream->push([state = event->state, record] {
-    const std::lock_guard lock(state->mutex);
-    state->reached = std::max(state->reached, record);
-    state->time = Clock::now();
-    state->changed.notify_all();
-  });
+  stream->push([record] { record->reach(); });
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  const std::lock_guard lock(event->state->mutex);
-  return event->state->reached >= event->state->recorded ? cudaSuccess : cudaErrorNotReady;
+  const auto record = event->last();
+  if (record == nullptr) return cudaSuccess;
+  const std::lock_guard lock(record->mutex);
+  return record->reached ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  std::uint64_t record = 0;
-  {
-    const std::lock_guard lock(event->state->mutex);
-    record = event->state->recorded;
-  }
-  event->state->wait_for(record);
+  if (const auto record = event->last()) record->wait();
   return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t begin, cudaEvent_t end) {
-  if (!begin->timed || !end->timed) return answer(cudaErrorInvalidValue);
+  const auto from = begin->last(), to = end->last();
+  if (!begin->timed || !end->timed || from == nullptr || to == nullptr) {
+    return answer(cudaErrorInvalidValue);
+  }
   if (cudaEventQuery(begin) != cudaSuccess || cudaEventQuery(end) != cudaSuccess) {
     return cudaErrorNotReady;
   }
-  *milliseconds =
-      std::chrono::duration<float, std::milli>(end->state->time - begin->state->time).count();
+  *milliseconds = std::chrono::duration<float, std::milli>(to->time - from->time).count();
   return cudaSuccess;
 }
 

@@ -13,13 +13,11 @@
 #include "core/context.h"
 #include "core/rng.h"
 #include "kernels/cpu/state.h"
-#include "kernels/cuda_device.h"
+#include "support/devices.h"
 
 namespace trident {
 
 using Values = std::vector<double>;
-
-enum class On { cpu, guarded, cuda };
 
 struct Setup {
   On device = On::cpu;
@@ -46,18 +44,6 @@ inline std::vector<Setup> all_setups() {
     if (find_gpus().count > 0) setups.push_back({On::cuda, {}, dtype});
   }
   return setups;
-}
-
-inline std::unique_ptr<Device> make_device(On device) {
-  switch (device) {
-    case On::cpu:
-      return make_cpu_device();
-    case On::guarded:
-      return make_guarded_device(std::size_t{256} << 20);
-    case On::cuda:
-      return make_cuda_device(0);
-  }
-  return nullptr;
 }
 
 // Norm of the difference over the norm of `want`.

@@ -1,6 +1,8 @@
-// The conformance suite on `local`: 1 to 8 ranks on the CPU device, some on the guarded one.
+// The conformance suite on `local`: 1 to 8 ranks on the CPU device, some on the guarded one, and on
+// a GPU where there is one.
 #include "core/device.h"
 #include "parallel/collectives_conformance.h"
+#include "support/devices.h"
 
 namespace trident::test {
 namespace {
@@ -20,6 +22,9 @@ std::vector<World> worlds() {
     all.push_back(local_world("Cpu", ranks, make_cpu_device));
   for (const int ranks : {1, 2, 5, 8}) {
     all.push_back(local_world("Guarded", ranks, [] { return make_guarded_device(); }));
+  }
+  for (int ranks = 1; ranks <= 8 && find_gpus().count > 0; ++ranks) {
+    all.push_back(local_world("Cuda", ranks, [] { return make_cuda_device(0); }));
   }
   return all;
 }

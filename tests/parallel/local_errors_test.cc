@@ -12,6 +12,7 @@
 #include "core/context.h"
 #include "core/error.h"
 #include "parallel/transport/transport.h"
+#include "support/devices.h"
 
 namespace trident {
 namespace {
@@ -24,14 +25,14 @@ using testing::Not;
 // Runs the body on every rank of both devices, with a tensor to use, and expects run_local to throw
 // an E with this text, soon, while every other rank is stopped by that error or an AbortedError
 // that repeats it.
-class LocalErrors : public testing::TestWithParam<bool> {
+class LocalErrors : public testing::TestWithParam<On> {
  protected:
   using Body = std::function<void(Transport&, Context&, const ProcessGroup&)>;
 
   template <class E>
   void expect_error(int ranks, const testing::Matcher<std::string>& text, const Body& body,
                     milliseconds timeout = std::chrono::seconds(60)) const {
-    const auto device = GetParam() ? make_guarded_device() : make_cpu_device();
+    const auto device = make_device(GetParam());
     TransportOptions options;
     options.timeout = timeout;
     std::atomic<int> stopped{0};
@@ -268,7 +269,7 @@ TEST_P(LocalErrors, AbortStopsEveryRankWithItsReason) {
 }
 
 TEST_P(LocalErrors, BadArgumentsAreRequestErrorsThatNameTheGroup) {
-  const auto device = GetParam() ? make_guarded_device() : make_cpu_device();
+  const auto device = make_device(GetParam());
   run_local(2, {}, [&](Transport& transport) {
     Context c(*device, 1);
     const ProcessGroup g = transport.world();
@@ -304,9 +305,13 @@ TEST_P(LocalErrors, BadArgumentsAreRequestErrorsThatNameTheGroup) {
   EXPECT_THROW(run_local(1, options, [](Transport&) {}), RequestError);
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, LocalErrors, testing::Bool(), [](const auto& device) {
-  return device.param ? std::string("Guarded") : std::string("Cpu");
-});
+std::vector<On> devices() {
+  std::vector<On> all{On::cpu, On::guarded};
+  if (find_gpus().count > 0) all.push_back(On::cuda);
+  return all;
+}
+INSTANTIATE_TEST_SUITE_P(Devices, LocalErrors, testing::ValuesIn(devices()),
+                         [](const auto& device) { return std::string(name_of(device.param)); });
 
 }  // namespace
 }  // namespace trident

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/dtype.h"
-#include "parallel/reduce_op.h"
+#include "kernels/reduce_op.h"
 
 namespace trident::test {
 

@@ -56,7 +56,7 @@ Config seeded_config(const std::string& model, const std::string& directory,
 TrainingSummary train(const Config& config, On on, const TrainerHooks& hooks) {
   const TrainingInputs inputs = prepare_training(config, built_in_architectures());
   TrainingSummary summary;
-  const auto shared = make_cpu_device();
+  const auto shared = make_device(on == On::guarded ? On::cpu : on);
   run_local(
       static_cast<int>(config.world_size()), transport_options(config), [&](Transport& transport) {
         const auto own = on == On::guarded ? make_guarded_device(std::size_t{1} << 28) : nullptr;
@@ -107,7 +107,7 @@ void expect_same_bits(const Outcome& a, const Outcome& b) {
 void on_ranks(const Config& config, const TransportOptions& options,
               const std::function<void(RankModel&)>& body) {
   const auto architecture = built_in_architectures().at(config.model.architecture);
-  const auto device = make_cpu_device();
+  const auto device = make_device(usual_device());
   const Schedule schedule = schedule_of(config);
   run_local(static_cast<int>(config.world_size()), options, [&](Transport& transport) {
     Context context(*device, static_cast<int>(config.runtime.threads_per_rank));

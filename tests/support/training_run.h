@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/config.h"
+#include "support/devices.h"
 #include "training/data/batch_sampler.h"
 #include "training/rank_model.h"
 #include "training/trainer.h"
@@ -32,8 +33,7 @@ Config seeded_config(const std::string& model, const std::string& directory,
                      const Overrides& overrides = {});
 
 // Runs it on all its ranks in this process; on one `guarded` device a rank where asked.
-enum class On { cpu, guarded };
-TrainingSummary train(const Config&, On = On::cpu, const TrainerHooks& hooks = {});
+TrainingSummary train(const Config&, On = usual_device(), const TrainerHooks& hooks = {});
 
 std::vector<double> losses_of(const TrainingSummary&);
 double largest_relative_difference(const std::vector<double>& a, const std::vector<double>& b);

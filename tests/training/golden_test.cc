@@ -15,7 +15,7 @@ struct GoldenCase {
   Layout layout;
   int zero = 0;
   bool sequence_parallel = false;
-  On on = On::cpu;
+  On on = usual_device();
 
   std::string name() const {
     return model + "_" + name_of(layout) + "_zero" + std::to_string(zero) +

@@ -185,7 +185,7 @@ TEST(LateCheck, TheNextIterationIsGivenUpWhereTheRunEnds) {
             Overrides{"pipeline.schedule=" + kind, "checkpoint.save=" + (dir / "weights"),
                       "scheduler={\"type\": \"constant\"}", "gradient_clipping=0",
                       "training.train_iters=" + std::to_string(train_iters)});
-    const TrainingSummary summary = train(config, On::cpu, hooks);
+    const TrainingSummary summary = train(config, usual_device(), hooks);
     EXPECT_EQ(summary.stopped, stop_at > 0);
     return std::pair(summary.history.size(), slurp(dir / "weights/model.safetensors"));
   };

@@ -49,7 +49,7 @@ TEST(NonFinite, SkipLeavesWeightsAsTheyWereOnAllRanks) {
     std::vector<std::string> messages;
     TrainerHooks hooks;
     hooks.on_message = [&](const std::string& text) { messages.push_back(text); };
-    const TrainingSummary summary = train(config, On::cpu, hooks);
+    const TrainingSummary summary = train(config, usual_device(), hooks);
     EXPECT_EQ(static_cast<int>(summary.history.size()), iterations);
     for (const IterationMetrics& m : summary.history) EXPECT_EQ(m.skipped, m.iteration > 1);
     EXPECT_EQ(messages.size(), skips ? 2U : 0U);
@@ -73,7 +73,7 @@ TEST(Stopping, TheFlagFinishesTheIterationAndSavesTheWeights) {
   std::atomic<bool> stop = false;
   TrainerHooks hooks{.stop = &stop};
   hooks.on_iteration = [&](IterationMetrics& m) { stop = m.iteration == 3; };
-  const TrainingSummary summary = train(config, On::cpu, hooks);
+  const TrainingSummary summary = train(config, usual_device(), hooks);
   EXPECT_TRUE(summary.stopped);
   EXPECT_EQ(summary.history.size(), 4U);
   EXPECT_EQ(read_metrics(dir / "run/metrics.jsonl").size(), 4U);
@@ -174,7 +174,7 @@ TEST(Hooks, AUsersOwnMetricsAreWritten) {
       seeded_config("gpt2", dir.path(), overrides_of({1, 1, 2}) + constant_rate("0.001", 3));
   TrainerHooks hooks;
   hooks.on_iteration = [](IterationMetrics& m) { m.extra["perplexity"] = std::exp(m.loss); };
-  train(config, On::cpu, hooks);
+  train(config, usual_device(), hooks);
   const auto lines = read_metrics(dir / "metrics.jsonl");
   ASSERT_EQ(lines.size(), 3U);
   for (const auto& line : lines) {

@@ -131,7 +131,12 @@ cudaError_t cudaMallocHost(void** address, std::size_t bytes);
 cudaError_t cudaFreeHost(void* address);
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total);
 
-enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
+enum cudaMemcpyKind {
+  cudaMemcpyHostToDevice,
+  cudaMemcpyDeviceToHost,
+  cudaMemcpyDeviceToDevice,
+  cudaMemcpyDefault
+};
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
                             cudaStream_t);
 

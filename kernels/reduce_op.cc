@@ -1,4 +1,4 @@
-#include "parallel/reduce_op.h"
+#include "kernels/reduce_op.h"
 
 namespace trident {
 

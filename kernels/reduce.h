@@ -5,7 +5,7 @@
 #include <span>
 
 #include "core/dtype.h"
-#include "parallel/reduce_op.h"
+#include "kernels/reduce_op.h"
 
 namespace trident {
 

@@ -1,4 +1,4 @@
-#include "parallel/collectives/reduce_kernels.h"
+#include "kernels/reduce.h"
 
 #include <algorithm>
 #include <string>
