@@ -8,13 +8,14 @@
 #include <nlohmann/json.hpp>
 
 #include "app/options.h"
+#include "kernels/cuda_device.h"
 
 namespace trident::app {
 
 void add_bench(CLI::App& app, const Launch& launch, Action& action) {
   struct Options {
     ConfigOptions config;
-    std::string format = "text";
+    std::string format = "text", device = "auto";
     int threads = 0, ranks = 2, iterations = 5;
     std::int64_t largest = std::int64_t{64} << 20;
   };
@@ -41,8 +42,15 @@ void add_bench(CLI::App& app, const Launch& launch, Action& action) {
   {
     auto [command, options] = add(
         "gemm", "Products by dtype and shape",
-        [cores](const Options& o) { return bench_gemm(o.threads > 0 ? o.threads : cores); },
+        [cores](const Options& o) {
+          const bool cuda = o.device == "cuda" || (o.device == "auto" && find_gpus().count > 0);
+          return bench_gemm(Devices(cuda ? "cuda" : "cpu", "--device"),
+                            o.threads > 0 ? o.threads : cores);
+        },
         bench_gemm_text);
+    command->add_option("--device", options->device, "auto, cpu or cuda")
+        ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+        ->capture_default_str();
     command->add_option("--threads", options->threads, "0: all cores");
   }
   {

@@ -18,6 +18,7 @@ struct Launch {
   bool mpi = false;     // under mpirun or srun
   int ranks = 1;        // of the MPI world
   int local_ranks = 1;  // on this machine
+  int local_rank = 0;   // of this process among them
   bool leads = true;    // world rank 0: the one that talks
   int cores = 1;        // that this machine's ranks may use together
   std::shared_ptr<MpiJob> job = std::make_shared<MpiJob>();

@@ -8,6 +8,7 @@
 
 #include "app/options.h"
 #include "core/error.h"
+#include "kernels/cuda_device.h"
 
 namespace trident::app {
 namespace {
@@ -29,7 +30,7 @@ int run(const Options& options, const Launch& launch) {
   }
   std::vector<std::int32_t> prompt = options.ids;
   for (const char c : options.prompt) prompt.push_back(static_cast<unsigned char>(c));
-  const auto device = make_cpu_device();
+  const auto device = find_gpus().count > 0 ? make_cuda_device(0) : make_cpu_device();
   std::vector<std::int32_t> tokens;
   run_local(1, {}, [&](Transport& transport) {
     Context context(*device, launch.cores);

@@ -25,6 +25,7 @@ Launch detect_launch() {
     launch.mpi = true;
     launch.ranks = number("OMPI_COMM_WORLD_SIZE", 1);
     launch.local_ranks = number("OMPI_COMM_WORLD_LOCAL_SIZE", launch.ranks);
+    launch.local_rank = number("OMPI_COMM_WORLD_LOCAL_RANK", 0);
     launch.leads = number("OMPI_COMM_WORLD_RANK", 0) == 0;
   } else if (std::getenv("PMIX_RANK") != nullptr || std::getenv("PMI_RANK") != nullptr) {  // srun
     launch.mpi = true;
@@ -32,6 +33,7 @@ Launch detect_launch() {
     // "4(x2),3": tasks of the first nodes.
     launch.local_ranks =
         number("SLURM_STEP_TASKS_PER_NODE", number("SLURM_TASKS_PER_NODE", launch.ranks));
+    launch.local_rank = number("SLURM_LOCALID", 0);
     launch.leads = number("PMIX_RANK", number("PMI_RANK", 0)) == 0;
     // Slurm binds each task to cores of its own unless told otherwise.
     launch.cores =

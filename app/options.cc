@@ -6,7 +6,9 @@
 
 #include "core/available_memory.h"
 #include "core/error.h"
+#include "kernels/cuda_device.h"
 #include "models/architecture.h"
+#include "training/devices.h"
 #include "training/fit.h"
 #include "training/from_config.h"
 
@@ -51,7 +53,13 @@ LoadedConfig load(const ConfigOptions& options, const Launch& launch,
     load.local_ranks = launch.local_ranks;
     load.transport = "mpi";
   }
+  const GpuSearch gpus = find_gpus();
+  // Until NCCL carries them, processes have no way to exchange a GPU's tensors.
+  if (gpus.count > 0 && !launch.mpi) load.device = "cuda";
   LoadedConfig loaded = load_any_size(options, load);
+  if (loaded.device_is_auto && loaded.config.runtime.device == "cpu") {
+    loaded.why_cpu = gpus.count > 0 ? "\"auto\" under mpirun" : gpus.reason;
+  }
   if (!loaded.micro_batch_is_auto) return loaded;
   const Config& config = loaded.config;
   const ArchitectureSet architectures = built_in_architectures();
@@ -59,7 +67,9 @@ LoadedConfig load(const ConfigOptions& options, const Launch& launch,
   // A tenth is left to others. Nodes differ, and what is free changes while processes ask.
   const std::int64_t sharers =
       config.runtime.transport == "mpi" ? launch.local_ranks : config.world_size();
-  std::int64_t limit = memory.value_or(available_memory() / 10 * 9 / sharers);
+  const auto of_gpu = config.runtime.device == "cuda" ? Devices(config).memory(sharers)
+                                                      : std::optional<std::int64_t>();
+  std::int64_t limit = memory.value_or(of_gpu.value_or(available_memory() / sharers) / 10 * 9);
   if (launch.mpi && !memory) limit = launch.job->least(limit);
   if (loaded.accumulation_is_given) {  // which leaves one size
     const auto peak = memory ? std::nullopt : planned_peak(config, architecture);

@@ -13,6 +13,8 @@
 
 #include "app/options.h"
 #include "core/error.h"
+#include "training/devices.h"
+#include "training/fit.h"
 #include "training/from_config.h"
 #include "training/generate.h"
 #include "training/plan.h"
@@ -97,10 +99,10 @@ class Progress {
 std::string sample_text(const Config& config) {
   const bool bytes = config.data.tokenizer.type == "byte" && config.model.vocab_size == 256;
   if (config.checkpoint.save.empty() || !bytes) return "";
-  const auto device = make_device(config);
+  const Devices devices(config);
   std::string text;
   run_local(1, {}, [&](Transport& transport) {
-    Context context(*device, 1);
+    Context context(devices.of(0), 1);
     const std::string prompt = "And ";
     const auto tokens =
         generate(context, transport, built_in_architectures(), config.checkpoint.save,
@@ -116,18 +118,30 @@ std::string sample_text(const Config& config) {
 
 // On a thread of its own: OpenMP keeps a team for each thread that had one, and with more threads
 // in teams than cores the ranks' own would sleep at the end of every loop.
-double measure_product_rate(const Config& config, const Launch& launch, Device& device) {
+double measure_product_rate(const Config& config, const Launch& launch, const Devices& devices) {
+  const DType dtype = dtype_of(config.precision.dtype);
+  const std::int64_t processes = launch.mpi ? launch.ranks : 1;
+  const auto gpus = static_cast<double>(
+      launch.mpi ? processes : std::min<std::int64_t>(devices.count(), config.world_size()));
+  if (const auto peak = devices.peak(dtype)) return *peak * gpus;
   const std::int64_t ranks = launch.mpi ? 1 : config.world_size();
   const auto threads =
       std::min<std::int64_t>(ranks * config.runtime.threads_per_rank, launch.cores);
   return std::async(std::launch::async,
                     [&] {
-                      Context context(device, static_cast<int>(threads));
-                      const DType dtype = dtype_of(config.precision.dtype);
-                      return product_rate(context, dtype, {}, 0.3) *
-                             (launch.mpi ? launch.ranks : 1);
+                      Context context(devices.of(launch.local_rank), static_cast<int>(threads),
+                                      kernel_options(config));
+                      return product_rate(context, dtype, usual_product(context, dtype), 0.3) *
+                             gpus;
                     })
       .get();
+}
+
+// What would fit, where a device has no memory left.
+std::string what_fits(const Config& config, const Architecture& architecture, const Launch& launch,
+                      const Devices& devices) {
+  const auto memory = devices.memory(launch.mpi ? launch.local_ranks : config.world_size());
+  return memory ? "\n" + fit_text(fit_memory(config, architecture, *memory / 10 * 9)) : "";
 }
 
 struct TrainOptions {
@@ -153,23 +167,25 @@ int train(const TrainOptions& options, const Launch& launch) {
         "config: /runtime/transport: \"local\" runs all ranks in one process, but mpirun started " +
         std::to_string(launch.ranks) + "; use \"mpi\" or \"auto\"");
   }
+  const Devices devices(loaded.config);
   TrainingInputs inputs = prepare_training(loaded.config, architectures);
   const Config& config = inputs.config;
   const Plan plan = make_plan(config, *inputs.architecture, inputs.schedule);
   if (launch.leads) prepare_output(config);
   const StopSignals signals;
-  const auto device = make_device(config);
-  inputs.product_rate = measure_product_rate(config, launch, *device);
+  inputs.product_rate = measure_product_rate(config, launch, devices);
 
   Progress progress(config, launch.mpi);
   const bool quiet = !launch.leads || options.format == "json";
   TrainerHooks hooks{.stop = &signals.stop()};
   if (!quiet) {
     fmt::print(
-        "{}: {} ranks (data {} × tensor {} × pipeline {}), {}, transport {}, {} thread(s) a rank\n",
+        "{}: {} ranks (data {} × tensor {} × pipeline {}), {}, transport {}, {} thread(s) a rank\n"
+        "device: {}{}\n",
         config.model.architecture, config.world_size(), config.parallel.data_parallel_size,
         config.parallel.tensor_model_parallel_size, config.parallel.pipeline_model_parallel_size,
-        schedule_name(config), config.runtime.transport, config.runtime.threads_per_rank);
+        schedule_name(config), config.runtime.transport, config.runtime.threads_per_rank,
+        devices.text(), loaded.why_cpu.empty() ? "" : " (" + loaded.why_cpu + ")");
     hooks.on_iteration = [&](IterationMetrics& m) { progress.show(m); };
     hooks.on_message = [](const std::string& text) { fmt::print(stderr, "{}\n", text); };
   }
@@ -182,13 +198,17 @@ int train(const TrainOptions& options, const Launch& launch) {
           config.world_size(), transport->world().size()));
     }
     try {
-      summary = train_rank(inputs, *transport, *device, hooks);
+      summary = train_rank(inputs, *transport, devices.of(launch.local_rank), hooks);
     } catch (const std::exception& error) {
       transport->abort(error.what());
       throw;
     }
   } else {
-    summary = train_local(inputs, hooks);
+    try {
+      summary = train_local(inputs, devices, hooks);
+    } catch (const OutOfMemory& error) {
+      throw OutOfMemory(error.what() + what_fits(config, *inputs.architecture, launch, devices));
+    }
   }
   if (!launch.leads) return summary.stopped ? 130 : 0;
   if (options.format == "json") {

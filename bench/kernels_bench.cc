@@ -99,7 +99,7 @@ const Limits& limits_of(DType dtype, int threads) {
       run(bytes_of({from, to}), [&] { copy(bench.context, from, to); });
       run(bytes_of({to, to}), [&] { scale(bench.context, to, 1.0f); });
     }
-    found->second = {product_rate(bench.context, dtype), best};
+    found->second = {product_rate(bench.context, dtype, {}), best};
   }
   return found->second;
 }

@@ -30,8 +30,8 @@ std::string config_text(const std::string& dtype) {
 void run(const Config& config, int steps) {
   const auto architectures = built_in_architectures();
   run_local(1, transport_options(config), [&](Transport& transport) {
-    const auto device = make_device(config);
-    Context context(*device, 1);
+    const Devices devices(config);
+    Context context(devices.of(0), 1);
     const Schedule schedule = schedule_of(config);
     const Topology topology = topology_of(config, schedule, transport);
     RankModel model(context, config, *architectures.at(config.model.architecture), schedule,

@@ -1,12 +1,31 @@
 #include "core/allocator.h"
 
+#include <string>
+
+#include "core/error.h"
+
 namespace trident {
+namespace {
+
+std::string held(const Ledger::Figures& figures) {
+  std::string text = "this rank holds";
+  for (int c = 0; c < category_count; ++c) {
+    text += std::string(c > 0 ? ", " : " ") + std::string(name_of(static_cast<Category>(c))) + " " +
+            std::to_string(figures.current[static_cast<std::size_t>(c)]);
+  }
+  return text + ", in all " + std::to_string(figures.total) + " bytes";
+}
+
+}  // namespace
 
 void* Allocator::take(std::size_t bytes, Category category) {
   void* address = nullptr;
-  {
+  try {
     const std::lock_guard lock(mutex_);
     address = pool(bytes).take(bytes);
+  } catch (const OutOfMemory& error) {
+    throw OutOfMemory(std::string(error.what()) + " (" + std::string(name_of(category)) + "); " +
+                      held(ledger_.figures()));
   }
   ledger_.take(category, static_cast<std::int64_t>(bytes));
   return address;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "core/error.h"
+
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
 #endif
@@ -54,11 +56,37 @@ void BlockPool::erase(std::map<std::byte*, std::size_t>::iterator block) {
 }
 
 void BlockPool::add_segment(std::size_t bytes) {
-  const Device::Segment segment = device_.allocate_segment(bytes);
+  Device::Segment segment{};
+  try {
+    segment = device_.allocate_segment(bytes);
+  } catch (const OutOfMemory&) {
+    if (!drop_free_segments()) throw;
+    segment = device_.allocate_segment(bytes);
+  }
   auto* const begin = static_cast<std::byte*>(segment.address);
   segments_.emplace(begin, Segment{segment.bytes, {}});
   insert(begin, segment.bytes);
   ++figures_.segments;
+}
+
+// Segments without a block, whose sizes fit nothing any more; false where there is none.
+bool BlockPool::drop_free_segments() {
+  bool dropped = false;
+  for (auto segment = segments_.begin(); segment != segments_.end();) {
+    const auto block = free_.find(segment->first);
+    if (block == free_.end() || block->second != segment->second.bytes) {
+      ++segment;
+      continue;
+    }
+    erase(block);
+    for (const bool held : segment->second.held) figures_.held -= held ? std::int64_t{piece} : 0;
+    allow(device_, segment->first,
+          std::min(segment->second.bytes, segment->second.held.size() * piece));
+    device_.deallocate(segment->first, segment->second.bytes);
+    segment = segments_.erase(segment);
+    dropped = true;
+  }
+  return dropped;
 }
 
 // Counts the pieces that a block newly uses.

@@ -47,6 +47,7 @@ class BlockPool {
   using Segments = std::map<std::byte*, Segment>;
 
   void add_segment(std::size_t bytes);
+  bool drop_free_segments();
   void insert(std::byte* block, std::size_t bytes);
   void erase(std::map<std::byte*, std::size_t>::iterator block);
   void hold(std::byte* block, std::size_t bytes);

@@ -246,6 +246,8 @@ struct LoadOptions {
   std::optional<std::int64_t> micro_batch_size = {};
   // What runtime.transport "auto" stands for: "local", or "mpi" under mpirun.
   std::string transport = "local";
+  // What runtime.device "auto" stands for: "cpu", or "cuda" where there is a GPU.
+  std::string device = "cpu";
 };
 
 struct LoadedConfig {
@@ -254,6 +256,8 @@ struct LoadedConfig {
       {};  // `config` as JSON text, every key present; loads back as the same Config
   bool micro_batch_is_auto = false;
   bool accumulation_is_given = false;  // so that "auto" is one size
+  bool device_is_auto = false;
+  std::string why_cpu = {};  // for who knows the machine: why "auto" took the CPU
 };
 
 // Reads, overrides, fills in and checks a config. `overrides` are "a.b=value" strings (an array

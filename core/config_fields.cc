@@ -488,7 +488,8 @@ std::vector<Field> training_fields() {
        .range = from(1, kMaxIterations)},
       {.path = "/training/deterministic",
        .member = member(&T::deterministic),
-       .doc = "Adds in a fixed order everywhere, so that the same config gives the same bits."},
+       .doc = "Adds in a fixed order everywhere, so that the same config gives the same bits.",
+       .derived = "true on the CPU"},
       {.path = "/training/label_smoothing",
        .member = member(&T::label_smoothing),
        .doc = "Part of the label's probability that is spread over the whole vocabulary.",
@@ -548,8 +549,9 @@ std::vector<Field> runtime_fields() {
   return {
       {.path = "/runtime/device",
        .member = member(&R::device),
-       .doc = "Where the ranks compute; \"auto\" is the CPU.",
-       .choices = {{"cpu"}, {"cuda", "the CUDA backend"}, {"auto"}}},
+       .doc = "Where the ranks compute: on the CPU, or on this machine's GPUs in turn; \"auto\" is "
+              "a GPU where there is one that the transport serves, else the CPU.",
+       .choices = {{"cpu"}, {"cuda"}, {"auto"}}},
       {.path = "/runtime/transport",
        .member = member(&R::transport),
        .doc = "How ranks talk: local runs all of them as threads of one process, mpi one rank a "

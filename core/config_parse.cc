@@ -428,6 +428,8 @@ LoadedConfig parse_config(std::string_view text, const std::vector<std::string>&
   loaded.filled_in = config_to_json(loaded.config);
   const auto* micro = find(document, "/batch/micro_batch_size");
   loaded.micro_batch_is_auto = micro != nullptr && *micro == "auto";
+  const auto* device = find(document, "/runtime/device");
+  loaded.device_is_auto = device == nullptr || *device == "auto";
   const auto* accumulation = find(document, "/batch/gradient_accumulation_steps");
   loaded.accumulation_is_given = accumulation != nullptr && !accumulation->is_null();
   return loaded;

@@ -245,7 +245,8 @@ void Resolver::run(const std::string& name) {
     derive("/training/train_epochs", {}, [&] { training.train_epochs = 1; });
   }
   resolve_iterations(config_);
-  if (runtime.device == "auto") runtime.device = "cpu";
+  if (runtime.device == "auto") runtime.device = options_.device;
+  if (!given("/training/deterministic")) training.deterministic = runtime.device == "cpu";
   if (runtime.transport == "auto") runtime.transport = options_.transport;
   if (runtime.collective_algorithm == "auto" && training.deterministic) {
     runtime.collective_algorithm = "direct";

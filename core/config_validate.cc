@@ -213,6 +213,18 @@ void validate_layout(const Config& config, Problems& problems) {
   }
   constexpr auto kAlgorithm = "/runtime/collective_algorithm";
   const std::string& algorithm = config.runtime.collective_algorithm;
+  if (problems.sound({kAlgorithm, "/runtime/device"}) && config.runtime.device == "cuda" &&
+      (algorithm == "ring" || algorithm == "tree")) {
+    problems.add(kAlgorithm, fmt::format("\"{}\" is for ranks on the CPU, runtime.device is "
+                                         "\"cuda\"; use \"auto\"",
+                                         algorithm));
+    return;
+  }
+  if (problems.sound({"/runtime/transport", "/runtime/device"}) &&
+      config.runtime.device == "cuda" && config.runtime.transport == "mpi") {
+    problems.add("/runtime/transport",
+                 "\"mpi\" carries no tensors of a GPU; use \"local\", or device \"cpu\"");
+  }
   if (problems.sound({kAlgorithm, "/training/deterministic"}) && world > 2 &&
       config.training.deterministic && (algorithm == "ring" || algorithm == "tree")) {
     problems.add(kAlgorithm,

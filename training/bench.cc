@@ -69,14 +69,13 @@ std::vector<HostMicroBatch> random_batches(const Config& config, std::uint64_t s
 
 }  // namespace
 
-Json bench_gemm(int threads) {
-  const auto device = make_cpu_device();
-  Context context(*device, threads);
+Json bench_gemm(const Devices& devices, int threads) {
+  Context context(devices.of(0), threads, {.deterministic = false});
   Json products = Json::array();
   for (const DType dtype : {DType::f32, DType::bf16}) {
-    for (const ProductShape shape : {ProductShape{1024, 768, 3072}, ProductShape{1024, 3072, 768},
-                                     ProductShape{1024, 768, 2304}, ProductShape{1024, 768, 50304},
-                                     ProductShape{256, 128, 512}}) {
+    for (const ProductShape shape : {usual_product(context, dtype), ProductShape{1024, 768, 3072},
+                                     ProductShape{1024, 3072, 768}, ProductShape{1024, 768, 2304},
+                                     ProductShape{1024, 768, 50304}, ProductShape{256, 128, 512}}) {
       products.push_back({{"dtype", name_of(dtype)},
                           {"m", shape.m},
                           {"k", shape.k},
@@ -228,11 +227,15 @@ Json bench_step(const Config& config, const ArchitectureSet& architectures, int 
                        "\": bench step runs its ranks in one process; use \"local\"");
   }
   const Architecture& architecture = *architectures.at(config.model.architecture);
-  const auto device = make_device(config);
+  const Devices devices(config);
   const auto threads = config.world_size() * config.runtime.threads_per_rank;
   const DType dtype = dtype_of(config.precision.dtype);
   const Schedule schedule = schedule_of(config);
   const double flops = flops_per_step(config, architecture);
+  // Of a GPU what its maker says, where that is known; several ranks may share one.
+  const auto peak = devices.peak(dtype);
+  const auto gpus =
+      static_cast<double>(std::min<std::int64_t>(devices.count(), config.world_size()));
   // Other users of the machine come and go: the product's rate is taken before and after each step.
   std::vector<double> times, rates, shares, bubbles;
   std::string instructions;
@@ -242,7 +245,9 @@ Json bench_step(const Config& config, const ArchitectureSet& architectures, int 
   std::mutex mutex;
   run_local(
       static_cast<int>(config.world_size()), transport_options(config), [&](Transport& transport) {
-        Context context(*device, static_cast<int>(config.runtime.threads_per_rank));
+        Device& device = devices.of(transport.world().rank());
+        Context context(device, static_cast<int>(config.runtime.threads_per_rank),
+                        kernel_options(config));
         const AbortOnUnwind abort(transport);
         const Topology topology = topology_of(config, schedule, transport);
         RankModel model(context, config, architecture, schedule, topology);
@@ -251,7 +256,7 @@ Json bench_step(const Config& config, const ArchitectureSet& architectures, int 
         const auto batches = random_batches(config, static_cast<std::uint64_t>(topology.at.data));
         std::optional<Context> all_threads;
         if (topology.world.rank() == 0) {
-          all_threads.emplace(*device, static_cast<int>(threads));
+          all_threads.emplace(device, static_cast<int>(threads), kernel_options(config));
           instructions = backend_of(context).instructions();
         }
         double before = 0;
@@ -270,7 +275,10 @@ Json bench_step(const Config& config, const ArchitectureSet& architectures, int 
           const double bubble = monitor.collect(false).bubble_ratio;
           if (topology.world.rank() != 0) continue;
           last = step;
-          const double after = product_rate(*all_threads, dtype, {}, std::max(0.1, seconds / 20));
+          const double after =
+              peak ? *peak * gpus
+                   : gpus * product_rate(*all_threads, dtype, usual_product(*all_threads, dtype),
+                                         std::max(0.1, seconds / 20));
           if (i >= 0) {
             times.push_back(seconds);
             rates.push_back((before + after) / 2);
@@ -306,6 +314,7 @@ Json bench_step(const Config& config, const ArchitectureSet& architectures, int 
           {"ledger", ledger},  // peak_bytes: the ranks' sum
           {"dtype", config.precision.dtype},
           {"instructions", instructions},
+          {"device", devices.text()},
           {"ranks", config.world_size()},
           {"threads_per_rank", config.runtime.threads_per_rank},
           {"iterations", iterations},

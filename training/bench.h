@@ -7,11 +7,12 @@
 
 #include "core/config.h"
 #include "models/architecture.h"
+#include "training/devices.h"
 
 namespace trident {
 
-// GFLOP/s by dtype and shape on `threads` threads.
-nlohmann::ordered_json bench_gemm(int threads);
+// GFLOP/s by dtype and shape on the first device, `threads` threads of a CPU.
+nlohmann::ordered_json bench_gemm(const Devices&, int threads);
 std::string bench_gemm_text(const nlohmann::ordered_json&);
 
 // All-reduce by algorithm, reduce-scatter, all-gather and broadcast by message size up to `largest`

@@ -11,8 +11,10 @@ double product_rate(Context& context, DType dtype, ProductShape shape, double se
   const Tensor a = context.empty({shape.m, shape.k}, dtype, Category::workspace);
   const Tensor b = context.empty({shape.n, shape.k}, dtype, Category::workspace);
   const Tensor c = context.empty({shape.m, shape.n}, dtype, Category::workspace);
-  fill(context, a, 1.0 / 64);
-  fill(context, b, 1.0 / 64);
+  // Random, as equal values make a GPU faster.
+  for (const Tensor& x : {a, b}) {
+    fill_normal(context, {.x = x, .key = 1, .global_rows = x.dim(0), .global_columns = x.dim(1)});
+  }
   const double flops = 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.k) *
                        static_cast<double>(shape.n);
   const auto run = [&] {
@@ -31,6 +33,16 @@ double product_rate(Context& context, DType dtype, ProductShape shape, double se
     total += time;
   }
   return flops / best;
+}
+
+ProductShape usual_product(Context& context, DType dtype) {
+  if (context.device().kind() != DeviceKind::cuda) return {};
+  std::int64_t n = 512;
+  for (; n < 8192; n *= 2) {
+    const auto flops = 2.0 * static_cast<double>(n) * static_cast<double>(n * n);
+    if (flops / product_rate(context, dtype, {n, n, n}, 0) > 2e-3) break;
+  }
+  return {.m = n, .k = n, .n = n};
 }
 
 }  // namespace trident

@@ -13,6 +13,9 @@ struct ProductShape {
 
 // FLOP/s of c[m, n] = a[m, k] · b[n, k]ᵀ on the context's threads: the fastest of runs that take
 // about `seconds` together, since other load only ever slows one.
-double product_rate(Context&, DType dtype, ProductShape shape = {}, double seconds = 0.2);
+double product_rate(Context&, DType dtype, ProductShape shape, double seconds = 0.2);
+
+// One that shows the rate of the context's device: of a GPU a cube that takes milliseconds.
+ProductShape usual_product(Context&, DType dtype);
 
 }  // namespace trident

@@ -55,7 +55,8 @@ class TrainingRun {
       : inputs_(inputs),
         config_(inputs.config),
         hooks_(hooks),
-        context_(device, static_cast<int>(config_.runtime.threads_per_rank)),
+        context_(device, static_cast<int>(config_.runtime.threads_per_rank),
+                 kernel_options(config_)),
         abort_(transport),
         world_(transport.world()),
         topology_(topology_of(config_, inputs.schedule, transport)),
@@ -333,12 +334,6 @@ TrainingSummary train_rank(const TrainingInputs& inputs, Transport& transport, D
   return TrainingRun(inputs, transport, device, hooks).run();
 }
 
-std::unique_ptr<Device> make_device(const Config& config) {
-  if (config.runtime.device == "cpu") return make_cpu_device();
-  throw RequestError("config: /runtime/device: \"" + config.runtime.device +
-                     "\" is not available in this build; use \"cpu\"");
-}
-
 TransportOptions transport_options(const Config& config) {
   const auto& name = config.runtime.collective_algorithm;
   return {.deterministic = config.training.deterministic,
@@ -352,15 +347,20 @@ TransportOptions transport_options(const Config& config) {
           .threads_per_rank = static_cast<int>(config.runtime.threads_per_rank)};
 }
 
-TrainingSummary train_local(const TrainingInputs& inputs, const TrainerHooks& hooks) {
-  const auto device = make_device(inputs.config);
+TrainingSummary train_local(const TrainingInputs& inputs, const Devices& devices,
+                            const TrainerHooks& hooks) {
   TrainingSummary summary;
   run_local(static_cast<int>(inputs.config.world_size()), transport_options(inputs.config),
             [&](Transport& transport) {
-              TrainingSummary mine = train_rank(inputs, transport, *device, hooks);
+              TrainingSummary mine =
+                  train_rank(inputs, transport, devices.of(transport.world().rank()), hooks);
               if (transport.world().rank() == 0) summary = std::move(mine);
             });
   return summary;
+}
+
+TrainingSummary train_local(const TrainingInputs& inputs, const TrainerHooks& hooks) {
+  return train_local(inputs, Devices(inputs.config), hooks);
 }
 
 }  // namespace trident

@@ -15,6 +15,7 @@
 #include "parallel/transport/transport.h"
 #include "scheduler/timeline.h"
 #include "training/data/datasets.h"
+#include "training/devices.h"
 
 namespace trident {
 
@@ -67,11 +68,10 @@ TrainingInputs prepare_training(const Config&, const ArchitectureSet&);
 // One rank's run; collective over the transport's world. The summary is rank 0's.
 TrainingSummary train_rank(const TrainingInputs&, Transport&, Device&, const TrainerHooks&);
 
-// The device that the config names ("cpu").
-std::unique_ptr<Device> make_device(const Config&);
 TransportOptions transport_options(const Config&);
 
 // All ranks of a `local` run as threads of this process.
-TrainingSummary train_local(const TrainingInputs&, const TrainerHooks&);
+TrainingSummary train_local(const TrainingInputs&, const Devices&, const TrainerHooks&);
+TrainingSummary train_local(const TrainingInputs&, const TrainerHooks&);  // on its config's
 
 }  // namespace trident

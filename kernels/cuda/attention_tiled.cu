@@ -68,11 +68,12 @@ __device__ inline void load_tile(float (&tile)[Rows][D + 1], const T* from, std:
 // products[i][j] += the dot products of rows of a and b.
 template <int D, int Rows, int Per>
 __device__ inline void add_products(const float (&a)[Rows][D + 1], const float (&b)[Rows][D + 1],
-                                    float (&products)[Per][Per]) {
+                                    std::int64_t head_dim, float (&products)[Per][Per]) {
   constexpr int S = side<Rows>;
   const int x = threadIdx.x % S, y = threadIdx.x / S;
+  const int end = static_cast<int>(head_dim);
 #pragma unroll 4
-  for (int d = 0; d < D; ++d) {
+  for (int d = 0; d < end; ++d) {
     float u[Per], v[Per];
 #pragma unroll
     for (int i = 0; i < Per; ++i) {
@@ -90,7 +91,8 @@ __device__ inline void add_products(const float (&a)[Rows][D + 1], const float (
 // sums[i][c] += over r of weights[y + S·i][r] · rows[r][x + S·c]; `Across` takes weights' columns.
 template <bool Across, int D, int Rows, int Per, int Columns>
 __device__ inline void add_rows(const float (&weights)[Rows][Rows + 1],
-                                const float (&rows)[Rows][D + 1], float (&sums)[Per][Columns]) {
+                                const float (&rows)[Rows][D + 1], std::int64_t head_dim,
+                                float (&sums)[Per][Columns]) {
   constexpr int S = side<Rows>;
   const int x = threadIdx.x % S, y = threadIdx.x / S;
   for (int r = 0; r < Rows; ++r) {
@@ -99,6 +101,7 @@ __device__ inline void add_rows(const float (&weights)[Rows][Rows + 1],
     for (int i = 0; i < Per; ++i) w[i] = Across ? weights[r][y + S * i] : weights[y + S * i][r];
 #pragma unroll
     for (int c = 0; c < Columns; ++c) {
+      if (S * c >= head_dim) break;
       const float v = rows[r][x + S * c];
 #pragma unroll
       for (int i = 0; i < Per; ++i) sums[i][c] = fmaf(w[i], v, sums[i][c]);
@@ -136,7 +139,7 @@ __device__ inline void store_rows(T* to, std::int64_t stride, std::int64_t begin
 // A block: one tile of queries of one head of one sample; keys go by in tiles, the softmax is kept
 // up to date (Dao 2022).
 template <int D, int Rows, class T>
-__global__ void __launch_bounds__(tile_threads<Rows>)
+__global__ void __launch_bounds__(tile_threads<Rows>, 2)
     forward_kernel(Shape<T> shape, T* out, float* log_sum_exp) {
   constexpr int S = side<Rows>, per = Rows / S, columns = D / S;
   __shared__ float queries[Rows][D + 1], keys[Rows][D + 1], weights[Rows][Rows + 1];
@@ -158,7 +161,7 @@ __global__ void __launch_bounds__(tile_threads<Rows>)
                        shape.head_dim);
     __syncthreads();
     float s[per][per] = {};
-    add_products<D, Rows>(queries, keys, s);
+    add_products<D, Rows>(queries, keys, shape.head_dim, s);
 #pragma unroll
     for (int i = 0; i < per; ++i) {
       const std::int64_t q = q0 + y + S * i;
@@ -189,7 +192,7 @@ __global__ void __launch_bounds__(tile_threads<Rows>)
     load_tile<D, Rows>(keys, shape.qkv + shape.value(sample, group), shape.row, k0, shape.sequence,
                        shape.head_dim);
     __syncthreads();
-    add_rows<false, D, Rows>(weights, keys, output);
+    add_rows<false, D, Rows>(weights, keys, shape.head_dim, output);
   }
   float inverse[per];
 #pragma unroll
@@ -240,8 +243,8 @@ __device__ inline void weigh(const Shape<T>& shape, const Gradients<T>& a, std::
   constexpr int S = side<Rows>, per = Rows / S;
   const int x = threadIdx.x % S, y = threadIdx.x / S;
   float s[per][per] = {}, dp[per][per] = {};
-  add_products<D, Rows>(queries, keys, s);
-  add_products<D, Rows>(grads, values, dp);
+  add_products<D, Rows>(queries, keys, shape.head_dim, s);
+  add_products<D, Rows>(grads, values, shape.head_dim, dp);
 #pragma unroll
   for (int i = 0; i < per; ++i) {
     const std::int64_t q = q0 + y + S * i;
@@ -262,7 +265,7 @@ __device__ inline void weigh(const Shape<T>& shape, const Gradients<T>& a, std::
 
 // A block: one tile of keys of one group; all queries of the group's heads go by.
 template <int D, int Rows, class T>
-__global__ void __launch_bounds__(tile_threads<Rows>)
+__global__ void __launch_bounds__(tile_threads<Rows>, 2)
     backward_keys_kernel(Shape<T> shape, Gradients<T> a) {
   constexpr int S = side<Rows>, per = Rows / S, columns = D / S;
   __shared__ float queries[Rows][D + 1], keys[Rows][D + 1], values[Rows][D + 1],
@@ -286,8 +289,8 @@ __global__ void __launch_bounds__(tile_threads<Rows>)
       weigh<D, Rows>(shape, a, sample, head, q0, k0, queries, keys, values, grads, weights,
                      products);
       __syncthreads();
-      add_rows<true, D, Rows>(weights, grads, grad_value);
-      add_rows<true, D, Rows>(products, queries, grad_key);
+      add_rows<true, D, Rows>(weights, grads, shape.head_dim, grad_value);
+      add_rows<true, D, Rows>(products, queries, shape.head_dim, grad_key);
     }
   }
   float one[per], scale[per];
@@ -304,7 +307,7 @@ __global__ void __launch_bounds__(tile_threads<Rows>)
 
 // A block: one tile of queries of one head; the keys go by.
 template <int D, int Rows, class T>
-__global__ void __launch_bounds__(tile_threads<Rows>)
+__global__ void __launch_bounds__(tile_threads<Rows>, 2)
     backward_queries_kernel(Shape<T> shape, Gradients<T> a) {
   constexpr int S = side<Rows>, per = Rows / S, columns = D / S;
   __shared__ float queries[Rows][D + 1], keys[Rows][D + 1], values[Rows][D + 1],
@@ -326,7 +329,7 @@ __global__ void __launch_bounds__(tile_threads<Rows>)
     weigh<D, Rows>(shape, a, sample, head, q0, k0, queries, keys, values, grads,
                    static_cast<float(*)[Rows + 1]>(nullptr), products);
     __syncthreads();
-    add_rows<false, D, Rows>(products, keys, grad_query);
+    add_rows<false, D, Rows>(products, keys, shape.head_dim, grad_query);
   }
   float scale[per];
 #pragma unroll

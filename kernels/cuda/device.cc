@@ -118,8 +118,13 @@ class CudaDevice final : public Device {
   // Small requests share a segment; each allocation stops the whole device.
   Segment allocate_segment(std::size_t at_least) override {
     constexpr std::size_t usual = std::size_t{8} << 20, page = std::size_t{2} << 20;
-    const std::size_t bytes = std::max(usual, (at_least + page - 1) / page * page);
-    return {allocate(bytes), bytes};
+    const std::size_t needed = (at_least + page - 1) / page * page;
+    try {
+      const std::size_t bytes = std::max(usual, needed);
+      return {allocate(bytes), bytes};
+    } catch (const OutOfMemory&) {
+      return {allocate(needed), needed};
+    }
   }
   void deallocate(void* address, std::size_t) override {
     if (cudaSetDevice(ordinal_) == cudaSuccess) cudaFree(address);

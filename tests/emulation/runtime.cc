@@ -17,10 +17,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+std::size_t number(const char* name, std::size_t otherwise) {
+  const char* const text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
+}
+
 struct Machine {
   std::mutex mutex;
-  int devices = 1;
-  std::size_t bytes_each = std::size_t{8} << 30;
+  int devices = static_cast<int>(number("TRIDENT_EMULATED_GPUS", 1));
+  std::size_t bytes_each = number("TRIDENT_EMULATED_GPU_BYTES", std::size_t{8} << 30);
   std::size_t allocations = 0;
   std::map<int, std::size_t> used;                      // by device
   std::map<void*, std::pair<int, std::size_t>> blocks;  // device and size

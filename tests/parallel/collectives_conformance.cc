@@ -536,6 +536,7 @@ TEST_P(Collectives, NobodyLeavesABarrierBeforeAllHaveCome) {
 // disturbed by what else the machine does.
 TEST_P(Collectives, AWaitingRankLeavesItsCoreToOthers) {
   run([](const Seat& s) {
+    if (!s.on_host()) return;  // its clock is not the thread's
     std::int64_t least = std::numeric_limits<std::int64_t>::max();
     for (int attempt = 0; attempt < 3; ++attempt) {
       s.world.barrier(s.context);

@@ -82,6 +82,13 @@ inline float __uint_as_float(unsigned x) {
 inline unsigned __umulhi(unsigned a, unsigned b) {
   return static_cast<unsigned>((static_cast<std::uint64_t>(a) * b) >> 32);
 }
+// libm's is a call, and rounds once where this rounds twice.
+namespace emulation {
+inline float multiply_add(float a, float b, float c) {
+  return a * b + c;
+}
+}  // namespace emulation
+#define fmaf ::emulation::multiply_add
 inline float __fadd_rn(float a, float b) {
   return a + b;
 }

@@ -1,0 +1,90 @@
+#!/usr/bin/env python3
+"""Reads the kernels' machine code in a program: cuda_code_test.py CUOBJDUMP PROGRAM.
+
+No kernel of ours may spill registers or keep a stack in local memory, but those named below with
+their reason; kernels that stream through memory must use 16-byte accesses.
+"""
+import re
+import subprocess
+import sys
+
+# Demangled name (a part of it) -> why it may have a stack.
+STACK_ALLOWED = {
+    "FillNormal": "sin and cos of fp64 reduce large arguments with a table in local memory",
+    "FillTable": "sin, cos and pow of fp64 reduce large arguments with a table in local memory",
+    "reduce_by": "",
+}
+# Kernels whose packs are wider than one element: these names with a pack size above 1.
+STREAMING = re.compile(
+    r"(elementwise_kernel|forward_kernel|backward_kernel|partial_column_sums|add_rows_by_id|"
+    r"maximum_kernel|statistics_kernel|gradient_kernel|chunk_sums)<"
+)
+
+
+def output(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def demangled(names):
+    text = subprocess.run(["c++filt"], input="\n".join(names), check=True, capture_output=True, text=True)
+    return text.stdout.split("\n")
+
+
+def main():
+    cuobjdump, program = sys.argv[1:]
+    failures = []
+    architectures = set()
+    usage = []  # (architecture, mangled name, registers, stack, local)
+    architecture = name = None
+    for line in output(cuobjdump, "--dump-resource-usage", program).splitlines():
+        if found := re.search(r"arch = (sm_\w+)", line):
+            architecture = found[1]
+        elif found := re.match(r"\s*Function (\S+):", line):
+            name = found[1]
+        elif found := re.search(r"REG:(\d+) STACK:(\d+).*LOCAL:(\d+)", line):
+            usage.append((architecture, name, *map(int, found.groups())))
+            architectures.add(architecture)
+    names = demangled([u[1] for u in usage])
+    ours = [(u, n) for u, n in zip(usage, names) if "trident::cuda" in n and "cub::" not in n]
+    for (architecture, _, registers, stack, local), name in ours:
+        if (stack or local) and not any(part in name for part in STACK_ALLOWED):
+            failures.append(f"{architecture}: {name}: {stack} bytes of stack, {local} local")
+    for wanted in ("sm_80", "sm_90", "sm_100"):
+        if wanted not in architectures:
+            failures.append(f"no machine code for {wanted}, only {sorted(architectures)}")
+
+    # One architecture will do: the accesses are the compiler's front end's.
+    wide = narrow = 0
+    function, code = None, {}
+    for line in output(cuobjdump, "--dump-sass", "--gpu-architecture", "sm_90", program).splitlines():
+        if found := re.match(r"\s*Function : (\S+)", line):
+            function = found[1]
+            code[function] = []
+        elif function and "/*" in line:
+            code[function].append(line)
+    functions = list(code)
+    for mangled, name in zip(functions, demangled(functions)):
+        if "trident::cuda" not in name or not STREAMING.search(name):
+            continue
+        sizes = [int(x) for x in re.findall(r"\(int\)(\d+)", name)]
+        # The pack's size is the last number of a row's layout, the first elsewhere.
+        row = re.search(r"(forward_kernel|backward_kernel)<\(int\)\d+, \(int\)\d+, \(int\)(\d+)", name)
+        pack = int(row[2]) if row else sizes[0] if sizes else 1
+        text = "\n".join(code[mangled])
+        if "attention" in name or pack == 1 or "FillBytes" in name:
+            narrow += 1
+            continue
+        if not re.search(r"(LDG|STG|LD|ST)\.E(\.\w+)*\.128", text):
+            failures.append(f"sm_90: {name}: packs of {pack}, and no access of 16 bytes")
+        wide += 1
+    print(f"{len(ours)} kernels on {', '.join(sorted(architectures))}; of sm_90's {wide} stream "
+          f"with 16-byte accesses, {narrow} are for single elements")
+    if wide < 50:
+        failures.append(f"only {wide} streaming kernels were found")
+    for failure in failures:
+        print(failure, file=sys.stderr)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+#include "training/devices.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "core/error.h"
+#include "kernels/backend.h"
+#include "kernels/cuda_device.h"
+
+namespace trident {
+namespace {
+
+// Dense TFLOP/s with fp32 accumulation, from NVIDIA's data sheets of the named parts. The first
+// name that the device's own contains counts.
+struct Peak {
+  std::string_view name;
+  double half, fp32;  // bf16 and fp16 by tensor cores; fp32 without them
+};
+constexpr Peak peaks[] = {
+    {"B200", 2250, 75},     {"GB200", 2250, 75},        {"H200", 989, 67},    {"GH200", 989, 67},
+    {"H100 PCIe", 756, 51}, {"H100 NVL", 835, 60},      {"H100", 989, 67},    {"H800", 989, 67},
+    {"A100", 312, 19.5},    {"A800", 312, 19.5},        {"A40", 149.7, 37.4}, {"A10G", 70, 31.5},
+    {"L40S", 362, 91.6},    {"RTX A6000", 154.8, 38.7},
+};
+
+}  // namespace
+
+Devices::Devices(const std::string& device, const std::string& place) {
+  if (device == "cpu") {
+    devices_.push_back(make_cpu_device());
+    text_ = "cpu, " + cpu_backend().instructions();
+    return;
+  }
+  const GpuSearch found = find_gpus();
+  if (found.count == 0) {
+    throw RequestError(place + ": \"" + device + "\" was asked for, but " + found.reason +
+                       "; use \"cpu\" or \"auto\"");
+  }
+  for (int i = 0; i < found.count; ++i) devices_.push_back(make_cuda_device(i));
+  const GpuInfo info = gpu_info(0);
+  name_ = info.name;
+  memory_ = static_cast<std::int64_t>(info.memory_bytes);
+  text_ =
+      fmt::format("{}{} (sm_{}{}, {:.1f} GiB), {}",
+                  found.count > 1 ? fmt::format("{} x ", found.count) : "", info.name, info.major,
+                  info.minor, static_cast<double>(info.memory_bytes) / (1 << 30), info.versions);
+}
+
+Device& Devices::of(int local_rank) const {
+  return *devices_[static_cast<std::size_t>(local_rank) % devices_.size()];
+}
+
+std::optional<double> Devices::peak(DType dtype) const {
+  for (const Peak& p : peaks) {
+    if (name_.find(p.name) == std::string::npos) continue;
+    return 1e12 * (dtype == DType::f32 ? p.fp32 : p.half);
+  }
+  return std::nullopt;
+}
+
+std::optional<std::int64_t> Devices::memory(std::int64_t ranks) const {
+  if (memory_ == 0) return std::nullopt;
+  return memory_ / ((ranks + count() - 1) / count());
+}
+
+KernelOptions kernel_options(const Config& config) {
+  return {.deterministic = config.training.deterministic};
+}
+
+}  // namespace trident
