@@ -54,19 +54,19 @@ LoadedConfig load(const ConfigOptions& options, const Launch& launch,
     load.transport = "mpi";
   }
   const GpuSearch gpus = find_gpus();
-  // Until NCCL carries them, processes have no way to exchange a GPU's tensors.
-  if (gpus.count > 0 && !launch.mpi) load.device = "cuda";
+  load.gpus = gpus.count;
+  // Processes exchange a GPU's tensors by NCCL, which has a GPU for each.
+  if (gpus.count > 0 && (!launch.mpi || launch.local_ranks <= gpus.count)) load.device = "cuda";
   LoadedConfig loaded = load_any_size(options, load);
   if (loaded.device_is_auto && loaded.config.runtime.device == "cpu") {
-    loaded.why_cpu = gpus.count > 0 ? "\"auto\" under mpirun" : gpus.reason;
+    loaded.why_cpu = gpus.count > 0 ? "more processes than GPUs" : gpus.reason;
   }
   if (!loaded.micro_batch_is_auto) return loaded;
   const Config& config = loaded.config;
   const ArchitectureSet architectures = built_in_architectures();
   const Architecture& architecture = *architectures.at(config.model.architecture);
   // A tenth is left to others. Nodes differ, and what is free changes while processes ask.
-  const std::int64_t sharers =
-      config.runtime.transport == "mpi" ? launch.local_ranks : config.world_size();
+  const std::int64_t sharers = launch.mpi ? launch.local_ranks : config.world_size();
   const auto of_gpu = config.runtime.device == "cuda" ? Devices(config).memory(sharers)
                                                       : std::optional<std::int64_t>();
   std::int64_t limit = memory.value_or(of_gpu.value_or(available_memory() / sharers) / 10 * 9);

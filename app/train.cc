@@ -168,6 +168,13 @@ int train(const TrainOptions& options, const Launch& launch) {
         std::to_string(launch.ranks) + "; use \"mpi\" or \"auto\"");
   }
   const Devices devices(loaded.config);
+  const std::int64_t here = launch.mpi ? launch.local_ranks : loaded.config.world_size();
+  if (loaded.config.runtime.transport == "nccl" && here > devices.count()) {
+    throw RequestError(fmt::format(
+        "config: /runtime/transport: \"nccl\" needs a GPU for each rank, this machine has {} for "
+        "{} ranks; use \"local\"",
+        devices.count(), here));
+  }
   TrainingInputs inputs = prepare_training(loaded.config, architectures);
   const Config& config = inputs.config;
   const Plan plan = make_plan(config, *inputs.architecture, inputs.schedule);
@@ -190,7 +197,7 @@ int train(const TrainOptions& options, const Launch& launch) {
     hooks.on_message = [](const std::string& text) { fmt::print(stderr, "{}\n", text); };
   }
   TrainingSummary summary;
-  if (config.runtime.transport == "mpi") {
+  if (launch.mpi && config.runtime.transport != "local") {
     const auto transport = make_mpi_transport(transport_options(config));
     if (transport->world().size() != config.world_size()) {
       throw RequestError(fmt::format(

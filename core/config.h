@@ -248,6 +248,8 @@ struct LoadOptions {
   std::string transport = "local";
   // What runtime.device "auto" stands for: "cpu", or "cuda" where there is a GPU.
   std::string device = "cpu";
+  // GPUs of this machine; transport "auto" is nccl where there is one for each rank.
+  std::int64_t gpus = 0;
 };
 
 struct LoadedConfig {

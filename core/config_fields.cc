@@ -555,8 +555,9 @@ std::vector<Field> runtime_fields() {
       {.path = "/runtime/transport",
        .member = member(&R::transport),
        .doc = "How ranks talk: local runs all of them as threads of one process, mpi one rank a "
-              "process; \"auto\" is mpi under mpirun or srun, else local.",
-       .choices = {{"auto"}, {"local"}, {"mpi"}, {"nccl", "the CUDA backend"}}},
+              "process, nccl either way with a GPU for each rank; \"auto\" is mpi (of GPUs nccl) "
+              "under mpirun or srun, else nccl where each of several ranks has a GPU, else local.",
+       .choices = {{"auto"}, {"local"}, {"mpi"}, {"nccl"}}},
       {.path = "/runtime/ranks_per_node",
        .member = member(&R::ranks_per_node),
        .doc = "Consecutive ranks that count as one node; it sets the groups inside and across "

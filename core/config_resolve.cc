@@ -247,7 +247,15 @@ void Resolver::run(const std::string& name) {
   resolve_iterations(config_);
   if (runtime.device == "auto") runtime.device = options_.device;
   if (!given("/training/deterministic")) training.deterministic = runtime.device == "cpu";
-  if (runtime.transport == "auto") runtime.transport = options_.transport;
+  if (runtime.transport == "auto") {
+    runtime.transport = options_.transport;
+    const std::int64_t world = problems_.sound("/parallel/data_parallel_size")
+                                   ? config_.world_size()
+                                   : options_.ranks.value_or(1);
+    const bool own_gpus =
+        runtime.device == "cuda" && options_.local_ranks.value_or(world) <= options_.gpus;
+    if (own_gpus && (runtime.transport == "mpi" || world > 1)) runtime.transport = "nccl";
+  }
   if (runtime.collective_algorithm == "auto" && training.deterministic) {
     runtime.collective_algorithm = "direct";
   }

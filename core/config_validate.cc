@@ -220,10 +220,16 @@ void validate_layout(const Config& config, Problems& problems) {
                                          algorithm));
     return;
   }
-  if (problems.sound({"/runtime/transport", "/runtime/device"}) &&
-      config.runtime.device == "cuda" && config.runtime.transport == "mpi") {
-    problems.add("/runtime/transport",
-                 "\"mpi\" carries no tensors of a GPU; use \"local\", or device \"cpu\"");
+  if (problems.sound({"/runtime/transport", "/runtime/device"})) {
+    const bool cuda = config.runtime.device == "cuda";
+    if (cuda && config.runtime.transport == "mpi") {
+      problems.add("/runtime/transport",
+                   "\"mpi\" carries no tensors of a GPU; use \"nccl\", or device \"cpu\"");
+    } else if (!cuda && config.runtime.transport == "nccl") {
+      problems.add("/runtime/transport",
+                   "\"nccl\" carries tensors of GPUs only, runtime.device is \"" +
+                       config.runtime.device + "\"; use \"auto\"");
+    }
   }
   if (problems.sound({kAlgorithm, "/training/deterministic"}) && world > 2 &&
       config.training.deterministic && (algorithm == "ring" || algorithm == "tree")) {

@@ -33,6 +33,7 @@ struct Backend {
   void (*bias_backward)(A, C, T grad_y, T grad_bias);
   void (*sum)(A, C, T x, T total);
   void (*square_sums)(A, C, T x, std::int64_t block, T out);
+  void (*exact_sum)(A, C, T x, T state);
   void (*fill_normal)(A, C, const NormalArgs&);
   void (*norm_forward)(A, C, const NormArgs&);
   void (*norm_backward_input)(A, C, const NormBackwardArgs&);

@@ -1,5 +1,6 @@
 #include "kernels/elementwise.h"
 
+#include "core/exact_sum.h"
 #include "kernels/backend.h"
 #include "kernels/check.h"
 
@@ -69,6 +70,15 @@ void square_sums(Context& context, const Tensor& x, std::int64_t block, const Te
   check.dtype(out, "out", DType::f64);
   check.count(out, "out", (x.numel() + block - 1) / block);
   launch(context, &Backend::square_sums, x, block, out);
+}
+
+void exact_sum(Context& context, const Tensor& x, const Tensor& state) {
+  const Check check("exact_sum");
+  check.dtype(x, "x", DType::f64);
+  check.that(x.numel() < (std::int64_t{1} << 28), Check::describe(x, "x"), "fewer than 2^28");
+  check.dtype(state, "state", DType::i64);
+  check.count(state, "state", ExactSum::limbs + 1);
+  launch(context, &Backend::exact_sum, x, state);
 }
 
 void fill_normal(Context& context, const NormalArgs& args) {

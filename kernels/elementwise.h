@@ -24,6 +24,10 @@ void sum(Context&, const Tensor& x, const Tensor& total);
 // within the block, so that sums over blocks can be combined exactly whoever holds them.
 void square_sums(Context&, const Tensor& x, std::int64_t block, const Tensor& out);
 
+// state (ExactSum::limbs + 1) i64, of an exact sum (core/exact_sum.h): adds x's elements, f64,
+// fewer than 2^28 of them, whatever their order.
+void exact_sum(Context&, const Tensor& x, const Tensor& state);
+
 // Fills x (fp32, bf16 or fp16) with deviation · normal(key, global index) + mean. Element (r, c) of
 // the local 2-D (or 1-D) view has the global index (row_begin + r)·global_columns + column_begin +
 // c; rows at or beyond global_rows and columns at or beyond global_columns are set to 0.

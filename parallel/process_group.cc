@@ -79,6 +79,31 @@ void ProcessGroup::Impl::prepare(Device& device) {
   if (membership.ready != nullptr) return;
   membership.ready = device.make_event();
   membership.done = device.make_event();
+  Endpoint& endpoint = *membership.endpoint;
+  if (!endpoint.has_communicators() || membership.members.size() == 1) return;
+  // The first member's key goes to all by the hosts.
+  std::vector<std::byte> key = endpoint.communicator_key();
+  Descriptor d;
+  d.group = membership.id;
+  d.operation = Operation::split;
+  d.sequence = ~std::uint64_t{0};  // no split has that
+  d.root = 0;
+  d.count = static_cast<std::int64_t>(key.size());
+  d.dtype = DType::u8;
+  Exchange exchange(membership, d, control_channel);
+  direct::broadcast(exchange, key.data(), d.count);
+  membership.communicator = endpoint.open_communicator(
+      key, membership.name, static_cast<int>(membership.members.size()), membership.rank, device);
+}
+
+ProcessGroup::Impl::Link& ProcessGroup::Impl::link(Device& device, int peer, int channel,
+                                                   bool receives) {
+  Link& link = links_[{peer, channel, receives}];
+  if (link.stream == nullptr) {
+    link.stream = device.make_stream();
+    link.thread = std::make_unique<ProgressThread>();
+  }
+  return link;
 }
 
 Stream& ProcessGroup::Impl::side_stream(Device& device) {

@@ -11,6 +11,7 @@
 #include "parallel/collectives/tree.h"
 #include "parallel/process_group.h"
 #include "parallel/process_group_checks.h"
+#include "parallel/queued_work.h"
 
 namespace trident {
 namespace {
@@ -23,13 +24,15 @@ Algorithm resolve(const Group& group, Context& context, Algorithm algorithm, con
   const Membership& own = group->membership;
   const TransportOptions& options = own.endpoint->options();
   if (algorithm == Algorithm::automatic) algorithm = options.algorithm;
+  const bool on_gpu = context.device().kind() == DeviceKind::cuda;
+  if (algorithm == Algorithm::automatic && on_gpu) algorithm = Algorithm::direct;
   if (algorithm == Algorithm::automatic) {
     algorithm = choose_all_reduce({.shared_memory = own.meeting != nullptr,
                                    .members = static_cast<int>(own.members.size()),
                                    .count = tensor.numel(),
                                    .bytes = tensor.bytes()});
   }
-  if (algorithm != Algorithm::direct && context.device().kind() == DeviceKind::cuda) {
+  if (algorithm != Algorithm::direct && on_gpu) {
     throw RequestError(fmt::format("{}: the {} algorithm is the CPU's; on a GPU use direct",
                                    place(group, "all_reduce"),
                                    algorithm == Algorithm::ring ? "ring" : "tree"));
@@ -45,22 +48,9 @@ Algorithm resolve(const Group& group, Context& context, Algorithm algorithm, con
 }
 
 struct CollectiveWork final : Work::Impl {
-  ~CollectiveWork() override {
-    if (operands != nullptr && finished != nullptr && task->done()) finished->synchronize();
-  }
-  void wait(const Access& access) override {
-    task->wait();
-    if (finished != nullptr) finished->wait(access);
-    operands.reset();
-  }
-  bool done() const override {
-    return task->done() && (finished == nullptr || finished->reached());
-  }
-
   std::shared_ptr<ProgressThread::Task> task = std::make_shared<ProgressThread::Task>();
-  // Of tensors on a GPU: the operation's end in its own queue, and what it works on until then.
-  std::shared_ptr<DeviceEvent> finished;
-  std::shared_ptr<void> operands;
+  void wait(const Access&) override { task->wait(); }
+  bool done() const override { return task->done(); }
 };
 
 // Holds the memory that the operation would work in.
@@ -118,28 +108,14 @@ Work issue(const Group& group, Context& context, Async async, Descriptor descrip
         });
     return Work();
   }
-  auto work = std::make_shared<CollectiveWork>();
-  if (!on_gpu) {
-    context.stream().enqueue(
-        [group, task = work->task, run = std::move(run)](const Access& access) {
-          group->progress().push(task, [run, access] { run(access); });
-        });
-    return Work(std::move(work));
+  if (on_gpu) {
+    const auto work = run_beside(context, impl.progress(), impl.side_stream(context.device()), run);
+    impl.side_finished = work->finished();
+    return Work(work);
   }
-  // In a queue of its own, from where the context's is now.
-  auto shared_run = std::make_shared<decltype(run)>(std::move(run));
-  std::shared_ptr<DeviceEvent> begun = context.device().make_event();
-  work->finished = context.device().make_event();
-  work->operands = shared_run;
-  impl.side_finished = work->finished;
-  Stream& side = impl.side_stream(context.device());
-  context.stream().enqueue([&](const Access& access) { begun->record(access); });
-  impl.progress().push(work->task, [&side, begun, finished = work->finished, shared_run] {
-    side.enqueue([&](const Access& access) {
-      begun->wait(access);
-      (*shared_run)(access);
-      finished->record(access);
-    });
+  auto work = std::make_shared<CollectiveWork>();
+  context.stream().enqueue([group, task = work->task, run = std::move(run)](const Access& access) {
+    group->progress().push(task, [run, access] { run(access); });
   });
   return Work(std::move(work));
 }

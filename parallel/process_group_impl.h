@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <tuple>
 #include <vector>
 
 #include "parallel/collectives/exchange.h"
@@ -40,12 +41,22 @@ struct ProcessGroup::Impl {
   ProgressThread& progress();
   // Of tensors on a GPU: what its collectives need, made at the first call.
   void prepare(Device& device);
+  // Messages by a library: those from one member to another on one channel have a communicator, a
+  // queue and a thread of their own, so that none waits for another's.
+  struct Link {
+    std::shared_ptr<Communicator>
+        communicator;  // of two; made by the thread, with its first message
+    std::unique_ptr<Stream> stream;
+    std::unique_ptr<ProgressThread> thread;  // last: ends before what it uses
+  };
+  Link& link(Device& device, int peer, int channel, bool receives);
   // The queue that asynchronous collectives have for themselves.
   Stream& side_stream(Device& device);
   // The end of the last collective there.
   std::shared_ptr<DeviceEvent> side_finished;
 
  private:
+  std::map<std::tuple<int, int, bool>, Link> links_;
   std::unique_ptr<Stream> side_stream_;
   std::unique_ptr<ProgressThread> progress_;  // last: ends before what it uses
 };

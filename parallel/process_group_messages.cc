@@ -8,6 +8,7 @@
 #include "kernels/backend.h"
 #include "parallel/process_group.h"
 #include "parallel/process_group_checks.h"
+#include "parallel/queued_work.h"
 
 namespace trident {
 namespace {
@@ -101,6 +102,47 @@ struct QueueMessageWork final : Work::Impl {
   bool waited = false;
 };
 
+// By a library. The sender's host tells the receiver's of each message, so that one that is late or
+// another than expected is an error there, and the library never waits for it.
+Work by_communicator(const Group& group, Context& context, const Descriptor& d,
+                     const Tensor& tensor, int peer, int channel, bool receives) {
+  ProcessGroup::Impl& impl = *group;
+  ProcessGroup::Impl::Link& link = impl.link(context.device(), peer, channel, receives);
+  const auto dropped = std::make_shared<std::atomic<bool>>(false);
+  const auto run = [&impl, &link, dropped, device = &context.device(), d, tensor, peer, channel,
+                    receives](const Access& access) {
+    Exchange exchange(impl.membership, d, first_message_channel + channel);
+    const auto bytes = static_cast<std::size_t>(tensor.bytes());
+    // The first message brings the key.
+    const bool first = link.communicator == nullptr;
+    std::vector<std::byte> key;
+    if (first) key = impl.membership.endpoint->communicator_key();
+    Exchange::Transfer told = receives ? exchange.receive(peer, key.data(), key.size())
+                                       : exchange.send(peer, key.data(), key.size());
+    // A receive that nobody wants any more ends if nobody has sent.
+    const auto now = [] { return std::chrono::steady_clock::now(); };
+    const Deadline end = now() + impl.membership.endpoint->options().timeout;
+    constexpr std::chrono::milliseconds look{20};
+    while (receives && now() + look < end && told.request->wait(now() + look) == Outcome::late) {
+      if (dropped->load()) return;
+    }
+    exchange.wait(told);
+    if (first) {
+      link.communicator = impl.membership.endpoint->open_communicator(key, impl.membership.name, 2,
+                                                                      receives ? 1 : 0, *device);
+    }
+    const Communicator::Part part{receives ? 0 : 1, TensorAddress::of(access, tensor), bytes};
+    const std::span<const Communicator::Part> one(&part, 1);
+    if (receives) {
+      link.communicator->exchange(access, {}, one);
+    } else {
+      exchange.count_sent(bytes - key.size());
+      link.communicator->exchange(access, one, {});
+    }
+  };
+  return Work(run_beside(context, *link.thread, *link.stream, run, dropped));
+}
+
 Work message(const Group& group, Context& context, const Tensor& tensor, int peer, Async async,
              int channel, bool receives) {
   const char* operation = receives ? "receive" : "send";
@@ -125,6 +167,13 @@ Work message(const Group& group, Context& context, const Tensor& tensor, int pee
   d.count = tensor.numel();
   d.sequence = counters[static_cast<std::size_t>(peer)][static_cast<std::size_t>(channel)]++;
   group->operations.fetch_add(receives ? 0 : 1, std::memory_order_relaxed);
+  if (context.device().kind() == DeviceKind::cuda &&
+      group->membership.endpoint->has_communicators()) {
+    const Work work = by_communicator(group, context, d, tensor, peer, channel, receives);
+    if (async == Async::yes) return work;
+    work.wait(context);
+    return Work();
+  }
   auto message = std::make_shared<Message>(group, d, first_message_channel + channel, tensor);
   std::shared_ptr<Work::Impl> work;
   if (context.device().kind() == DeviceKind::cuda) {

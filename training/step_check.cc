@@ -5,6 +5,8 @@
 #include <span>
 #include <utility>
 
+#include "kernels/elementwise.h"
+
 namespace trident {
 namespace {
 
@@ -15,18 +17,17 @@ constexpr int squares = ExactSum::limbs + 1;  // the state of an exact sum
 StepCheck::StepCheck(ProcessGroup world, int data_ranks)
     : world_(std::move(world)), data_ranks_(data_ranks) {}
 
-void StepCheck::begin(Context& context, const ExactSum& gradient_squares, const double* loss_sum,
+void StepCheck::begin(Context& context, const Tensor& gradient_squares, const double* loss_sum,
                       int data_rank, bool stop, double tokens, Async async) {
   // Squares, ranks that want to stop, and the bits of each data rank's loss (zeros of all others).
   std::vector<std::int64_t> values(static_cast<std::size_t>(elements(data_ranks_)));
-  const auto state = gradient_squares.state();
-  std::copy(state.begin(), state.end(), values.begin());
   values[squares] = stop ? 1 : 0;
   if (loss_sum != nullptr) {
     values[static_cast<std::size_t>(squares + 1 + data_rank)] =
         std::bit_cast<std::int64_t>(*loss_sum);
   }
   shared_ = context.from_host<std::int64_t>({elements(data_ranks_)}, values, Category::workspace);
+  copy(context, gradient_squares, shared_.flat(0, squares));
   work_ = world_.all_reduce(context, shared_, ReduceOp::sum, async);
   tokens_ = tokens;
   open_ = true;

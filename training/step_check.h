@@ -31,9 +31,10 @@ class StepCheck {
   // 64-bit integers that one check reduces.
   static std::int64_t elements(int data_ranks) { return ExactSum::limbs + 2 + data_ranks; }
 
-  // What this rank knows: the squares of its gradients, and the sum of its losses if it is the one
-  // that speaks for its data rank. `tokens` divides the losses. Async::yes returns at once.
-  void begin(Context&, const ExactSum& gradient_squares, const double* loss_sum, int data_rank,
+  // What this rank knows: the squares of its gradients (training/gradient_norm.h), and the sum of
+  // its losses if it is the one that speaks for its data rank. `tokens` divides the losses.
+  // Async::yes returns at once.
+  void begin(Context&, const Tensor& gradient_squares, const double* loss_sum, int data_rank,
              bool stop, double tokens, Async async);
   bool open() const { return open_; }
   // Waits for all ranks. Once after each begin().

@@ -344,6 +344,7 @@ TransportOptions transport_options(const Config& config) {
                        : name == "tree" ? Algorithm::tree
                                         : Algorithm::automatic,
           .ranks_per_node = static_cast<int>(config.runtime.ranks_per_node),
+          .nccl = config.runtime.transport == "nccl",
           .threads_per_rank = static_cast<int>(config.runtime.threads_per_rank)};
 }
 

@@ -16,6 +16,7 @@ const Backend& cpu_backend() {
       .bias_backward = cpu::bias_backward,
       .sum = cpu::sum,
       .square_sums = cpu::square_sums,
+      .exact_sum = cpu::exact_sum,
       .fill_normal = cpu::fill_normal,
       .norm_forward = cpu::norm_forward,
       .norm_backward_input = cpu::norm_backward_input,

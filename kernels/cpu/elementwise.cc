@@ -3,6 +3,7 @@
 #include <array>
 #include <cstring>
 
+#include "core/exact_sum.h"
 #include "core/rng.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/state.h"
@@ -191,6 +192,16 @@ void square_sums(const Access& access, Context& context, const Tensor& x, std::i
           }
         });
   });
+}
+
+void exact_sum(const Access& access, Context&, const Tensor& x, const Tensor& state) {
+  const double* const values = data<double>(access, x);
+  std::int64_t* const digits = data<std::int64_t>(access, state);
+  ExactSum sum = ExactSum::from_state(
+      std::span<const std::int64_t, ExactSum::limbs + 1>(digits, state.numel()));
+  for (std::int64_t i = 0; i < x.numel(); ++i) sum.add(values[i]);
+  const auto result = sum.state();
+  std::copy(result.begin(), result.end(), digits);
 }
 
 void fill_normal(const Access& access, Context& context, const NormalArgs& args) {

@@ -21,6 +21,7 @@ const Backend& planning_backend() {
       .bias_backward = nothing,
       .sum = nothing,
       .square_sums = nothing,
+      .exact_sum = nothing,
       .fill_normal = nothing,
       .norm_forward = nothing,
       .norm_backward_input = nothing,

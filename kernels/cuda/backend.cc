@@ -16,6 +16,7 @@ const Backend& cuda_backend() {
       .bias_backward = cuda::bias_backward,
       .sum = cuda::sum,
       .square_sums = cuda::square_sums,
+      .exact_sum = cuda::exact_sum,
       .fill_normal = cuda::fill_normal,
       .norm_forward = cuda::norm_forward,
       .norm_backward_input = cuda::norm_backward_input,

@@ -1,5 +1,6 @@
 #include "kernels/cuda/elementwise.cuh"
 
+#include "core/exact_sum.h"
 #include "kernels/by_dtype.h"
 #include "kernels/cuda/columns.cuh"
 #include "kernels/cuda/kernels.h"
@@ -197,6 +198,55 @@ __global__ void __launch_bounds__(256)
   if (at < blocks && threadIdx.x % 8 == 0) out[at] = sum;
 }
 
+// The digits of a Kulisch accumulator (core/exact_sum.h) are integers: whatever the order of the
+// additions, the sums are the same.
+constexpr int exact_digits = ExactSum::limbs;
+
+__global__ void __launch_bounds__(256)
+    exact_sum_kernel(std::int64_t n, const double* x, unsigned long long* state) {
+  __shared__ unsigned long long digits[exact_digits + 1];
+  for (int i = threadIdx.x; i <= exact_digits; i += 256) digits[i] = 0;
+  __syncthreads();
+  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * 256;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x; i < n;
+       i += threads) {
+    unsigned long long bits = 0;
+    const double value = x[i];
+    std::memcpy(&bits, &value, sizeof bits);
+    const int biased = static_cast<int>((bits >> 52) & 0x7ff);
+    unsigned long long mantissa = bits & ((1ull << 52) - 1);
+    if (biased == 0x7ff) {
+      atomicAdd(&digits[exact_digits], 1ull);
+      continue;
+    }
+    if (biased != 0) mantissa |= 1ull << 52;
+    const int position = biased == 0 ? 0 : biased - 1;  // the lowest bit weighs 2^(position-1074)
+    const int limb = position / 32, shift = position % 32;
+    const unsigned long long low = mantissa << shift;
+    const unsigned long long high = shift == 0 ? 0 : mantissa >> (64 - shift);
+    const unsigned long long parts[3] = {low & 0xffffffffull, low >> 32, high};
+#pragma unroll
+    for (int part = 0; part < 3; ++part) {
+      const unsigned long long digit = bits >> 63 ? 0 - parts[part] : parts[part];
+      if (digit != 0) atomicAdd(&digits[limb + part], digit);
+    }
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i <= exact_digits; i += 256) {
+    if (digits[i] != 0) atomicAdd(&state[i], digits[i]);
+  }
+}
+
+// Digits to [0, 2^32), but for the last.
+__global__ void __launch_bounds__(32) exact_carry_kernel(std::int64_t* state) {
+  if (threadIdx.x != 0) return;
+  for (int i = 0; i + 1 < exact_digits; ++i) {
+    const std::int64_t low = state[i] & 0xffffffff;
+    state[i + 1] += (state[i] - low) / (std::int64_t{1} << 32);
+    state[i] = low;
+  }
+}
+
 template <class T>
 struct FillNormal {
   T* to;
@@ -322,6 +372,15 @@ void square_sums(const Access& access, Context&, const Tensor& x, std::int64_t b
           wide ? square_sums_kernel<T, true> : square_sums_kernel<T, false>, x.numel(), block,
           out.numel(), from, data<double>(access, out));
   });
+}
+
+void exact_sum(const Access& access, Context&, const Tensor& x, const Tensor& state) {
+  const Queue& queue = queue_of(access);
+  std::int64_t* const digits = data<std::int64_t>(access, state);
+  start(queue, blocks_of(std::min<std::int64_t>(ceil_div(x.numel(), 256), 1024)), 256,
+        exact_sum_kernel, x.numel(), data<double>(access, x),
+        reinterpret_cast<unsigned long long*>(digits));
+  start(queue, blocks_of(1), 32, exact_carry_kernel, digits);
 }
 
 void fill_normal(const Access& access, Context&, const NormalArgs& args) {

@@ -16,6 +16,7 @@ void add_bias(const Access&, Context&, const Tensor& x, const Tensor& bias, cons
 void bias_backward(const Access&, Context&, const Tensor& grad_y, const Tensor& grad_bias);
 void sum(const Access&, Context&, const Tensor& x, const Tensor& total);
 void square_sums(const Access&, Context&, const Tensor& x, std::int64_t block, const Tensor& out);
+void exact_sum(const Access&, Context&, const Tensor& x, const Tensor& state);
 void fill_normal(const Access&, Context&, const NormalArgs&);
 void norm_forward(const Access&, Context&, const NormArgs&);
 void norm_backward_input(const Access&, Context&, const NormBackwardArgs&);

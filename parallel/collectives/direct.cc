@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/reduce.h"
+#include "parallel/collectives/queued.h"
 #include "parallel/collectives/shared.h"
 
 namespace trident {
@@ -62,6 +63,7 @@ void reduce_parts(Exchange& exchange, Transfers parts, const std::byte* own, std
 }  // namespace
 
 void all_reduce(Exchange& exchange, std::byte* data, std::int64_t n, std::byte* staging) {
+  if (exchange.communicator() != nullptr) return queued::all_reduce(exchange, data, n, staging);
   if (exchange.meeting() != nullptr) return shared::all_reduce(exchange, data, n);
   const int size = exchange.size();
   const auto at = [&](int i) { return data + bytes_of(exchange, segment_of(n, size, i).begin); };
@@ -86,6 +88,8 @@ void all_reduce(Exchange& exchange, std::byte* data, std::int64_t n, std::byte* 
 
 void reduce_scatter(Exchange& exchange, const std::byte* input, std::byte* output, std::int64_t n,
                     std::byte* staging) {
+  if (exchange.communicator() != nullptr)
+    return queued::reduce_scatter(exchange, input, output, n, staging);
   if (exchange.meeting() != nullptr) return shared::reduce_scatter(exchange, input, output, n);
   const std::size_t bytes = bytes_of(exchange, n);
   const auto part = [&](int i) { return input + bytes * static_cast<std::size_t>(i); };
@@ -98,6 +102,7 @@ void reduce_scatter(Exchange& exchange, const std::byte* input, std::byte* outpu
 }
 
 void reduce(Exchange& exchange, std::byte* data, std::int64_t n, std::byte* staging) {
+  if (exchange.communicator() != nullptr) return queued::reduce(exchange, data, n, staging);
   if (exchange.meeting() != nullptr) return shared::reduce(exchange, data, n);
   exchange.announce();
   const int root = exchange.descriptor().root;
@@ -110,6 +115,7 @@ void reduce(Exchange& exchange, std::byte* data, std::int64_t n, std::byte* stag
 }
 
 void all_gather(Exchange& exchange, const std::byte* input, std::byte* output, std::int64_t n) {
+  if (exchange.communicator() != nullptr) return queued::all_gather(exchange, input, output, n);
   if (exchange.meeting() != nullptr) return shared::all_gather(exchange, input, output, n);
   const std::size_t bytes = bytes_of(exchange, n);
   const auto part = [&](int i) { return output + bytes * static_cast<std::size_t>(i); };
@@ -123,6 +129,7 @@ void all_gather(Exchange& exchange, const std::byte* input, std::byte* output, s
 }
 
 void broadcast(Exchange& exchange, std::byte* data, std::int64_t n) {
+  if (exchange.communicator() != nullptr) return queued::broadcast(exchange, data, n);
   if (exchange.meeting() != nullptr) return shared::broadcast(exchange, data, n);
   exchange.announce();
   const int root = exchange.descriptor().root;
@@ -138,6 +145,7 @@ void broadcast(Exchange& exchange, std::byte* data, std::int64_t n) {
 }
 
 void gather(Exchange& exchange, const std::byte* input, std::byte* output, std::int64_t n) {
+  if (exchange.communicator() != nullptr) return queued::gather(exchange, input, output, n);
   if (exchange.meeting() != nullptr) return shared::gather(exchange, input, output, n);
   exchange.announce();
   const int root = exchange.descriptor().root;
@@ -156,6 +164,7 @@ void gather(Exchange& exchange, const std::byte* input, std::byte* output, std::
 }
 
 void scatter(Exchange& exchange, const std::byte* input, std::byte* output, std::int64_t n) {
+  if (exchange.communicator() != nullptr) return queued::scatter(exchange, input, output, n);
   if (exchange.meeting() != nullptr) return shared::scatter(exchange, input, output, n);
   exchange.announce();
   const int root = exchange.descriptor().root;
@@ -173,6 +182,7 @@ void scatter(Exchange& exchange, const std::byte* input, std::byte* output, std:
 }
 
 void all_to_all(Exchange& exchange, const std::byte* input, std::byte* output, std::int64_t n) {
+  if (exchange.communicator() != nullptr) return queued::all_to_all(exchange, input, output, n);
   if (exchange.meeting() != nullptr) return shared::all_to_all(exchange, input, output, n);
   const std::size_t bytes = bytes_of(exchange, n);
   const auto offset = [&](int i) { return bytes * static_cast<std::size_t>(i); };

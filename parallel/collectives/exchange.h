@@ -25,6 +25,8 @@ struct Membership {
   int rank = 0;              // of this member in the group
   std::atomic<std::int64_t> bytes_sent{0};
   std::unique_ptr<Meeting> meeting;  // null where members send messages
+  // Of tensors on GPUs that a library connects, made with the group's first operation.
+  std::shared_ptr<Communicator> communicator;
   // Of tensors on a GPU, made with the group's first operation: when this member's queue has its
   // buffers ready, and when it is done with the others'.
   std::shared_ptr<DeviceEvent> ready, done;
@@ -87,6 +89,15 @@ class Exchange {
   void agree() {
     meet(nullptr, nullptr);
     meeting()->finish();
+  }
+  // Of tensors on a GPU, where a library carries them; else null. The operation's queue.
+  Communicator* communicator() const { return on_host() ? nullptr : group_.communicator.get(); }
+  const Access& access() const { return reach_.access; }
+  bool deterministic() const { return group_.endpoint->options().deterministic; }
+  // Waits for the member before this one to come to the same operation; throws like wait().
+  void compare() {
+    announce();
+    wait(std::span<Transfer>());
   }
   // Counts what a message would have carried.
   void count_sent(std::size_t bytes) {

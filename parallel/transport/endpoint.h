@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/device.h"
+#include "parallel/collectives/communicator.h"
 #include "parallel/collectives/descriptor.h"
 #include "parallel/transport/meeting.h"
 #include "parallel/transport/transport.h"
@@ -71,8 +72,17 @@ class Endpoint {
                                                      const Descriptor& expected, void* staging,
                                                      std::size_t bytes) = 0;
   virtual bool needs_staging() const = 0;
-  // Whether a buffer may have a QueueSide.
+  // Whether buffers on GPUs may be used: with a QueueSide, or where there are communicators by
+  // them.
   virtual bool reaches_gpus() const { return false; }
+  // Communicators: a member makes a key, all open it with that.
+  virtual bool has_communicators() const { return false; }
+  virtual std::vector<std::byte> communicator_key() { return {}; }
+  virtual std::shared_ptr<Communicator> open_communicator(const std::vector<std::byte>& /*key*/,
+                                                          const std::string& /*name*/,
+                                                          int /*ranks*/, int /*rank*/, Device&) {
+    return nullptr;
+  }
 
   // Throws AbortedError if the world is aborted.
   virtual void check() const = 0;

@@ -6,6 +6,7 @@
 #include "core/error.h"
 #include "parallel/process_group_impl.h"
 #include "parallel/transport/local_world.h"
+#include "parallel/transport/nccl/nccl.h"
 #include "parallel/transport/transport.h"
 
 namespace trident {
@@ -28,7 +29,9 @@ void run_rank(const std::shared_ptr<local::World>& world, int rank,
               const std::function<void(Transport&)>& body) {
   std::exception_ptr error;
   try {
-    LocalTransport transport(local::make_endpoint(world, rank));
+    std::shared_ptr<Endpoint> endpoint = local::make_endpoint(world, rank);
+    if (world->options().nccl) endpoint = with_nccl(std::move(endpoint));
+    LocalTransport transport(std::move(endpoint));
     body(transport);
   } catch (...) {
     error = std::current_exception();

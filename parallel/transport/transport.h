@@ -18,6 +18,7 @@ struct TransportOptions {
   std::chrono::milliseconds timeout{600'000};  // a peer later than this is an error; > 0
   Algorithm algorithm = Algorithm::automatic;  // all_reduce's default
   int ranks_per_node = 0;                      // 0: as the transport sees it
+  bool nccl = false;                           // tensors of GPUs go by NCCL, one rank a GPU
   int threads_per_rank = 1;                    // a waiting rank sleeps at once if cores are few
   // For tests: a point-to-point message arrives this much later than it was sent, for as many
   // messages at once as there are; the sender does not wait for it. Collectives are not delayed.

@@ -1,5 +1,6 @@
 #include "kernels/elementwise.h"
 
+#include "core/exact_sum.h"
 #include "tests/kernels/reference.h"
 #include "tests/kernels/setup.h"
 
@@ -156,6 +157,40 @@ TEST_P(ElementwiseTest, RefusesUnequalCountsAndTypes) {
                Error);
   EXPECT_THROW(square_sums(context, empty_f32({3}), 0, empty_f32({3})), Error);
   EXPECT_THROW(add_bias(context, empty({3, 4}), empty({3}), empty({3, 4})), Error);
+}
+
+TEST_P(ElementwiseTest, ExactSumHasTheDigitsOfTheHostsInAnyOrder) {
+  Values values = random(3000, "values");
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = std::ldexp(values[i], static_cast<int>(i * 37 % 2000) - 1000);
+  }
+  for (const double special : {0.0, -0.0, 5e-324, -5e-324, 1.7e308, -1.7e308, 1e300}) {
+    values.push_back(special);
+  }
+  const auto sum_on_host = [](const Values& of) {
+    ExactSum sum;
+    for (const double value : of) sum.add(value);
+    const auto state = sum.state();
+    return std::vector<std::int64_t>(state.begin(), state.end());
+  };
+  const auto sum_here = [&](const Values& of) {
+    const Shape digits{ExactSum::limbs + 1};
+    const Tensor state = context.empty(digits, DType::i64, Category::workspace);
+    fill(context, state, 0);
+    const auto half = static_cast<std::int64_t>(of.size() / 2);
+    const Tensor x = put_as(DType::f64, of, {static_cast<std::int64_t>(of.size())});
+    exact_sum(context, x.flat(0, half), state);  // added to, the second time
+    exact_sum(context, x.flat(half, x.numel() - half), state);
+    return context.to_host<std::int64_t>(state);
+  };
+  EXPECT_EQ(sum_here(values), sum_on_host(values));
+  std::reverse(values.begin(), values.end());
+  EXPECT_EQ(sum_here(values), sum_on_host(values));
+  values[7] = NAN;
+  values[8] = INFINITY;
+  const auto got = sum_here(values);
+  EXPECT_EQ(got.back(), 2);
+  EXPECT_EQ(got, sum_on_host(values));
 }
 
 TRIDENT_KERNEL_SUITE(ElementwiseTest);

@@ -14,6 +14,18 @@ World local_world(const std::string& name, int ranks, std::unique_ptr<Device> (*
           }};
 }
 
+// NCCL, a GPU for each rank.
+World nccl_world(int ranks) {
+  return {"Nccl" + std::to_string(ranks), [ranks](TransportOptions options, const auto& body) {
+            std::vector<std::unique_ptr<Device>> devices;
+            for (int r = 0; r < ranks; ++r) devices.push_back(make_cuda_device(r));
+            options.nccl = true;
+            run_local(ranks, options, [&](Transport& transport) {
+              body(transport, *devices[static_cast<std::size_t>(transport.world().rank())]);
+            });
+          }};
+}
+
 }  // namespace
 
 std::vector<World> worlds() {
@@ -25,6 +37,9 @@ std::vector<World> worlds() {
   }
   for (int ranks = 1; ranks <= 8 && find_gpus().count > 0; ++ranks) {
     all.push_back(local_world("Cuda", ranks, [] { return make_cuda_device(0); }));
+  }
+  for (int ranks = 1; ranks <= std::min(8, find_gpus().count); ++ranks) {
+    all.push_back(nccl_world(ranks));
   }
   return all;
 }

@@ -1,0 +1,41 @@
+// A library that carries tensors of GPUs between the members of a group, each in its own process or
+// thread, in the order of their queues.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "core/device.h"
+#include "core/dtype.h"
+#include "kernels/reduce_op.h"
+
+namespace trident {
+
+// One member's end. One thread at a time. Counts are elements; work goes into the access's queue,
+// and an address must stay until it has run. Throws CommunicationError where the library fails, and
+// AbortedError where all ranks have been ended.
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+
+  // Whether it reduces by this operation. The order of additions is its own, the same in each run.
+  virtual bool reduces(ReduceOp, DType) const = 0;
+  virtual void all_reduce(const Access&, void* data, std::int64_t n, DType, ReduceOp) = 0;
+  virtual void reduce_scatter(const Access&, const void* input, void* output, std::int64_t n, DType,
+                              ReduceOp) = 0;
+  virtual void all_gather(const Access&, const void* input, void* output, std::size_t bytes) = 0;
+  virtual void broadcast(const Access&, void* data, std::size_t bytes, int root) = 0;
+
+  // Messages that travel together: all of a group of calls, between any members.
+  struct Part {
+    int peer = 0;  // group rank
+    void* data = nullptr;
+    std::size_t bytes = 0;
+  };
+  virtual void exchange(const Access&, std::span<const Part> sends,
+                        std::span<const Part> receives) = 0;
+};
+
+}  // namespace trident

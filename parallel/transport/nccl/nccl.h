@@ -1,0 +1,14 @@
+// NCCL under a transport: the hosts go on as before (threads, or MPI), tensors of GPUs go by
+// NCCL's communicators. A build without CUDA links transport/no_nccl.cc.
+#pragma once
+
+#include <memory>
+
+#include "parallel/transport/endpoint.h"
+
+namespace trident {
+
+// Takes every message of the hosts to `host`. NCCL serves at most one rank on a GPU.
+std::shared_ptr<Endpoint> with_nccl(std::shared_ptr<Endpoint> host);
+
+}  // namespace trident

@@ -1,0 +1,10 @@
+#include "core/error.h"
+#include "parallel/transport/nccl/nccl.h"
+
+namespace trident {
+
+std::shared_ptr<Endpoint> with_nccl(std::shared_ptr<Endpoint>) {
+  throw RequestError("transport nccl was asked for, but this program was built without CUDA");
+}
+
+}  // namespace trident

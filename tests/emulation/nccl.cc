@@ -1,0 +1,284 @@
+// NCCL between emulated GPUs: a stream that comes to an operation waits there for its peers'
+// streams. Reductions add in reverse order of the ranks, as nothing may rely on their order.
+#include <nccl.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "kernels/reduce.h"
+
+namespace {
+
+using trident::DType;
+
+// What the members of a communicator share.
+struct World {
+  explicit World(int n) : ranks(n) {}
+  struct Message {
+    const void* data;
+    std::size_t bytes;
+    bool taken = false;
+  };
+  int ranks;
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool aborted = false;
+  // Messages under way by (sender, receiver), in order.
+  std::map<std::pair<int, int>, std::deque<std::shared_ptr<Message>>> messages;
+};
+
+std::mutex registry_mutex;
+std::map<std::string, std::weak_ptr<World>> registry;
+int unique_ids = 0;
+
+struct Call {
+  bool sends;
+  int peer;
+  void* data;
+  std::size_t bytes;
+};
+
+std::size_t size_of(ncclDataType_t type) {
+  switch (type) {
+    case ncclInt8:
+    case ncclUint8:
+      return 1;
+    case ncclFloat16:
+    case ncclBfloat16:
+      return 2;
+    case ncclInt32:
+    case ncclFloat32:
+      return 4;
+    default:
+      return 8;
+  }
+}
+DType dtype_of(ncclDataType_t type) {
+  switch (type) {
+    case ncclInt32:
+      return DType::i32;
+    case ncclInt64:
+      return DType::i64;
+    case ncclFloat16:
+      return DType::f16;
+    case ncclBfloat16:
+      return DType::bf16;
+    case ncclFloat32:
+      return DType::f32;
+    case ncclFloat64:
+      return DType::f64;
+    default:
+      return DType::u8;
+  }
+}
+trident::ReduceOp op_of(ncclRedOp_t op) {
+  using trident::ReduceOp;
+  return op == ncclSum    ? ReduceOp::sum
+         : op == ncclProd ? ReduceOp::product
+         : op == ncclMax  ? ReduceOp::maximum
+         : op == ncclMin  ? ReduceOp::minimum
+                          : ReduceOp::average;
+}
+
+}  // namespace
+
+struct ncclComm {
+  std::shared_ptr<World> world;
+  int rank;
+};
+
+namespace {
+
+// All of a group's messages at once: none waits for another.
+void carry_out(const std::shared_ptr<World>& world, int rank, const std::vector<Call>& calls) {
+  std::unique_lock lock(world->mutex);
+  std::vector<std::shared_ptr<World::Message>> sent;
+  for (const Call& call : calls) {
+    if (!call.sends) continue;
+    sent.push_back(std::make_shared<World::Message>(World::Message{call.data, call.bytes}));
+    world->messages[{rank, call.peer}].push_back(sent.back());
+  }
+  world->changed.notify_all();
+  for (const Call& call : calls) {
+    if (call.sends) continue;
+    auto& queue = world->messages[{call.peer, rank}];
+    world->changed.wait(lock, [&] { return !queue.empty() || world->aborted; });
+    if (world->aborted) return;
+    const auto message = queue.front();
+    queue.pop_front();
+    std::memcpy(call.data, message->data, std::min(call.bytes, message->bytes));
+    message->taken = true;
+    world->changed.notify_all();
+  }
+  for (const auto& message : sent) {
+    world->changed.wait(lock, [&] { return message->taken || world->aborted; });
+  }
+}
+
+struct Group {
+  int depth = 0;
+  std::vector<Call> calls;
+  ncclComm_t communicator = nullptr;
+  cudaStream_t stream = nullptr;
+};
+thread_local Group group;
+
+ncclResult_t put(ncclComm_t communicator, cudaStream_t stream, std::vector<Call> calls) {
+  const auto world = communicator->world;
+  const int rank = communicator->rank;
+  const cudaError_t status = emulation::enqueue(
+      stream, [world, rank, calls = std::move(calls)] { carry_out(world, rank, calls); });
+  return status == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+}
+
+ncclResult_t call(ncclComm_t communicator, cudaStream_t stream, Call one) {
+  if (group.depth == 0) return put(communicator, stream, {one});
+  if (group.communicator != nullptr &&
+      (group.communicator != communicator || group.stream != stream)) {
+    return ncclInvalidUsage;  // real NCCL allows it; ours needs it not
+  }
+  group.communicator = communicator;
+  group.stream = stream;
+  group.calls.push_back(one);
+  return ncclSuccess;
+}
+
+// Every member's `bytes` at `input`, by rank, then `finish`.
+ncclResult_t collect(ncclComm_t communicator, cudaStream_t stream, const void* input,
+                     std::size_t bytes,
+                     std::function<void(const std::vector<const void*>&)> finish) {
+  const auto world = communicator->world;
+  const int rank = communicator->rank;
+  const cudaError_t status =
+      emulation::enqueue(stream, [world, rank, input, bytes, finish = std::move(finish)] {
+        const auto all = static_cast<std::size_t>(world->ranks);
+        std::vector<std::vector<std::byte>> values(all, std::vector<std::byte>(bytes));
+        std::vector<Call> calls;
+        for (int r = 0; r < world->ranks; ++r) {
+          if (r == rank) continue;
+          calls.push_back({true, r, const_cast<void*>(input), bytes});
+          calls.push_back({false, r, values[static_cast<std::size_t>(r)].data(), bytes});
+        }
+        if (bytes > 0) std::memcpy(values[static_cast<std::size_t>(rank)].data(), input, bytes);
+        carry_out(world, rank, calls);
+        {
+          const std::lock_guard lock(world->mutex);
+          if (world->aborted) return;
+        }
+        std::vector<const void*> sources;
+        for (const auto& one : values) sources.push_back(one.data());
+        finish(sources);
+      });
+  return status == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+}
+
+}  // namespace
+
+const char* ncclGetErrorString(ncclResult_t result) {
+  return result == ncclSuccess ? "no error" : "emulated NCCL error";
+}
+ncclResult_t ncclGetVersion(int* version) {
+  *version = 22800;
+  return ncclSuccess;
+}
+ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
+  const std::lock_guard lock(registry_mutex);
+  std::memset(id->internal, 0, sizeof id->internal);
+  std::snprintf(id->internal, sizeof id->internal, "emulated %d", ++unique_ids);
+  return ncclSuccess;
+}
+// Waits for nobody: the first operation does.
+ncclResult_t ncclCommInitRank(ncclComm_t* communicator, int ranks, ncclUniqueId id, int rank) {
+  if (rank < 0 || rank >= ranks) return ncclInvalidArgument;
+  const std::lock_guard lock(registry_mutex);
+  auto& known = registry[id.internal];
+  std::shared_ptr<World> world = known.lock();
+  if (world == nullptr) known = world = std::make_shared<World>(ranks);
+  if (world->ranks != ranks) return ncclInvalidUsage;
+  *communicator = new ncclComm{world, rank};
+  return ncclSuccess;
+}
+ncclResult_t ncclCommDestroy(ncclComm_t communicator) {
+  delete communicator;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommAbort(ncclComm_t communicator) {
+  {
+    const std::lock_guard lock(communicator->world->mutex);
+    communicator->world->aborted = true;
+  }
+  communicator->world->changed.notify_all();
+  delete communicator;
+  return ncclSuccess;
+}
+ncclResult_t ncclCommGetAsyncError(ncclComm_t communicator, ncclResult_t* error) {
+  const std::lock_guard lock(communicator->world->mutex);
+  *error = communicator->world->aborted ? ncclRemoteError : ncclSuccess;
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGroupStart() {
+  ++group.depth;
+  return ncclSuccess;
+}
+ncclResult_t ncclGroupEnd() {
+  if (--group.depth > 0 || group.calls.empty()) return ncclSuccess;
+  const Group all = std::exchange(group, Group{});
+  return put(all.communicator, all.stream, all.calls);
+}
+ncclResult_t ncclSend(const void* data, std::size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t communicator, cudaStream_t stream) {
+  return call(communicator, stream, {true, peer, const_cast<void*>(data), count * size_of(type)});
+}
+ncclResult_t ncclRecv(void* data, std::size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t communicator, cudaStream_t stream) {
+  return call(communicator, stream, {false, peer, data, count * size_of(type)});
+}
+
+ncclResult_t ncclAllReduce(const void* input, void* output, std::size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t communicator, cudaStream_t stream) {
+  return collect(communicator, stream, input, count * size_of(type),
+                 [=](std::vector<const void*> sources) {
+                   std::vector<const void*> reversed(sources.rbegin(), sources.rend());
+                   trident::reduce(output, reversed, static_cast<std::int64_t>(count),
+                                   dtype_of(type), op_of(op), static_cast<int>(reversed.size()));
+                 });
+}
+ncclResult_t ncclReduceScatter(const void* input, void* output, std::size_t count,
+                               ncclDataType_t type, ncclRedOp_t op, ncclComm_t communicator,
+                               cudaStream_t stream) {
+  const int ranks = communicator->world->ranks, rank = communicator->rank;
+  return collect(communicator, stream, input,
+                 count * size_of(type) * static_cast<std::size_t>(ranks),
+                 [=](std::vector<const void*> sources) {
+                   std::vector<const void*> reversed(sources.rbegin(), sources.rend());
+                   for (const void*& source : reversed) {
+                     source = static_cast<const std::byte*>(source) +
+                              count * size_of(type) * static_cast<std::size_t>(rank);
+                   }
+                   trident::reduce(output, reversed, static_cast<std::int64_t>(count),
+                                   dtype_of(type), op_of(op), ranks);
+                 });
+}
+ncclResult_t ncclAllGather(const void* input, void* output, std::size_t count, ncclDataType_t type,
+                           ncclComm_t communicator, cudaStream_t stream) {
+  const std::size_t bytes = count * size_of(type);
+  return collect(communicator, stream, input, bytes, [=](const std::vector<const void*>& sources) {
+    for (std::size_t r = 0; r < sources.size(); ++r) {
+      if (bytes > 0) std::memmove(static_cast<std::byte*>(output) + r * bytes, sources[r], bytes);
+    }
+  });
+}
+ncclResult_t ncclBroadcast(const void* input, void* output, std::size_t count, ncclDataType_t type,
+                           int root, ncclComm_t communicator, cudaStream_t stream) {
+  const std::size_t bytes = count * size_of(type);
+  return collect(communicator, stream, input, bytes, [=](const std::vector<const void*>& sources) {
+    if (bytes > 0) std::memmove(output, sources[static_cast<std::size_t>(root)], bytes);
+  });
+}
