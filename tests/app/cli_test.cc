@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "kernels/cuda_device.h"
 #include "tests/app/program.h"
 #include "tests/support/temp_dir.h"
 
@@ -437,9 +438,21 @@ TEST_F(CliTest, WhatComesLaterIsAClearError) {
     expect_refused({command, "--anything", "x"},
                    {"trident " + command + ": this command is not available yet"});
   }
-  expect_refused(train({"checkpoint.save_interval=2", "runtime.device=cuda"}),
-                 {"/checkpoint/save_interval: 2 is not available yet",
-                  "/runtime/device: \"cuda\" is not available yet"});
+  expect_refused(train({"checkpoint.save_interval=2"}),
+                 {"/checkpoint/save_interval: 2 is not available yet"});
+}
+
+TEST_F(CliTest, ADeviceThatIsNotHereIsRefusedWithTheReasonAndAutoTakesTheCpu) {
+  if (find_gpus().count > 0) GTEST_SKIP() << "there is a GPU";
+  const std::string reason = find_gpus().reason;
+  expect_refused(train({"runtime.device=cuda"}),
+                 {"config: /runtime/device: \"cuda\" was asked for, but " + reason +
+                  "; use \"cpu\" or \"auto\""});
+  expect_refused({"bench", "gemm", "--device", "cuda"}, {"--device: \"cuda\" was asked for"});
+  const Outcome outcome = run(train({"runtime.device=auto"}));
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("device: cpu"));
+  EXPECT_THAT(outcome.out, HasSubstr("(" + reason + ")"));
 }
 
 TEST_F(CliTest, WrongArgumentsAreExitCode2) {

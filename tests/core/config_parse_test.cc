@@ -83,8 +83,7 @@ TEST(ConfigParse, WhatIsNotAvailableYetSaysWhatBringsItAndWhatToUse) {
               ElementsAre("config: /checkpoint/save_interval: 100 is not available yet (it comes "
                           "with checkpoints); leave it out or give 0"));
   for (const char* override_text :
-       {"runtime.device=cuda", "runtime.transport=nccl", "checkpoint.resume=must",
-        "checkpoint.save_total_limit=2", "checkpoint.keep_best=true",
+       {"checkpoint.resume=must", "checkpoint.save_total_limit=2", "checkpoint.keep_best=true",
         "checkpoint.asynchronous=true", "checkpoint.load=auto"}) {
     EXPECT_THAT(problems_of({override_text}), ElementsAre(HasSubstr("is not available yet")))
         << override_text;

@@ -90,6 +90,25 @@ TEST(ConfigDefaults, DataParallelSizeComesFromTheRanks) {
                           "(1) = 4, but the number of ranks is 2; use 2 here"));
 }
 
+TEST(ConfigDefaults, DeviceAndTransportFollowTheMachine) {
+  const auto runtime = [](LoadOptions options, const std::string& ranks) {
+    return small_config({"parallel.data_parallel_size=" + ranks}, options);
+  };
+  const Config none = runtime({}, "2");
+  EXPECT_EQ(none.runtime.device, "cpu");
+  EXPECT_EQ(none.runtime.transport, "local");
+  EXPECT_TRUE(none.training.deterministic);
+  const Config shared = runtime({.device = "cuda", .gpus = 1}, "2");
+  EXPECT_EQ(shared.runtime.device, "cuda");
+  EXPECT_EQ(shared.runtime.transport, "local");  // two ranks on one GPU
+  EXPECT_FALSE(shared.training.deterministic);
+  EXPECT_EQ(runtime({.device = "cuda", .gpus = 2}, "2").runtime.transport, "nccl");
+  EXPECT_EQ(runtime({.device = "cuda", .gpus = 2}, "1").runtime.transport, "local");
+  const LoadOptions mpirun{
+      .ranks = 4, .local_ranks = 2, .transport = "mpi", .device = "cuda", .gpus = 2};
+  EXPECT_EQ(runtime(mpirun, "4").runtime.transport, "nccl");
+}
+
 TEST(ConfigDefaults, LayersGoEvenlyToTheStagesTheRemainderToTheEarliest) {
   const auto split = [](const std::string& layers, const std::string& pipeline,
                         const std::string& chunks) {

@@ -36,6 +36,16 @@ TEST(ConfigRules, TensorSizeDividesHeadsGroupsAndMlp) {
   EXPECT_THAT(problems_of({kTensor + "4", "model.vocab_size=257"}), IsEmpty());
 }
 
+TEST(ConfigRules, ATransportAndAnAlgorithmServeTheDevice) {
+  EXPECT_THAT(problems_of({"runtime.device=cuda", "runtime.transport=mpi"}),
+              ElementsAre(HasSubstr("/runtime/transport: \"mpi\" carries no tensors of a GPU")));
+  EXPECT_THAT(problems_of({"runtime.device=cpu", "runtime.transport=nccl"}),
+              ElementsAre(HasSubstr("/runtime/transport: \"nccl\" carries tensors of GPUs only")));
+  EXPECT_THAT(problems_of({"runtime.device=cuda", "runtime.collective_algorithm=tree"}),
+              ElementsAre(HasSubstr("\"tree\" is for ranks on the CPU")));
+  EXPECT_THAT(problems_of({"runtime.device=cuda", "runtime.transport=nccl"}), IsEmpty());
+}
+
 TEST(ConfigRules, HeadSizes) {
   EXPECT_THAT(problems_of({"model.hidden_size=66"}),
               ElementsAre("config: /model/hidden_size: 66 is not a multiple of "
