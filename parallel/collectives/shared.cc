@@ -154,7 +154,8 @@ void all_to_all(Exchange& exchange, const std::byte* input, std::byte* output, s
 }
 
 void barrier(Exchange& exchange) {
-  const Visit visit(exchange, nullptr, nullptr);
+  Visit visit(exchange, nullptr, nullptr);
+  if (!exchange.on_host()) visit.leave();  // the others look at this member's events
 }
 
 }  // namespace trident::shared
