@@ -68,7 +68,8 @@ class CpuDevice final : public Device {
             ? map_large(bytes)
             : std::aligned_alloc(64, std::max<std::size_t>(bytes + 63, 64) / 64 * 64);
     if (address == nullptr) {
-      throw OutOfMemory("cpu device: no memory for an allocation of " + std::to_string(bytes) + " bytes");
+      throw OutOfMemory("cpu device: no memory for an allocation of " + std::to_string(bytes) +
+                        " bytes");
     }
     return address;
   }

@@ -115,7 +115,8 @@ class GuardedDevice final : public Device {
       std::memset(static_cast<std::byte*>(alias_) + begin, 0xff, size);
       return static_cast<std::byte*>(guard_) + begin;
     }
-    throw OutOfMemory("guarded device: no room for an allocation of " + std::to_string(bytes) + " bytes");
+    throw OutOfMemory("guarded device: no room for an allocation of " + std::to_string(bytes) +
+                      " bytes");
   }
 
   void deallocate(void* address, std::size_t bytes) override {

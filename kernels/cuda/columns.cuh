@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(256)
     add_column_sums(std::int64_t chunks, std::int64_t columns, const float* partial,
                     ColumnTargets<Sums, U> targets) {
   const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x;
-  U* const to = targets.to[blockIdx.y];
+  U* const to = blockIdx.y == 0 ? targets.to[0] : targets.to[Sums - 1];
   if (column >= columns || to == nullptr) return;
   float total = 0;
   for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {

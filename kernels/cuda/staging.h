@@ -44,7 +44,7 @@ class UploadRing {
   void retire();
 
   Pinned memory_;
-  std::size_t head_ = 0;        // where the next piece begins
+  std::size_t head_ = 0;         // where the next piece begins
   std::deque<Piece> in_flight_;  // oldest first
   std::vector<std::unique_ptr<Event>> idle_;
 };
