@@ -33,7 +33,9 @@ void allow(const Device&, std::byte*, std::size_t) {}
 #endif
 
 std::size_t whole_lines(const Device& device, std::size_t bytes) {
-  return (std::max<std::size_t>(bytes, 1) + 63) / 64 * 64 + distance(device);
+  // A GPU's libraries choose their algorithm by alignment too: it must not vary.
+  const std::size_t line = device.kind() == DeviceKind::cuda ? 256 : 64;
+  return (std::max<std::size_t>(bytes, 1) + line - 1) / line * line + distance(device);
 }
 
 }  // namespace

@@ -24,8 +24,8 @@ class BlockPool {
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
 
-  // 64-byte aligned: the smallest free block that is large enough, of several the one with the
-  // lowest address; what it is larger stays free.
+  // Aligned to 64 bytes, on a GPU to 256: the smallest free block that is large enough, of several
+  // the one with the lowest address; what it is larger stays free.
   std::byte* take(std::size_t bytes);
   void give_back(std::byte* block, std::size_t bytes);
 

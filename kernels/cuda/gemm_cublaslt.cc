@@ -12,7 +12,6 @@
 
 #include "core/error.h"
 #include "kernels/backend.h"
-#include "kernels/cuda/bias.h"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/state.h"
@@ -115,7 +114,7 @@ class LtProducts final : public Products {
       throw Error("cublasLt: no algorithm for a product [" + std::to_string(args.c.dim(0)) + ", " +
                   std::to_string(args.c.dim(1)) + "] of " + std::string(name_of(args.a.dtype())));
     }
-    if (args.bias && !fused) add_bias_to(access, args.bias, args.c);
+    if (args.bias && !fused) add_bias(access, context, args.c, args.bias, args.c);
   }
 
   bool run_fused(const Queue& queue, const Access& access, Context& context,

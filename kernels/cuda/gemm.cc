@@ -1,0 +1,19 @@
+#include "kernels/gemm.h"
+
+#include "kernels/cuda/kernels.h"
+#include "kernels/cuda/products.h"
+#include "kernels/cuda/state.h"
+#include "kernels/gemm_in_steps.h"
+
+namespace trident::cuda {
+
+void gemm(const Access& access, Context& context, const GemmArgs& args) {
+  if (args.c.numel() == 0) return;
+  Products& products = *state_of(context).products;
+  const Queue& queue = queue_of(access);
+  if (!args.alone() && products.run_fused(queue, access, context, args)) return;
+  gemm_in_steps(cuda_backend(), access, context, args,
+                [&](const GemmArgs& alone) { products.run(queue, access, context, alone); });
+}
+
+}  // namespace trident::cuda
