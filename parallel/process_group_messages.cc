@@ -107,18 +107,15 @@ struct QueueMessageWork final : Work::Impl {
 Work by_communicator(const Group& group, Context& context, const Descriptor& d,
                      const Tensor& tensor, int peer, int channel, bool receives) {
   ProcessGroup::Impl& impl = *group;
+  impl.membership.endpoint->check();
   ProcessGroup::Impl::Link& link = impl.link(context.device(), peer, channel, receives);
   const auto dropped = std::make_shared<std::atomic<bool>>(false);
   const auto run = [&impl, &link, dropped, device = &context.device(), d, tensor, peer, channel,
                     receives](const Access& access) {
     Exchange exchange(impl.membership, d, first_message_channel + channel);
     const auto bytes = static_cast<std::size_t>(tensor.bytes());
-    // The first message brings the key.
-    const bool first = link.communicator == nullptr;
-    std::vector<std::byte> key;
-    if (first) key = impl.membership.endpoint->communicator_key();
-    Exchange::Transfer told = receives ? exchange.receive(peer, key.data(), key.size())
-                                       : exchange.send(peer, key.data(), key.size());
+    Exchange::Transfer told =
+        receives ? exchange.receive(peer, nullptr, 0) : exchange.send(peer, nullptr, 0);
     // A receive that nobody wants any more ends if nobody has sent.
     const auto now = [] { return std::chrono::steady_clock::now(); };
     const Deadline end = now() + impl.membership.endpoint->options().timeout;
@@ -127,16 +124,24 @@ Work by_communicator(const Group& group, Context& context, const Descriptor& d,
       if (dropped->load()) return;
     }
     exchange.wait(told);
-    if (first) {
-      link.communicator = impl.membership.endpoint->open_communicator(key, impl.membership.name, 2,
-                                                                      receives ? 1 : 0, *device);
+    if (bytes == 0) return;
+    if (link.communicator == nullptr) {
+      // The receiver's key, so that a sender whose message is not taken is late here.
+      Endpoint& endpoint = *impl.membership.endpoint;
+      std::vector<std::byte> key = endpoint.communicator_key();
+      Exchange keys(impl.membership, d, first_key_channel + channel);
+      Exchange::Transfer transfer = receives ? keys.send(peer, key.data(), key.size())
+                                             : keys.receive(peer, key.data(), key.size());
+      keys.wait(transfer);
+      link.communicator =
+          endpoint.open_communicator(key, impl.membership.name, 2, receives ? 1 : 0, *device);
     }
     const Communicator::Part part{receives ? 0 : 1, TensorAddress::of(access, tensor), bytes};
     const std::span<const Communicator::Part> one(&part, 1);
     if (receives) {
       link.communicator->exchange(access, {}, one);
     } else {
-      exchange.count_sent(bytes - key.size());
+      exchange.count_sent(bytes);
       link.communicator->exchange(access, one, {});
     }
   };

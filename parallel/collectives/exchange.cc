@@ -19,7 +19,7 @@ Exchange::Exchange(Membership& group, const Descriptor& descriptor, int channel,
 
 Exchange::Transfer Exchange::send(int peer, const void* data, std::size_t bytes,
                                   std::shared_ptr<QueueSide> side) {
-  if (channel_ != control_channel) {
+  if (channel_ < control_channel) {
     group_.bytes_sent.fetch_add(static_cast<std::int64_t>(bytes), std::memory_order_relaxed);
   }
   return {group_.endpoint->post_send(world_rank(peer), channel_, descriptor_, data, bytes,
@@ -158,9 +158,11 @@ void Exchange::report(Outcome outcome, std::span<Transfer> transfers, std::size_
   const bool message = descriptor_.operation == Operation::message;
   std::string text = fmt::format("{}: operation #{}", place(), descriptor_.sequence);
   if (message) {
-    const int from = transfer.receives ? peer : self, to = transfer.receives ? self : peer;
+    const bool key = channel_ >= first_key_channel;
+    const bool self_sends = transfer.receives == key;
     text = fmt::format("{}: message #{} from rank {} to rank {} on channel {}", place(),
-                       descriptor_.sequence, from, to, channel_ - first_message_channel);
+                       descriptor_.sequence, self_sends ? self : peer, self_sends ? peer : self,
+                       channel_ - (key ? first_key_channel : first_message_channel));
   }
   if (outcome == Outcome::mismatch) {
     const Descriptor& theirs = transfer.request->peer_descriptor();

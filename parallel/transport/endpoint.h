@@ -96,7 +96,10 @@ inline constexpr int collective_channel = 0;
 inline constexpr int first_message_channel = 1;
 inline constexpr int message_channels = 8;
 inline constexpr int control_channel = first_message_channel + message_channels;
-inline constexpr int channel_count = control_channel + 1;
+// From a message's receiver back to its sender, by the message's channel: the key of a
+// communicator.
+inline constexpr int first_key_channel = control_channel + 1;
+inline constexpr int channel_count = first_key_channel + message_channels;
 
 // what() of an exception; for texts of abort.
 std::string message_of(const std::exception_ptr& error) noexcept;

@@ -1,7 +1,9 @@
 // NCCL between emulated GPUs: a stream that comes to an operation waits there for its peers'
-// streams. Reductions add in reverse order of the ranks, as nothing may rely on their order.
+// streams. Reductions add in reverse order of the ranks, as nothing may rely on their order. Calls
+// of a communicator that doesn't block do their work only when its state is asked for.
 #include <nccl.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -29,6 +31,8 @@ struct World {
   std::mutex mutex;
   std::condition_variable changed;
   bool aborted = false;
+  std::vector<int> devices;  // of those that have opened it
+  bool two_on_a_device = false;
   // Messages under way by (sender, receiver), in order.
   std::map<std::pair<int, int>, std::deque<std::shared_ptr<Message>>> messages;
 };
@@ -91,9 +95,23 @@ trident::ReduceOp op_of(ncclRedOp_t op) {
 struct ncclComm {
   std::shared_ptr<World> world;
   int rank;
+  std::deque<std::function<void()>> put_off;
 };
 
 namespace {
+
+std::atomic<emulation::NcclFault> fault{emulation::NcclFault::none};
+std::atomic<int> communicators{0};
+
+ncclResult_t start(ncclComm_t communicator, cudaStream_t stream, std::function<void()> work) {
+  int device = 0;
+  cudaGetDevice(&device);
+  communicator->put_off.push_back([device, stream, work = std::move(work)] {
+    cudaSetDevice(device);
+    emulation::enqueue(stream, work);
+  });
+  return ncclInProgress;
+}
 
 // All of a group's messages at once: none waits for another.
 void carry_out(const std::shared_ptr<World>& world, int rank, const std::vector<Call>& calls) {
@@ -132,9 +150,8 @@ thread_local Group group;
 ncclResult_t put(ncclComm_t communicator, cudaStream_t stream, std::vector<Call> calls) {
   const auto world = communicator->world;
   const int rank = communicator->rank;
-  const cudaError_t status = emulation::enqueue(
-      stream, [world, rank, calls = std::move(calls)] { carry_out(world, rank, calls); });
-  return status == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+  return start(communicator, stream,
+               [world, rank, calls = std::move(calls)] { carry_out(world, rank, calls); });
 }
 
 ncclResult_t call(ncclComm_t communicator, cudaStream_t stream, Call one) {
@@ -155,33 +172,35 @@ ncclResult_t collect(ncclComm_t communicator, cudaStream_t stream, const void* i
                      std::function<void(const std::vector<const void*>&)> finish) {
   const auto world = communicator->world;
   const int rank = communicator->rank;
-  const cudaError_t status =
-      emulation::enqueue(stream, [world, rank, input, bytes, finish = std::move(finish)] {
-        const auto all = static_cast<std::size_t>(world->ranks);
-        std::vector<std::vector<std::byte>> values(all, std::vector<std::byte>(bytes));
-        std::vector<Call> calls;
-        for (int r = 0; r < world->ranks; ++r) {
-          if (r == rank) continue;
-          calls.push_back({true, r, const_cast<void*>(input), bytes});
-          calls.push_back({false, r, values[static_cast<std::size_t>(r)].data(), bytes});
-        }
-        if (bytes > 0) std::memcpy(values[static_cast<std::size_t>(rank)].data(), input, bytes);
-        carry_out(world, rank, calls);
-        {
-          const std::lock_guard lock(world->mutex);
-          if (world->aborted) return;
-        }
-        std::vector<const void*> sources;
-        for (const auto& one : values) sources.push_back(one.data());
-        finish(sources);
-      });
-  return status == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+  return start(communicator, stream, [world, rank, input, bytes, finish = std::move(finish)] {
+    const auto all = static_cast<std::size_t>(world->ranks);
+    std::vector<std::vector<std::byte>> values(all, std::vector<std::byte>(bytes));
+    std::vector<Call> calls;
+    for (int r = 0; r < world->ranks; ++r) {
+      if (r == rank) continue;
+      calls.push_back({true, r, const_cast<void*>(input), bytes});
+      calls.push_back({false, r, values[static_cast<std::size_t>(r)].data(), bytes});
+    }
+    if (bytes > 0) std::memcpy(values[static_cast<std::size_t>(rank)].data(), input, bytes);
+    carry_out(world, rank, calls);
+    {
+      const std::lock_guard lock(world->mutex);
+      if (world->aborted) return;
+    }
+    std::vector<const void*> sources;
+    for (const auto& one : values) sources.push_back(one.data());
+    finish(sources);
+  });
 }
 
 }  // namespace
 
 const char* ncclGetErrorString(ncclResult_t result) {
   return result == ncclSuccess ? "no error" : "emulated NCCL error";
+}
+const char* ncclGetLastError(ncclComm_t communicator) {
+  if (communicator == nullptr || !communicator->world->two_on_a_device) return "";
+  return "Duplicate GPU detected";
 }
 ncclResult_t ncclGetVersion(int* version) {
   *version = 22800;
@@ -193,19 +212,26 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   std::snprintf(id->internal, sizeof id->internal, "emulated %d", ++unique_ids);
   return ncclSuccess;
 }
-// Waits for nobody: the first operation does.
-ncclResult_t ncclCommInitRank(ncclComm_t* communicator, int ranks, ncclUniqueId id, int rank) {
-  if (rank < 0 || rank >= ranks) return ncclInvalidArgument;
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* communicator, int ranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config) {
+  if (rank < 0 || rank >= ranks || config->blocking != 0) return ncclInvalidArgument;
   const std::lock_guard lock(registry_mutex);
   auto& known = registry[id.internal];
   std::shared_ptr<World> world = known.lock();
   if (world == nullptr) known = world = std::make_shared<World>(ranks);
   if (world->ranks != ranks) return ncclInvalidUsage;
-  *communicator = new ncclComm{world, rank};
-  return ncclSuccess;
+  int device = 0;
+  cudaGetDevice(&device);
+  const std::lock_guard world_lock(world->mutex);
+  for (const int other : world->devices) world->two_on_a_device |= other == device;
+  world->devices.push_back(device);
+  *communicator = new ncclComm{world, rank, {}};
+  ++communicators;
+  return ncclInProgress;
 }
 ncclResult_t ncclCommDestroy(ncclComm_t communicator) {
   delete communicator;
+  --communicators;
   return ncclSuccess;
 }
 ncclResult_t ncclCommAbort(ncclComm_t communicator) {
@@ -215,11 +241,23 @@ ncclResult_t ncclCommAbort(ncclComm_t communicator) {
   }
   communicator->world->changed.notify_all();
   delete communicator;
+  --communicators;
   return ncclSuccess;
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t communicator, ncclResult_t* error) {
-  const std::lock_guard lock(communicator->world->mutex);
-  *error = communicator->world->aborted ? ncclRemoteError : ncclSuccess;
+  World& world = *communicator->world;
+  const std::lock_guard lock(world.mutex);
+  const bool all_here = static_cast<int>(world.devices.size()) == world.ranks &&
+                        fault != emulation::NcclFault::opening_never_ends;
+  *error = world.aborted                                        ? ncclRemoteError
+           : world.two_on_a_device                              ? ncclInvalidUsage
+           : all_here && fault == emulation::NcclFault::network ? ncclSystemError
+           : all_here && communicator->put_off.empty()          ? ncclSuccess
+                                                                : ncclInProgress;
+  if (all_here && !communicator->put_off.empty()) {
+    communicator->put_off.front()();
+    communicator->put_off.pop_front();
+  }
   return ncclSuccess;
 }
 
@@ -282,3 +320,12 @@ ncclResult_t ncclBroadcast(const void* input, void* output, std::size_t count, n
     if (bytes > 0) std::memmove(output, sources[static_cast<std::size_t>(root)], bytes);
   });
 }
+
+namespace emulation {
+void set_nccl_fault(NcclFault value) {
+  fault = value;
+}
+int nccl_communicators() {
+  return communicators;
+}
+}  // namespace emulation

@@ -161,6 +161,10 @@ cudaError_t cudaGetDeviceCount(int* count) {
   if (machine().devices < 0) return answer(cudaErrorInsufficientDriver);
   return machine().devices == 0 ? answer(cudaErrorNoDevice) : cudaSuccess;
 }
+cudaError_t cudaGetDevice(int* device) {
+  *device = current_device;
+  return cudaSuccess;
+}
 cudaError_t cudaSetDevice(int device) {
   current_device = device;
   return cudaSuccess;

@@ -19,9 +19,15 @@
 namespace trident {
 namespace {
 
-void check(ncclResult_t result, const std::string& what) {
+std::string text_of(ncclResult_t result, ncclComm_t communicator = nullptr) {
+  const char* const last = ncclGetLastError(communicator);
+  return std::string(ncclGetErrorString(result)) +
+         (last == nullptr || *last == 0 ? "" : " (" + std::string(last) + ")");
+}
+
+void check(ncclResult_t result, const std::string& what, ncclComm_t communicator = nullptr) {
   if (result == ncclSuccess || result == ncclInProgress) return;
-  throw CommunicationError("nccl: " + what + ": " + ncclGetErrorString(result));
+  throw CommunicationError("nccl: " + what + ": " + text_of(result, communicator));
 }
 
 ncclDataType_t type_of(DType dtype) {
@@ -89,7 +95,17 @@ class NcclCommunicator final : public Communicator {
       : watch_(std::move(watch)), name_(std::move(name)), device_(device) {
     // The device becomes the calling thread's.
     const auto here = device.make_event();
-    check(ncclCommInitRank(&communicator_, ranks, id, rank), place("a communicator"));
+    // Its calls return before they have done their work, so that a peer that never comes stops
+    // none.
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    try {
+      demand(ncclCommInitRankConfig(&communicator_, ranks, id, rank, &config), opening);
+      settle(opening);
+    } catch (...) {
+      if (communicator_ != nullptr) ncclCommAbort(communicator_);
+      throw;
+    }
     watch_->add(this);
   }
   ~NcclCommunicator() override {
@@ -129,7 +145,7 @@ class NcclCommunicator final : public Communicator {
   }
   void exchange(const Access& access, std::span<const Part> sends,
                 std::span<const Part> receives) override {
-    run(access, "exchange", [&](ncclComm_t c, cudaStream_t stream) {
+    run(access, "messages", [&](ncclComm_t c, cudaStream_t stream) {
       check(ncclGroupStart(), place("a group of messages"));
       ncclResult_t result = ncclSuccess;
       for (const Part& part : sends) {
@@ -152,11 +168,11 @@ class NcclCommunicator final : public Communicator {
     ncclResult_t result = ncclSuccess;
     if (ncclCommGetAsyncError(communicator_, &result) != ncclSuccess ||
         (result != ncclSuccess && result != ncclInProgress)) {
-      return place("an operation") + ": " + ncclGetErrorString(result);
+      return place("an operation") + ": " + text_of(result, communicator_);
     }
     while (!under_way_.empty() && under_way_.front().end->reached()) under_way_.pop_front();
     if (!under_way_.empty() && std::chrono::steady_clock::now() > under_way_.front().deadline) {
-      return place(under_way_.front().what) + " did not end in time";
+      return late(under_way_.front().what);
     }
     return "";
   }
@@ -172,8 +188,40 @@ class NcclCommunicator final : public Communicator {
     const char* what;
   };
 
+  static constexpr const char* opening = "a communicator";
   static ncclRedOp_t operation(ReduceOp op) { return op == ReduceOp::sum ? ncclSum : ncclAvg; }
   std::string place(const std::string& what) const { return "group '" + name_ + "': " + what; }
+
+  // What all ranks were ended for comes before what NCCL makes of it; a peer's end may be known to
+  // NCCL before the hosts have told of it.
+  void demand(ncclResult_t result, const char* what) const {
+    if (result == ncclSuccess || result == ncclInProgress) return;
+    const Deadline end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+    do {
+      watch_->host().check();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    } while (result == ncclRemoteError && std::chrono::steady_clock::now() < end);
+    check(result, place(what), communicator_);
+  }
+
+  // Until what was called is in its queue.
+  void settle(const char* what) const {
+    const Deadline end = std::chrono::steady_clock::now() + watch_->host().options().timeout;
+    while (true) {
+      ncclResult_t state = ncclSuccess;
+      demand(ncclCommGetAsyncError(communicator_, &state), what);
+      if (state != ncclInProgress) return demand(state, what);
+      watch_->host().check();
+      if (std::chrono::steady_clock::now() > end) {
+        throw CommunicationError("nccl: " + late(what));
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    }
+  }
+  std::string late(const char* what) const {
+    return place(what) + " did not end in " +
+           std::to_string(watch_->host().options().timeout.count()) + " ms";
+  }
 
   template <class Call>
   void run(const Access& access, const char* what, const Call& call) {
@@ -182,7 +230,8 @@ class NcclCommunicator final : public Communicator {
       watch_->host().check();
       throw CommunicationError("nccl: " + place(what) + ": the communicator was aborted");
     }
-    check(call(communicator_, cuda::queue_of(access).stream), place(what));
+    demand(call(communicator_, cuda::queue_of(access).stream), what);
+    settle(what);
     while (under_way_.size() > 1 && under_way_.front().end->reached()) under_way_.pop_front();
     auto end = device_.make_event();
     end->record(access);

@@ -16,10 +16,10 @@ enum ncclResult_t {
   ncclRemoteError = 6,
   ncclInProgress = 7,
 };
-const char* ncclGetErrorString(ncclResult_t);
-
 struct ncclComm;
 using ncclComm_t = ncclComm*;
+const char* ncclGetErrorString(ncclResult_t);
+const char* ncclGetLastError(ncclComm_t);
 struct ncclUniqueId {
   char internal[128];
 };
@@ -37,7 +37,12 @@ enum ncclRedOp_t { ncclSum = 0, ncclProd = 1, ncclMax = 2, ncclMin = 3, ncclAvg 
 
 ncclResult_t ncclGetVersion(int* version);
 ncclResult_t ncclGetUniqueId(ncclUniqueId*);
-ncclResult_t ncclCommInitRank(ncclComm_t*, int ranks, ncclUniqueId, int rank);
+struct ncclConfig_t {
+  int blocking = 1;
+};
+#define NCCL_CONFIG_INITIALIZER \
+  {}
+ncclResult_t ncclCommInitRankConfig(ncclComm_t*, int ranks, ncclUniqueId, int rank, ncclConfig_t*);
 ncclResult_t ncclCommDestroy(ncclComm_t);
 ncclResult_t ncclCommAbort(ncclComm_t);
 ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* error);
@@ -55,3 +60,10 @@ ncclResult_t ncclAllGather(const void*, void*, std::size_t count, ncclDataType_t
                            cudaStream_t);
 ncclResult_t ncclBroadcast(const void*, void*, std::size_t count, ncclDataType_t, int root,
                            ncclComm_t, cudaStream_t);
+
+// Faults, for tests.
+namespace emulation {
+enum class NcclFault { none, opening_never_ends, network };
+void set_nccl_fault(NcclFault);
+int nccl_communicators();  // that are neither destroyed nor aborted
+}  // namespace emulation
