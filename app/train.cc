@@ -123,7 +123,7 @@ double measure_product_rate(const Config& config, const Launch& launch, const De
   const std::int64_t processes = launch.mpi ? launch.ranks : 1;
   const auto gpus = static_cast<double>(
       launch.mpi ? processes : std::min<std::int64_t>(devices.count(), config.world_size()));
-  if (const auto peak = devices.peak(dtype)) return *peak * gpus;
+  if (const auto peak = devices.peak(config.precision)) return *peak * gpus;
   const std::int64_t ranks = launch.mpi ? 1 : config.world_size();
   const auto threads =
       std::min<std::int64_t>(ranks * config.runtime.threads_per_rank, launch.cores);
@@ -135,6 +135,27 @@ double measure_product_rate(const Config& config, const Launch& launch, const De
                              gpus;
                     })
       .get();
+}
+
+// What MFU is a share of, and what ranks share, for the closing summary.
+Shared sharing_text(const Config& config, const Launch& launch, const Devices& devices) {
+  const std::int64_t ranks = launch.mpi ? launch.local_ranks : config.world_size();
+  if (devices.gpu().empty()) {
+    const std::int64_t threads = config.runtime.ranks_per_node * config.runtime.threads_per_rank;
+    return {"of this machine's product rate",
+            threads > launch.cores
+                ? fmt::format("{} rank threads share {} cores: by the clock, waiting for a core "
+                              "looks like work",
+                              threads, launch.cores)
+                : ""};
+  }
+  return {
+      devices.peak(config.precision) ? "of the peak of " + devices.gpu()
+                                     : "of the product rate measured on " + devices.gpu(),
+      ranks > devices.count()
+          ? fmt::format("{} ranks share {} GPU(s): waiting for the others' kernels looks like work",
+                        ranks, devices.count())
+          : ""};
 }
 
 // What would fit, where a device has no memory left.
@@ -225,7 +246,9 @@ int train(const TrainOptions& options, const Launch& launch) {
                                               {"stopped", summary.stopped}}
                            .dump());
   } else {
-    fmt::print("{}", closing_text(config, plan, summary, sample_text(config), launch.cores));
+    const std::string sample = sample_text(config);
+    fmt::print("{}",
+               closing_text(config, plan, summary, sample, sharing_text(config, launch, devices)));
   }
   return summary.stopped || signals.stop() ? 130 : 0;
 }

@@ -1,12 +1,13 @@
 // Every kernel of the contract at the sizes of GPT-2 124M, beside what this machine can do.
 //
-//   kernels_bench [--benchmark_filter=REGEX] [Google Benchmark's other options]
+//   kernels_bench [--device=cuda] [--benchmark_filter=REGEX] [Google Benchmark's other options]
 //
+// On a GPU with 32 times the tokens, ten runs after each other by the device's own clock.
 // FLOP/s and B/s count what the operation needs: each operand read or written once, attention's
 // causal half alone. of_limit is the time that the measured limits leave no way around (its FLOPs
-// at the rate of a matrix product of its dtype, or its bytes at the rate at which 256 MiB are
-// copied or changed in place, whichever is longer) over the time it took; above 1 where operands
-// stay in the caches.
+// at the rate of a matrix product of its dtype, or its bytes at the rate at which 256 MiB, on a GPU
+// 1 GiB, are copied or changed in place, whichever is longer) over the time it took; above 1 where
+// operands stay in the caches.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -20,13 +21,16 @@
 
 #include "core/context.h"
 #include "kernels/backend.h"
+#include "kernels/cuda_device.h"
 #include "training/product_rate.h"
 
 namespace trident {
 namespace {
 
-constexpr std::int64_t tokens = 1024, hidden = 768, mlp = 3072, vocabulary = 50304, heads = 12,
-                       sequence = 256, head_dim = 64;
+std::unique_ptr<Device> device;
+std::int64_t tokens = 1024;
+constexpr std::int64_t hidden = 768, mlp = 3072, vocabulary = 50304, heads = 12, sequence = 256,
+                       head_dim = 64;
 
 struct Bench {
   explicit Bench(int threads) : context(*device, threads) {}
@@ -59,7 +63,6 @@ struct Bench {
                                                        Category::activation)};
   }
 
-  std::unique_ptr<Device> device = make_cpu_device();
   Context context;
 };
 
@@ -79,13 +82,18 @@ struct Limits {
   double flops, bytes;  // a second
 };
 
+bool on_gpu() {
+  return device->kind() == DeviceKind::cuda;
+}
+
 // Measured once a process.
 const Limits& limits_of(DType dtype, int threads) {
   static std::map<std::pair<DType, int>, Limits> known;
   const auto [found, missing] = known.try_emplace({dtype, threads});
   if (missing) {
     Bench bench(threads);
-    const Tensor from = bench.normal_f32({64 << 20}), to = bench.normal_f32({64 << 20});
+    const std::int64_t n = (on_gpu() ? 256 : 64) << 20;
+    const Tensor from = bench.normal_f32({n}), to = bench.normal_f32({n});
     double best = 0;
     const auto run = [&](double bytes, auto work) {
       ClockReading begin, end;
@@ -99,7 +107,7 @@ const Limits& limits_of(DType dtype, int threads) {
       run(bytes_of({from, to}), [&] { copy(bench.context, from, to); });
       run(bytes_of({to, to}), [&] { scale(bench.context, to, 1.0f); });
     }
-    found->second = {product_rate(bench.context, dtype, {}), best};
+    found->second = {product_rate(bench.context, dtype, usual_product(bench.context, dtype)), best};
   }
   return found->second;
 }
@@ -112,9 +120,14 @@ void measure(benchmark::State& state, const Make& make, DType dtype, int threads
   const Work work = make(bench, dtype);
   work.run();
   bench.context.synchronize();
+  const int repeats = on_gpu() ? 10 : 1;
   for (auto _ : state) {
-    work.run();
+    ClockReading begin, end;
+    bench.context.mark(begin);
+    for (int i = 0; i < repeats; ++i) work.run();
+    bench.context.mark(end);
     bench.context.synchronize();
+    state.SetIterationTime(1e-9 * static_cast<double>(end.wall_ns - begin.wall_ns) / repeats);
   }
   const auto rate = [&](const char* name, double amount) {
     if (amount > 0) {
@@ -130,7 +143,8 @@ void measure(benchmark::State& state, const Make& make, DType dtype, int threads
 enum class Types { both, f32 };
 
 void add_case(const std::string& name, Types types, const Make& make) {
-  const auto all = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const int all =
+      on_gpu() ? 1 : static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   for (const DType dtype : {DType::f32, DType::bf16}) {
     if (dtype == DType::bf16 && types == Types::f32) continue;
     for (int threads = 1; threads <= all; threads = threads == all ? all + 1 : all) {
@@ -138,7 +152,7 @@ void add_case(const std::string& name, Types types, const Make& make) {
           (name + "/" + std::string(name_of(dtype)) + "/threads:" + std::to_string(threads))
               .c_str(),
           measure, make, dtype, threads)
-          ->UseRealTime()
+          ->UseManualTime()
           ->Unit(benchmark::kMicrosecond);
     }
   }
@@ -318,7 +332,7 @@ void add_embeddings() {
 }
 
 void add_cross_entropy() {
-  constexpr std::int64_t rows = 256;
+  const std::int64_t rows = tokens / 4;
   const CrossEntropyShape shape{.valid = 50257, .vocabulary = 50257};
   const auto add = [&](const char* step, double passes, auto run) {
     add_case(
@@ -401,9 +415,9 @@ void add_elementwise() {
   }
 }
 
-// 16 Mi parameters: far beyond the caches.
+// 16 Mi parameters, on a GPU 64 Mi: far beyond the caches.
 void add_optimizers() {
-  constexpr std::int64_t n = 16 << 20;
+  const std::int64_t n = (on_gpu() ? 64 : 16) << 20;
   for (const bool copies : {false, true}) {
     const std::string suffix = copies ? "/bf16_copy" : "";
     add_case("adamw" + suffix, Types::f32, [=](Bench& bench, DType dtype) -> Work {
@@ -414,7 +428,7 @@ void add_optimizers() {
                     .learning_rate = 1e-4};
       fill(bench.context, args.moment2, 1);
       if (copies) args.model_weight = bench.normal({n}, DType::bf16);
-      return {0, n * (7.0 * sizeof(float) + (copies ? 2 : 0)),
+      return {0, static_cast<double>(n) * (7.0 * sizeof(float) + (copies ? 2 : 0)),
               [=, &bench] { adam(bench.context, args); }};
     });
     add_case("sgd" + suffix, Types::f32, [=](Bench& bench, DType dtype) -> Work {
@@ -425,7 +439,7 @@ void add_optimizers() {
                    .momentum = 0.9,
                    .step = 2};
       if (copies) args.model_weight = bench.normal({n}, DType::bf16);
-      return {0, n * (5.0 * sizeof(float) + (copies ? 2 : 0)),
+      return {0, static_cast<double>(n) * (5.0 * sizeof(float) + (copies ? 2 : 0)),
               [=, &bench] { sgd(bench.context, args); }};
     });
   }
@@ -436,6 +450,14 @@ void add_optimizers() {
 
 int main(int count, char** arguments) {
   using namespace trident;
+  const auto chosen = std::find(arguments + 1, arguments + count, std::string("--device=cuda"));
+  if (chosen != arguments + count) {
+    device = make_cuda_device(0);
+    tokens *= 32;
+    std::rotate(chosen, chosen + 1, arguments + count--);
+  } else {
+    device = make_cpu_device();
+  }
   add_linear(tokens, hidden, 3 * hidden);
   add_linear(tokens, hidden, hidden);
   add_linear(tokens, hidden, mlp);
@@ -453,7 +475,7 @@ int main(int count, char** arguments) {
   add_optimizers();
   benchmark::Initialize(&count, arguments);
   if (benchmark::ReportUnrecognizedArguments(count, arguments)) return 1;
-  benchmark::AddCustomContext("instructions", cpu_backend().instructions());
+  benchmark::AddCustomContext("device", on_gpu() ? gpu_info(0).name : cpu_backend().instructions());
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();
 }

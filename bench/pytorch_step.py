@@ -65,7 +65,7 @@ class GPT2(nn.Module):
 
     def forward(self, x):
         if self.wte:
-            x = self.wte(x) + self.wpe(torch.arange(x.shape[1]))
+            x = self.wte(x) + self.wpe(torch.arange(x.shape[1], device=x.device))
         for block in self.blocks:
             x = block(x)
         return self.head(self.ln_f(x)) if self.head else x

@@ -81,6 +81,7 @@ struct ZeroConfig {
 
 struct PrecisionConfig {
   std::string dtype = "fp32";  // of the computation; master weights and moments are fp32
+  bool tf32 = false;
   std::string grad_accum_dtype = "fp32";
   double loss_scale = 0.0;  // 0: dynamic
   std::int64_t initial_scale_power = 16;

@@ -281,6 +281,10 @@ std::vector<Field> precision_fields() {
        .doc = "Type of weights and activations in forward and backward; the master weights and "
               "the optimizer's state are fp32.",
        .choices = {{"fp32"}, {"bf16"}, {"fp16"}}},
+      {.path = "/precision/tf32",
+       .member = member(&P::tf32),
+       .doc = "dtype fp32 on a GPU: products round their operands to TF32, for its tensor cores. "
+              "The CPU's products stay fp32."},
       {.path = "/precision/grad_accum_dtype",
        .member = member(&P::grad_accum_dtype),
        .doc = "Type in which gradients are added up and reduced: fp32, or that of dtype.",

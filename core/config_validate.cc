@@ -316,6 +316,11 @@ void validate_precision(const Config& config, Problems& problems) {
                              "the two",
                              precision.grad_accum_dtype, precision.dtype));
   }
+  if (problems.sound({kDtype, "/precision/tf32"}) && precision.tf32 && precision.dtype != "fp32") {
+    problems.add("/precision/tf32",
+                 fmt::format("does nothing for dtype \"{}\"; leave it out, or use \"fp32\"",
+                             precision.dtype));
+  }
   if (!problems.sound({kDtype, "/precision/loss_scale"})) return;
   const auto refuse = [&](const char* path, bool changed) {
     if (!changed || !problems.sound(path)) return;

@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -113,6 +114,27 @@ class Device {
   virtual std::unique_ptr<Stream> make_stream() = 0;
   // Null where stream work itself touches memory.
   virtual std::unique_ptr<DeviceEvent> make_event() { return nullptr; }
+  // What the calling thread enqueues, named in a profiler's timeline (NVTX); they nest.
+  virtual bool has_ranges() const { return false; }
+  virtual void begin_range(const std::string&) {}
+  virtual void end_range() {}
+};
+
+// A named range while it lives; `name()` is called where the device has ranges.
+class NamedRange {
+ public:
+  template <class Name>
+  NamedRange(Device& device, const Name& name) : device_(device.has_ranges() ? &device : nullptr) {
+    if (device_ != nullptr) device_->begin_range(name());
+  }
+  ~NamedRange() {
+    if (device_ != nullptr) device_->end_range();
+  }
+  NamedRange(const NamedRange&) = delete;
+  NamedRange& operator=(const NamedRange&) = delete;
+
+ private:
+  Device* device_;
 };
 
 // Plain host memory; streams run work at once.

@@ -72,7 +72,9 @@ std::vector<HostMicroBatch> random_batches(const Config& config, std::uint64_t s
 Json bench_gemm(const Devices& devices, int threads) {
   Context context(devices.of(0), threads, {.deterministic = false});
   Json products = Json::array();
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  std::vector<DType> dtypes{DType::f32, DType::bf16};
+  if (!devices.gpu().empty()) dtypes.push_back(DType::f16);
+  for (const DType dtype : dtypes) {
     for (const ProductShape shape : {usual_product(context, dtype), ProductShape{1024, 768, 3072},
                                      ProductShape{1024, 3072, 768}, ProductShape{1024, 768, 2304},
                                      ProductShape{1024, 768, 50304}, ProductShape{256, 128, 512}}) {
@@ -84,6 +86,7 @@ Json bench_gemm(const Devices& devices, int threads) {
     }
   }
   return {{"threads", threads},
+          {"device", devices.text()},
           {"instructions", backend_of(context).instructions()},
           {"products", products}};
 }
@@ -91,7 +94,7 @@ Json bench_gemm(const Devices& devices, int threads) {
 std::string bench_gemm_text(const Json& result) {
   std::string text =
       fmt::format("{} threads, {}\n{:>6} {:>6} {:>6} {:>6} {:>10}\n", result["threads"].get<int>(),
-                  result["instructions"].get<std::string>(), "dtype", "m", "k", "n", "GFLOP/s");
+                  result["device"].get<std::string>(), "dtype", "m", "k", "n", "GFLOP/s");
   for (const Json& p : result["products"]) {
     text += fmt::format("{:>6} {:>6} {:>6} {:>6} {:>10.1f}\n", p["dtype"].get<std::string>(),
                         p["m"].get<int>(), p["k"].get<int>(), p["n"].get<int>(),
@@ -233,7 +236,7 @@ Json bench_step(const Config& config, const ArchitectureSet& architectures, int 
   const Schedule schedule = schedule_of(config);
   const double flops = flops_per_step(config, architecture);
   // Of a GPU what its maker says, where that is known; several ranks may share one.
-  const auto peak = devices.peak(dtype);
+  const auto peak = devices.peak(config.precision);
   const auto gpus =
       static_cast<double>(std::min<std::int64_t>(devices.count(), config.world_size()));
   // Other users of the machine come and go: the product's rate is taken before and after each step.

@@ -16,11 +16,11 @@ namespace {
 // name that the device's own contains counts; a part that is not here is measured.
 struct Peak {
   std::string_view name;
-  double half, fp32;  // bf16 and fp16 by tensor cores; fp32 without them
+  double half, tf32, fp32;  // bf16 and fp16, and TF32, by tensor cores; fp32 without them
 };
 constexpr Peak peaks[] = {
-    {"H200 NVL", 835, 60}, {"H200", 989, 67}, {"H100 PCIe", 756, 51},
-    {"H100 NVL", 835, 60}, {"H100", 989, 67}, {"A100", 312, 19.5},
+    {"H200 NVL", 835, 417.5, 60}, {"H200", 989, 494.5, 67}, {"H100 PCIe", 756, 378, 51},
+    {"H100 NVL", 835, 417.5, 60}, {"H100", 989, 494.5, 67}, {"A100", 312, 156, 19.5},
 };
 
 }  // namespace
@@ -50,10 +50,10 @@ Device& Devices::of(int local_rank) const {
   return *devices_[static_cast<std::size_t>(local_rank) % devices_.size()];
 }
 
-std::optional<double> Devices::peak(DType dtype) const {
+std::optional<double> Devices::peak(const PrecisionConfig& precision) const {
   for (const Peak& p : peaks) {
     if (name_.find(p.name) == std::string::npos) continue;
-    return 1e12 * (dtype == DType::f32 ? p.fp32 : p.half);
+    return 1e12 * (precision.dtype != "fp32" ? p.half : precision.tf32 ? p.tf32 : p.fp32);
   }
   return std::nullopt;
 }
@@ -64,7 +64,7 @@ std::optional<std::int64_t> Devices::memory(std::int64_t ranks) const {
 }
 
 KernelOptions kernel_options(const Config& config) {
-  return {.deterministic = config.training.deterministic};
+  return {.deterministic = config.training.deterministic, .tf32 = config.precision.tf32};
 }
 
 }  // namespace trident

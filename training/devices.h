@@ -28,9 +28,11 @@ class Devices {
   std::optional<std::int64_t> memory(std::int64_t ranks) const;
   // For a run's header: "cpu, avx512 bf16", "2 x NVIDIA H200 (sm_90, 139.8 GiB), driver 13.0, …".
   const std::string& text() const { return text_; }
-  // FLOP/s of one GPU's products with operands of this type, dense, as its maker says; nothing for
-  // the CPU or a GPU that is not in the table.
-  std::optional<double> peak(DType) const;
+  // FLOP/s of one GPU's products in this precision, dense, as its maker says; nothing for the CPU
+  // or a GPU that is not in the table.
+  std::optional<double> peak(const PrecisionConfig&) const;
+  // A GPU's name; "" for the CPU.
+  const std::string& gpu() const { return name_; }
 
  private:
   std::vector<std::unique_ptr<Device>> devices_;

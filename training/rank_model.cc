@@ -228,6 +228,7 @@ std::size_t RankModel::run_opening(const std::vector<LoweredAction>& list, Advan
 }
 
 void RankModel::finish_step(const Tensor& losses, const StepRequest& request, Advance& result) {
+  const NamedRange range(context_.device(), [] { return std::string("optimizer"); });
   const bool close =
       request.close || whole_gradients_ || !(unchecked_ || (late_check() && unclipped_));
   const bool speaks = topology_.at.pipeline == last_stage_rank() && topology_.at.tensor == 0;

@@ -1,6 +1,7 @@
 #include "training/stage_runner.h"
 
 #include <algorithm>
+#include <string>
 
 #include "core/error.h"
 #include "kernels/elementwise.h"
@@ -130,7 +131,15 @@ Tensor ModelStageRunner::received(std::map<Key, Tensor>& from, int stage, int mi
   return tensor;
 }
 
+NamedRange ModelStageRunner::named(const char* action, int chunk, int microbatch) const {
+  return NamedRange(context_.device(), [&] {
+    return std::string(action) + ", stage " + std::to_string(chunk_at(chunk).stage) +
+           ", micro-batch " + std::to_string(microbatch);
+  });
+}
+
 void ModelStageRunner::forward(int chunk_index, int microbatch) {
+  const NamedRange range = named("forward", chunk_index, microbatch);
   const Chunk& chunk = chunk_at(chunk_index);
   if (stash_ != nullptr && backward_follows_) {
     const WeightVersion version = stash_->take(done_ + microbatch);
@@ -162,6 +171,7 @@ void ModelStageRunner::hand_over_gradient(const Chunk& chunk, int microbatch, co
 }
 
 void ModelStageRunner::backward(int chunk, int microbatch) {
+  const NamedRange range = named("backward", chunk, microbatch);
   const Chunk& share = chunk_at(chunk);
   const MicroBatch& batch = batch_at(microbatch);
   const Key key = key_of(share.stage, microbatch);
@@ -173,6 +183,7 @@ void ModelStageRunner::backward(int chunk, int microbatch) {
 }
 
 void ModelStageRunner::backward_input(int chunk, int microbatch) {
+  const NamedRange range = named("backward input", chunk, microbatch);
   const Chunk& share = chunk_at(chunk);
   Tensor g = is_last(share) ? Tensor() : received(output_grads_, share.stage, microbatch);
   g = runner_of(chunk).backward_input(batch_at(microbatch), std::move(g),
@@ -181,6 +192,7 @@ void ModelStageRunner::backward_input(int chunk, int microbatch) {
 }
 
 void ModelStageRunner::backward_weight(int chunk, int microbatch) {
+  const NamedRange range = named("backward weight", chunk, microbatch);
   const Key key = key_of(chunk_at(chunk).stage, microbatch);
   runner_of(chunk).backward_weight(batch_at(microbatch), records_.at(key), next_weights_);
   records_.erase(key);

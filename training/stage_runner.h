@@ -83,6 +83,7 @@ class ModelStageRunner final : public StageRunner {
   // After a backward with weight gradients.
   void microbatch_done(int microbatch);
   void forget();
+  NamedRange named(const char* action, int chunk, int microbatch) const;
   Tensor message();  // room for one
   void post_receive(std::map<Key, Tensor>& into, int stage, int microbatch, int peer, int channel);
   void wait_receive(int stage, int microbatch, int channel);

@@ -71,7 +71,7 @@ std::string loss_curve(const std::vector<IterationMetrics>& history, int columns
 }
 
 std::string closing_text(const Config& config, const Plan& plan, const TrainingSummary& summary,
-                         const std::string& sample, int cores) {
+                         const std::string& sample, const Shared& shared) {
   std::string text = "\n" + loss_curve(summary.history);
   if (summary.history.empty()) return text;
   const IterationMetrics& last = summary.history.back();
@@ -96,17 +96,11 @@ std::string closing_text(const Config& config, const Plan& plan, const TrainingS
   }
   const double scale = 1.0 / static_cast<double>(std::max<std::int64_t>(1, count));
   text += fmt::format(
-      "\nspeed   {:.0f} tokens/s, {:.1f}% of this machine's product rate\n"
+      "\nspeed   {:.0f} tokens/s, {:.1f}% {}\n"
       "bubble  {:.1f}% measured by CPU time, {:.1f}% by the clock, {:.1f}% predicted ({})\n",
-      tokens * scale, 100 * mfu * scale, 100 * bubble * scale, 100 * wall * scale,
+      tokens * scale, 100 * mfu * scale, shared.rate, 100 * bubble * scale, 100 * wall * scale,
       100 * predicted_bubble * scale, schedule_name(config));
-  const std::int64_t threads = config.runtime.ranks_per_node * config.runtime.threads_per_rank;
-  if (threads > cores) {
-    text += fmt::format(
-        "        {} rank threads share {} cores: by the clock, waiting for a core looks like "
-        "work\n",
-        threads, cores);
-  }
+  if (!shared.ranks.empty()) text += "        " + shared.ranks + "\n";
   const auto predicted = largest_rank(plan);
   text += "memory  of the largest rank, MB:";
   for (const auto& [name, bytes] : last.peak_memory) {

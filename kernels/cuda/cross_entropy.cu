@@ -10,15 +10,36 @@ namespace {
 
 constexpr int row_threads = 512;  // a block takes a row
 
-// f(column, values) for packs of N of the row's first `valid` columns, in turn over the threads;
-// a last part of a pack goes element by element.
-template <int N, class T, class F>
+template <bool Wide, class T, int N>
+__device__ inline void load_pack(const T* from, float (&x)[N]) {
+  if constexpr (Wide) {
+    load(from, x);
+  } else {
+#pragma unroll
+    for (int j = 0; j < N; ++j) x[j] = to_float(from[j]);
+  }
+}
+template <bool Wide, class T, int N>
+__device__ inline void store_pack(T* to, const float (&x)[N]) {
+  if constexpr (Wide || N == 1) {
+    store(to, x);
+  } else {
+#pragma unroll
+    for (int j = 0; j < N; ++j) to[j] = rounded<T>(x[j]);
+  }
+}
+
+// f(column, values) for packs of the row's first `valid` columns, in turn over the threads; a last
+// part of a pack goes element by element. A row that is not Wide is read by elements into the same
+// packs: a wider padding of the vocabulary changes no sum.
+template <bool Wide, class T, class F>
 __device__ inline void each_pack(T* row, std::int64_t valid, F f) {
+  constexpr int N = pack_size<std::remove_const_t<T>>;
   const std::int64_t whole = valid / N * N;
   for (std::int64_t i = static_cast<std::int64_t>(threadIdx.x) * N; i < whole;
        i += row_threads * N) {
     float x[N];
-    load(row + i, x);
+    load_pack<Wide>(row + i, x);
     f(i, x);
   }
   if (whole + threadIdx.x < valid) {
@@ -34,11 +55,11 @@ __device__ inline std::int64_t column_of(const CrossEntropyShape& shape, std::in
   return column >= 0 && column < shape.valid ? column : -1;
 }
 
-template <int N, class T>
+template <bool Wide, class T>
 __global__ void __launch_bounds__(row_threads)
     maximum_kernel(std::int64_t columns, std::int64_t valid, const T* logits, float* maximum) {
   float best = -INFINITY;
-  each_pack<N>(logits + blockIdx.x * columns, valid, [&]<int M>(std::int64_t, float (&x)[M]) {
+  each_pack<Wide>(logits + blockIdx.x * columns, valid, [&]<int M>(std::int64_t, float (&x)[M]) {
 #pragma unroll
     for (int j = 0; j < M; ++j) best = fmaxf(best, x[j]);
   });
@@ -46,7 +67,7 @@ __global__ void __launch_bounds__(row_threads)
   if (threadIdx.x == 0) maximum[blockIdx.x] = best;
 }
 
-template <int N, class T>
+template <bool Wide, class T>
 __global__ void __launch_bounds__(row_threads)
     statistics_kernel(std::int64_t rows, std::int64_t columns, CrossEntropyShape shape,
                       const T* logits, const std::int32_t* labels, const float* maximum,
@@ -55,7 +76,7 @@ __global__ void __launch_bounds__(row_threads)
   const T* const row = logits + t * columns;
   const float largest = maximum[t];
   float exponentials = 0, shifts = 0;
-  each_pack<N>(row, shape.valid, [&]<int M>(std::int64_t, float (&x)[M]) {
+  each_pack<Wide>(row, shape.valid, [&]<int M>(std::int64_t, float (&x)[M]) {
 #pragma unroll
     for (int j = 0; j < M; ++j) {
       exponentials += expf(x[j] - largest);
@@ -84,7 +105,7 @@ struct Losses {
   }
 };
 
-template <int N, class T>
+template <bool Wide, class T>
 __global__ void __launch_bounds__(row_threads)
     gradient_kernel(std::int64_t columns, CrossEntropyShape shape, T* logits,
                     const std::int32_t* labels, const float* maximum, const float* statistics,
@@ -95,28 +116,28 @@ __global__ void __launch_bounds__(row_threads)
   const float uniform = shape.label_smoothing / static_cast<float>(shape.vocabulary);
   const float at_target = 1 - shape.label_smoothing;
   const std::int64_t target = column_of(shape, labels[t]);
-  each_pack<N>(row, shape.valid, [&]<int M>(std::int64_t i, float (&x)[M]) {
+  each_pack<Wide>(row, shape.valid, [&]<int M>(std::int64_t i, float (&x)[M]) {
 #pragma unroll
     for (int j = 0; j < M; ++j) {
       const float p = expf(x[j] - largest) * inverse;
       x[j] = scale * (p - (i + j == target ? at_target : 0.0f) - uniform);
     }
-    store(row + i, x);
+    store_pack<Wide>(row + i, x);
   });
   for (std::int64_t i = shape.valid + threadIdx.x; i < columns; i += row_threads) {
     row[i] = rounded<T>(0.0f);
   }
 }
 
-// Calls f<T, N> for logits whose rows allow packs of N elements.
+// Calls f<T, Wide>: whether the rows of the logits allow packs of 16 bytes.
 template <class F>
 void by_row(const Access& access, const Tensor& logits, const F& f) {
   by_dtype(logits.dtype(), [&]<class T>(T*) {
     T* const x = data<T>(access, logits);
     if (aligned(x) && logits.dim(1) % pack_size<T> == 0) {
-      f.template operator()<T, pack_size<T>>(x);
+      f.template operator()<T, true>(x);
     } else {
-      f.template operator()<T, 1>(x);
+      f.template operator()<T, false>(x);
     }
   });
 }
@@ -125,8 +146,8 @@ void by_row(const Access& access, const Tensor& logits, const F& f) {
 
 void cross_entropy_maximum(const Access& access, Context&, const CrossEntropyShape& shape,
                            const Tensor& logits, const Tensor& maximum) {
-  by_row(access, logits, [&]<class T, int N>(const T* x) {
-    start(queue_of(access), blocks_of(logits.dim(0)), row_threads, maximum_kernel<N, T>,
+  by_row(access, logits, [&]<class T, bool Wide>(const T* x) {
+    start(queue_of(access), blocks_of(logits.dim(0)), row_threads, maximum_kernel<Wide, T>,
           logits.dim(1), shape.valid, x, data<float>(access, maximum));
   });
 }
@@ -134,8 +155,8 @@ void cross_entropy_maximum(const Access& access, Context&, const CrossEntropySha
 void cross_entropy_statistics(const Access& access, Context&, const CrossEntropyShape& shape,
                               const Tensor& logits, const Tensor& labels, const Tensor& maximum,
                               const Tensor& statistics) {
-  by_row(access, logits, [&]<class T, int N>(const T* x) {
-    start(queue_of(access), blocks_of(logits.dim(0)), row_threads, statistics_kernel<N, T>,
+  by_row(access, logits, [&]<class T, bool Wide>(const T* x) {
+    start(queue_of(access), blocks_of(logits.dim(0)), row_threads, statistics_kernel<Wide, T>,
           logits.dim(0), logits.dim(1), shape, x, data<std::int32_t>(access, labels),
           data<float>(access, maximum), data<float>(access, statistics));
   });
@@ -154,8 +175,8 @@ void cross_entropy_losses(const Access& access, Context&, const CrossEntropyShap
 void cross_entropy_gradient(const Access& access, Context&, const CrossEntropyShape& shape,
                             const Tensor& logits, const Tensor& labels, const Tensor& maximum,
                             const Tensor& statistics, float scale) {
-  by_row(access, logits, [&]<class T, int N>(T* x) {
-    start(queue_of(access), blocks_of(logits.dim(0)), row_threads, gradient_kernel<N, T>,
+  by_row(access, logits, [&]<class T, bool Wide>(T* x) {
+    start(queue_of(access), blocks_of(logits.dim(0)), row_threads, gradient_kernel<Wide, T>,
           logits.dim(1), shape, x, data<std::int32_t>(access, labels), data<float>(access, maximum),
           data<float>(access, statistics), scale);
   });

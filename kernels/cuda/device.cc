@@ -1,4 +1,6 @@
 // GPUs as devices and their in-order queues as streams.
+#include <nvtx3/nvToolsExt.h>
+
 #include <algorithm>
 #include <deque>
 #include <string>
@@ -140,6 +142,9 @@ class CudaDevice final : public Device {
     check(cudaSetDevice(ordinal_), "cudaSetDevice");
     return std::make_unique<CudaEvent>();
   }
+  bool has_ranges() const override { return true; }
+  void begin_range(const std::string& name) override { nvtxRangePushA(name.c_str()); }
+  void end_range() override { nvtxRangePop(); }
 
  private:
   int ordinal_;

@@ -7,6 +7,7 @@
 
 #include "core/config_fields.h"
 #include "tests/core/config_support.h"
+#include "tests/support/source_dir.h"
 
 namespace trident {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-const fs::path kRoot = TRIDENT_SOURCE_DIR;
+const fs::path kRoot = source_dir();
 
 std::string contents(const fs::path& path) {
   std::ostringstream text;
@@ -33,7 +34,7 @@ pipeline: schedule schedule_file microbatch_group_size_per_vp_stage layer_split
 batch: global_batch_size micro_batch_size gradient_accumulation_steps
 zero_optimization: stage reduce_bucket_size allgather_bucket_size overlap_comm
   reduce_each_micro_batch stage3_prefetch_bucket_size stage3_param_persistence_threshold
-precision: dtype grad_accum_dtype loss_scale initial_scale_power loss_scale_window hysteresis
+precision: dtype tf32 grad_accum_dtype loss_scale initial_scale_power loss_scale_window hysteresis
   min_loss_scale
 activation_checkpointing: granularity num_layers
 optimizer: type params/lr params/betas params/eps params/weight_decay params/momentum

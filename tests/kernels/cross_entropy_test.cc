@@ -35,6 +35,28 @@ class CrossEntropyTest : public KernelTest {
   }
 };
 
+// On a GPU rows of another width may be read in other pieces: the sums must be the same.
+TEST_P(CrossEntropyTest, PaddingChangesNoBit) {
+  constexpr std::int64_t valid = 1501;
+  const Values logits = random(tokens * valid, "logits", 3);
+  const Tensor label = put_as(DType::i32, labels(valid), {tokens});
+  std::vector<Values> found;
+  for (const std::int64_t width : {valid, std::int64_t{1504}, std::int64_t{2048}}) {
+    Values padded(static_cast<std::size_t>(tokens * width), 1e9);
+    for (std::int64_t i = 0; i < tokens * valid; ++i) {
+      reference::at(padded, i / valid * width + i % valid) = reference::at(logits, i);
+    }
+    const CrossEntropyShape shape{0, valid, valid, 0.1f};
+    const Tensor x = put(padded, {tokens, width}), maximum = empty_f32({tokens}),
+                 statistics = empty_f32({3, tokens});
+    cross_entropy_maximum(context, shape, x, maximum);
+    cross_entropy_statistics(context, shape, x, label, maximum, statistics);
+    found.push_back(get(statistics));
+  }
+  EXPECT_EQ(found[0], found[1]);
+  EXPECT_EQ(found[1], found[2]);
+}
+
 TEST_P(CrossEntropyTest, SlicesOfAPaddedVocabularyGiveTheWholeLossAndGradient) {
   for (const std::int64_t vocabulary : {2, 3, 17, 130}) {
     for (const float smoothing : {0.0f, 0.2f}) {

@@ -64,7 +64,7 @@ class KernelTest : public testing::TestWithParam<Setup> {
       : device(make_device(GetParam().device)),
         context(*device, 2),
         dtype(GetParam().dtype),
-        tolerance(dtype == DType::f32   ? 2e-6
+        tolerance(dtype == DType::f32   ? (GetParam().device == On::cuda ? 1e-5 : 2e-6)
                   : dtype == DType::f16 ? 1e-3
                                         : 6e-3) {
     if (GetParam().device != On::cuda) cpu::use_isa(context, GetParam().isa);

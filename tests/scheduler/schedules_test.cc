@@ -16,6 +16,7 @@
 #include "scheduler/simulate.h"
 #include "scheduler/validate.h"
 #include "tests/scheduler/sizes.h"
+#include "tests/support/source_dir.h"
 
 namespace trident {
 namespace {
@@ -148,7 +149,7 @@ TEST(Schedules, DualPipeVPairsForwardsWithBackwards) {
 
 // tests/peers/schedule_peer.py wrote the file, and compares more sizes with PyTorch itself.
 TEST(Schedules, OrdersAreThoseOfPyTorch) {
-  std::ifstream file(std::string(TRIDENT_SOURCE_DIR) + "/tests/scheduler/pytorch_orders.txt");
+  std::ifstream file(source_dir() + "/tests/scheduler/pytorch_orders.txt");
   ASSERT_TRUE(file.good());
   std::string line;
   std::getline(file, line);

@@ -9,6 +9,7 @@
 #include <random>
 #include <span>
 
+#include "support/source_dir.h"
 #include "support/temp_dir.h"
 #include "training/from_config.h"
 #include "training/safetensors.h"
@@ -35,7 +36,7 @@ Overrides operator+(Overrides a, const Overrides& b) {
 
 Config golden_config(const std::string& model, const std::string& directory,
                      const Overrides& overrides) {
-  const std::string golden = std::string(TRIDENT_SOURCE_DIR) + "/tests/golden/" + model;
+  const std::string golden = source_dir() + "/tests/golden/" + model;
   const Overrides places{"data.train.0.path=" + golden + "/tokens",
                          "checkpoint.load=" + golden + "/model",
                          "logging.dir=" + directory,

@@ -6,13 +6,14 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "support/source_dir.h"
 #include "support/training_run.h"
 
 namespace trident::testing {
 namespace {
 
 std::string directory_of(const std::string& model) {
-  return std::string(TRIDENT_SOURCE_DIR) + "/tests/golden/" + model;
+  return source_dir() + "/tests/golden/" + model;
 }
 
 // The true gradient of GPT-2's key bias is zero: what is there is rounding alone.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "support/source_dir.h"
 #include "support/temp_dir.h"
 #include "support/training_run.h"
 #include "training/fit.h"
@@ -91,7 +92,7 @@ TEST(ModelStates, ThePlanKnowsThePublishedSizes) {
         static_cast<double>(plan.parameters),
         static_cast<double>(bytes.at("parameter") + bytes.at("gradient") + bytes.at("optimizer")));
   };
-  const std::string root = TRIDENT_SOURCE_DIR;
+  const std::string root = source_dir();
   const auto config = [&](const Overrides& overrides) {
     return load_config(
                root + "/configs/gpt_1t.json",

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "models/architecture.h"
+#include "support/source_dir.h"
 #include "support/temp_dir.h"
 #include "support/training_run.h"
 #include "training/monitor.h"
@@ -314,8 +315,7 @@ TEST(Plan, ParametersOfTheWholeModelCountEachOnceInEveryLayout) {
 }
 
 TEST(Plan, TheTrillionParameterConfigHas1008BillionOn3072Ranks) {
-  const Config config =
-      load_config(std::string(TRIDENT_SOURCE_DIR) + "/configs/gpt_1t.json").config;
+  const Config config = load_config(source_dir() + "/configs/gpt_1t.json").config;
   const Plan plan = make_plan(config, *built_in_architectures().at("gpt2"));
   EXPECT_EQ(plan.world_size, 3072);
   EXPECT_EQ(plan.ranks.size(), 3072U);

@@ -44,8 +44,11 @@ TEST(SteadyState, TakesNothingFromTheDeviceAfterTheSecondIteration) {
         EXPECT_GT(reserved[0], 0);
         EXPECT_GT(taken[5], taken[1]);  // tensors do come and go
         for (std::size_t k = 2; k < reserved.size(); ++k) {
-          EXPECT_EQ(blocks[k], blocks[1])
-              << "rank " << model_of_rank.topology().world.rank() << ", iteration " << k + 1;
+          // On a GPU messages under way hold their blocks for as long as they take.
+          if (usual_device() != On::cuda) {
+            EXPECT_EQ(blocks[k], blocks[1])
+                << "rank " << model_of_rank.topology().world.rank() << ", iteration " << k + 1;
+          }
           EXPECT_EQ(reserved[k], reserved[1])
               << "rank " << model_of_rank.topology().world.rank() << ", iteration " << k + 1;
         }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "support/source_dir.h"
 #include "support/temp_dir.h"
 #include "support/training_run.h"
 #include "training/hugging_face.h"
@@ -82,8 +83,8 @@ TEST(Stopping, TheFlagFinishesTheIterationAndSavesTheWeights) {
 
 TEST(Evaluation, NamedSetsAreReportedWhereAskedAndAreTheMeanLoss) {
   const TempDir dir;
-  const std::string tokens = std::string(TRIDENT_SOURCE_DIR) + "/tests/golden/gpt2/tokens";
-  const std::string other = std::string(TRIDENT_SOURCE_DIR) + "/tests/golden/llama/tokens";
+  const std::string tokens = source_dir() + "/tests/golden/gpt2/tokens";
+  const std::string other = source_dir() + "/tests/golden/llama/tokens";
   // With no learning the first two batches of the training set keep their losses. Dropout must be
   // off while evaluating, and is off in training here.
   const Config config =
@@ -225,8 +226,7 @@ TEST(Weights, HuggingFaceRoundTripKeepsEveryByteInEveryLayout) {
   for (const std::string model : {"gpt2", "llama"}) {
     SCOPED_TRACE(model);
     const TempDir dir;
-    const std::string source =
-        std::string(TRIDENT_SOURCE_DIR) + "/tests/golden/" + model + "/model";
+    const std::string source = source_dir() + "/tests/golden/" + model + "/model";
     const auto truth = read_tensors(source + "/model.safetensors");
     std::string first;
     for (const Layout layout :
