@@ -247,8 +247,9 @@ TEST(ConfigRules, PrecisionAndItsLossScale) {
   EXPECT_THAT(problems_of({"precision.dtype=fp16", "precision.grad_accum_dtype=fp16"}), IsEmpty());
   EXPECT_THAT(problems_of({"precision.tf32=true"}), IsEmpty());
   EXPECT_THAT(problems_of({"precision.dtype=bf16", "precision.tf32=true"}),
-              ElementsAre("/precision/tf32: does nothing for dtype \"bf16\"; leave it out, or use "
-                          "\"fp32\""));
+              ElementsAre(HasSubstr(
+                  "/precision/tf32: does nothing for dtype \"bf16\"; leave it out, or use "
+                  "\"fp32\"")));
   EXPECT_THAT(problems_of({"precision.dtype=bf16", "precision.grad_accum_dtype=fp16"}),
               ElementsAre(HasSubstr("/precision/grad_accum_dtype: \"fp16\" is neither \"fp32\" nor "
                                     "precision.dtype (\"bf16\")")));
