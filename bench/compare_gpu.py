@@ -28,6 +28,8 @@ def measure(command, limit):
                               timeout=limit, check=False)
     except subprocess.TimeoutExpired:
         return {"error": f"longer than {limit:.0f} s"}
+    sys.stderr.writelines(line + "\n" for line in done.stderr.splitlines()
+                          if line.startswith("trident cuda:"))
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         return {"error": lines[-1]}
@@ -40,7 +42,7 @@ def compare(arguments):
     ways = {"trident": [arguments.program, "bench", "step", arguments.config, "--format", "json",
                         "--iterations", arguments.steps, "--set", "runtime.transport=local",
                         *[word for s in arguments.set for word in ("--set", s)]]}
-    for kind in ("bf16", "autocast"):
+    for kind in arguments.kinds.split(","):
         ways[f"pytorch {kind}"] = [arguments.python, ROOT / "bench/gpu_step.py", "--config",
                                    arguments.config, "--kind", kind, "--steps", arguments.steps,
                                    *arguments.pytorch]
@@ -102,6 +104,7 @@ def main():
     parser.add_argument("--program", required=True)
     parser.add_argument("--python", default=sys.executable, help="one that has PyTorch")
     parser.add_argument("--config", type=pathlib.Path, default=ROOT / "configs/gpu/gpt2_124m.json")
+    parser.add_argument("--kinds", default="bf16,autocast", help="PyTorch's ways")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=460)

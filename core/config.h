@@ -42,6 +42,7 @@ struct ParallelConfig {
   // Chunks per pipeline rank; 2 where the schedule needs several.
   std::int64_t virtual_pipeline_model_parallel_size = 1;
   bool sequence_parallel = false;
+  bool tp_comm_overlap = false;
   std::string rank_order = "tp-dp-pp";  // fastest-varying axis first
   bool operator==(const ParallelConfig&) const = default;
 };

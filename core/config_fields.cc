@@ -149,6 +149,10 @@ std::vector<Field> parallel_fields() {
        .member = member(&P::sequence_parallel),
        .doc = "Shards the activations between the tensor-parallel parts over the tensor ranks "
               "(reduce-scatter and all-gather in place of all-reduce)."},
+      {.path = "/parallel/tp_comm_overlap",
+       .member = member(&P::tp_comm_overlap),
+       .doc = "With sequence_parallel: gathers and reductions go a tensor rank's rows at a time, "
+              "beside the products of the rows that are there."},
       {.path = "/parallel/rank_order",
        .member = member(&P::rank_order),
        .doc = "How ranks are numbered: the axes tp, dp, pp joined by dashes, the one that "

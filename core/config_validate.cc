@@ -80,6 +80,11 @@ void validate_tensor_parallel(const Config& config, Problems& problems) {
     check("ffn_hidden_size", model.ffn_hidden_size);
   }
   constexpr auto kSequence = "/parallel/sequence_parallel";
+  if (problems.sound({kSequence, "/parallel/tp_comm_overlap"}) && config.parallel.tp_comm_overlap &&
+      !config.parallel.sequence_parallel) {
+    problems.add("/parallel/tp_comm_overlap",
+                 "true needs sequence_parallel, whose gathers and reductions it cuts up");
+  }
   if (!config.parallel.sequence_parallel || !problems.sound({kTensor, kSequence})) return;
   if (tensor == 1) {
     problems.add(kSequence,

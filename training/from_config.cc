@@ -125,7 +125,8 @@ TensorParallel tensor_parallel_of(const Config& config, const Topology& topology
           .rank = topology.tensor.rank(),
           .size = topology.tensor.size(),
           .sequence_parallel = config.parallel.sequence_parallel,
-          .gathers_again = config.activation_checkpointing.granularity == "selective"};
+          .gathers_again = config.activation_checkpointing.granularity == "selective",
+          .overlap = config.parallel.tp_comm_overlap};
 }
 
 }  // namespace trident

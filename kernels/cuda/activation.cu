@@ -110,9 +110,9 @@ void swiglu_backward(const Access& access, Context&, const Tensor& x, const Tens
   by_dtype(x.dtype(), [&]<class T>(T*) {
     const SwigluBackward<T> f{data<T>(access, x), data<T>(access, grad_y), data<T>(access, grad_x),
                               grad_y.dim(1)};
-    elementwise<pack_size<T>>(
-        queue_of(access), grad_y.numel(),
-        aligned(f.x, f.grad_y, f.grad_x) && grad_y.dim(1) % pack_size<T> == 0, f);
+    elementwise<pack_size<T>>(queue_of(access), grad_y.numel(),
+                              aligned(f.x, f.grad_y, f.grad_x) && grad_y.dim(1) % pack_size<T> == 0,
+                              f);
   });
 }
 

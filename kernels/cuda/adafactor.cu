@@ -91,9 +91,8 @@ struct AddSums {
 // One block: rows and columns of a matrix are few.
 __global__ void __launch_bounds__(512)
     factors_kernel(std::int64_t rows, std::int64_t columns, const double* row_sums,
-                   const double* column_sums, float* row_state, float* column_state,
-                   float* factors, double row_count, double column_count, bool mean_of_rows,
-                   float rate) {
+                   const double* column_sums, float* row_state, float* column_state, float* factors,
+                   double row_count, double column_count, bool mean_of_rows, float rate) {
   const auto move = [&](std::int64_t n, const double* sums, float* state, double count) {
     double total = 0;
     for (std::int64_t i = threadIdx.x; i < n; i += 512) {
@@ -229,9 +228,9 @@ void adafactor_squares(const Access& access, Context& context, const AdafactorSq
     start(queue, blocks_of(across, tiles), tile_threads,
           wide ? squares_kernel<N, T> : squares_kernel<1, T>, part.begin, n, part.columns,
           first_row(part), rows, gradient, part.gradient_scale, by_row, by_column);
-    elementwise<1>(queue, rows, true,
-                   AddSums{by_row, data<double>(access, args.rows) + first_row(part), warps, warps,
-                           1});
+    elementwise<1>(
+        queue, rows, true,
+        AddSums{by_row, data<double>(access, args.rows) + first_row(part), warps, warps, 1});
     elementwise<1>(queue, part.columns, true,
                    AddSums{by_column, data<double>(access, args.columns), 1, tiles, part.columns});
   });
@@ -259,11 +258,11 @@ void adafactor_size(const Access& access, Context& context, const AdafactorSize&
       elementwise<N>(queue_of(access), n, wide,
                      MoveVariance<T>{gradient, state, part.gradient_scale, args.rate});
     }
-    ordered_sum<N>(access, context, n, wide,
-                   SquaredDirections<T>{gradient,
-                                        variance_of(access, part, args.factors, args.column_state),
-                                        part.gradient_scale},
-                   data<double>(access, args.size), true);
+    ordered_sum<N>(
+        access, context, n, wide,
+        SquaredDirections<T>{gradient, variance_of(access, part, args.factors, args.column_state),
+                             part.gradient_scale},
+        data<double>(access, args.size), true);
   });
 }
 

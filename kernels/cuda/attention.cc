@@ -9,16 +9,16 @@ namespace trident::cuda {
 
 void attention_forward(const Access& access, Context& context, const AttentionArgs& args) {
   if (args.shape.batch == 0) return;
-  FusedAttention& fused = *state_of(context).fused_attention;
-  if (!fused.forward(queue_of(access), access, context, args)) {
+  const Queue& queue = queue_of(access);
+  if (!state_of(context).fused_attention().forward(queue, access, context, args)) {
     tiled_attention_forward(access, context, args);
   }
 }
 
 void attention_backward(const Access& access, Context& context, const AttentionBackwardArgs& args) {
   if (args.shape.batch == 0) return;
-  FusedAttention& fused = *state_of(context).fused_attention;
-  if (!fused.backward(queue_of(access), access, context, args)) {
+  const Queue& queue = queue_of(access);
+  if (!state_of(context).fused_attention().backward(queue, access, context, args)) {
     tiled_attention_backward(access, context, args);
   }
 }

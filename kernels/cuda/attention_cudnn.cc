@@ -23,6 +23,8 @@ void check(cudnnStatus_t status, const char* what) {
   }
 }
 
+constexpr std::int64_t most_workspace = std::int64_t{4} << 30;
+
 // Names of a graph's tensors.
 enum Name : std::int64_t {
   query = 1,
@@ -51,7 +53,10 @@ struct Built {
 class CudnnAttention final : public FusedAttention {
  public:
   CudnnAttention() { check(cudnnCreate(&handle_), "a handle"); }
-  ~CudnnAttention() override { cudnnDestroy(handle_); }
+  ~CudnnAttention() override {
+    cudnnSetStream(handle_, nullptr);  // the queue is gone
+    cudnnDestroy(handle_);
+  }
 
   bool forward(const Queue& queue, const Access& access, Context& context,
                const AttentionArgs& args) override {
@@ -184,8 +189,25 @@ class CudnnAttention final : public FusedAttention {
       output(dk, grad_key, k.groups, row);
       output(dv, grad_value, k.groups, row);
     }
-    if (graph.build(handle_, {fe::HeurMode_t::A}).is_bad()) return nullptr;
-    if (graph.get_workspace_size(built->workspace).is_bad()) return nullptr;
+    const std::string shape = std::string(k.backward ? "attention backward" : "attention forward") +
+                              " B " + std::to_string(k.batch) + ", S " +
+                              std::to_string(k.sequence) + ", heads " + std::to_string(k.heads) +
+                              "/" + std::to_string(k.groups) + ", D " + std::to_string(k.head_dim) +
+                              " " + std::string(name_of(k.dtype));
+    if (auto status = graph.build(handle_, {fe::HeurMode_t::A}); status.is_bad()) {
+      log_refusal("cudnn: " + shape + ": " + status.get_message());
+      return nullptr;
+    }
+    if (auto status = graph.get_workspace_size(built->workspace); status.is_bad()) {
+      log_refusal("cudnn: " + shape + ": " + status.get_message());
+      return nullptr;
+    }
+    // cuDNN's deterministic gradient takes memory in the square of S on some GPUs.
+    if (built->workspace > most_workspace) {
+      log_refusal("cudnn: " + shape + ": " + std::to_string(built->workspace) +
+                  " bytes of workspace");
+      return nullptr;
+    }
     return built;
   }
 

@@ -41,9 +41,9 @@ struct Shape {
   __device__ float kept(std::int64_t sample, std::int64_t head, std::int64_t q,
                         std::int64_t k) const {
     float factor[1];
-    dropout.factors(static_cast<std::uint64_t>(samples[sample]),
-                    static_cast<std::uint64_t>(((head_offset + head) * sequence + q) * sequence + k),
-                    factor);
+    dropout.factors(
+        static_cast<std::uint64_t>(samples[sample]),
+        static_cast<std::uint64_t>(((head_offset + head) * sequence + q) * sequence + k), factor);
     return factor[0];
   }
 };
@@ -60,8 +60,7 @@ __device__ inline void load_tile(float (&tile)[Rows][D + 1], const T* from, std:
   for (int i = threadIdx.x; i < Rows * D; i += tile_threads<Rows>) {
     const int r = i / D, d = i % D;
     const std::int64_t position = begin + r;
-    tile[r][d] =
-        position < sequence && d < head_dim ? to_float(from[position * stride + d]) : 0.0f;
+    tile[r][d] = position < sequence && d < head_dim ? to_float(from[position * stride + d]) : 0.0f;
   }
 }
 
@@ -200,8 +199,7 @@ __global__ void __launch_bounds__(tile_threads<Rows>, 2)
     inverse[i] = 1.0f / total[i];
     const std::int64_t q = q0 + y + S * i;
     if (x == 0 && q < shape.sequence) {
-      log_sum_exp[(sample * shape.heads + head) * shape.sequence + q] =
-          largest[i] + logf(total[i]);
+      log_sum_exp[(sample * shape.heads + head) * shape.sequence + q] = largest[i] + logf(total[i]);
     }
   }
   store_rows<D, Rows>(out + shape.output(sample, head), shape.out_row, q0, shape.sequence,
@@ -268,8 +266,8 @@ template <int D, int Rows, class T>
 __global__ void __launch_bounds__(tile_threads<Rows>, 2)
     backward_keys_kernel(Shape<T> shape, Gradients<T> a) {
   constexpr int S = side<Rows>, per = Rows / S, columns = D / S;
-  __shared__ float queries[Rows][D + 1], keys[Rows][D + 1], values[Rows][D + 1],
-      grads[Rows][D + 1], weights[Rows][Rows + 1], products[Rows][Rows + 1];
+  __shared__ float queries[Rows][D + 1], keys[Rows][D + 1], values[Rows][D + 1], grads[Rows][D + 1],
+      weights[Rows][Rows + 1], products[Rows][Rows + 1];
   const std::int64_t group = blockIdx.y, sample = blockIdx.z;
   const std::int64_t k0 = static_cast<std::int64_t>(blockIdx.x) * Rows;
   load_tile<D, Rows>(keys, shape.qkv + shape.key(sample, group), shape.row, k0, shape.sequence,
@@ -310,8 +308,8 @@ template <int D, int Rows, class T>
 __global__ void __launch_bounds__(tile_threads<Rows>, 2)
     backward_queries_kernel(Shape<T> shape, Gradients<T> a) {
   constexpr int S = side<Rows>, per = Rows / S, columns = D / S;
-  __shared__ float queries[Rows][D + 1], keys[Rows][D + 1], values[Rows][D + 1],
-      grads[Rows][D + 1], products[Rows][Rows + 1];
+  __shared__ float queries[Rows][D + 1], keys[Rows][D + 1], values[Rows][D + 1], grads[Rows][D + 1],
+      products[Rows][Rows + 1];
   const std::int64_t head = blockIdx.y, sample = blockIdx.z, group = shape.group_of(head);
   const std::int64_t q0 = static_cast<std::int64_t>(gridDim.x - 1 - blockIdx.x) * Rows;
   load_tile<D, Rows>(queries, shape.qkv + shape.query(sample, head), shape.row, q0, shape.sequence,

@@ -59,7 +59,7 @@ template <bool Wide, class T>
 __global__ void __launch_bounds__(row_threads)
     maximum_kernel(std::int64_t columns, std::int64_t valid, const T* logits, float* maximum) {
   float best = -INFINITY;
-  each_pack<Wide>(logits + blockIdx.x * columns, valid, [&]<int M>(std::int64_t, float (&x)[M]) {
+  each_pack<Wide>(logits + blockIdx.x * columns, valid, [&]<int M>(std::int64_t, float(&x)[M]) {
 #pragma unroll
     for (int j = 0; j < M; ++j) best = fmaxf(best, x[j]);
   });
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(row_threads)
   const T* const row = logits + t * columns;
   const float largest = maximum[t];
   float exponentials = 0, shifts = 0;
-  each_pack<Wide>(row, shape.valid, [&]<int M>(std::int64_t, float (&x)[M]) {
+  each_pack<Wide>(row, shape.valid, [&]<int M>(std::int64_t, float(&x)[M]) {
 #pragma unroll
     for (int j = 0; j < M; ++j) {
       exponentials += expf(x[j] - largest);
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(row_threads)
   const float uniform = shape.label_smoothing / static_cast<float>(shape.vocabulary);
   const float at_target = 1 - shape.label_smoothing;
   const std::int64_t target = column_of(shape, labels[t]);
-  each_pack<Wide>(row, shape.valid, [&]<int M>(std::int64_t i, float (&x)[M]) {
+  each_pack<Wide>(row, shape.valid, [&]<int M>(std::int64_t i, float(&x)[M]) {
 #pragma unroll
     for (int j = 0; j < M; ++j) {
       const float p = expf(x[j] - largest) * inverse;

@@ -242,8 +242,8 @@ void add_bias(const Access& access, Context&, const Tensor& x, const Tensor& bia
       constexpr int N = pack_size_of<T, U>;
       const AddBias<T, U> f{data<U>(access, x), data<T>(access, bias), data<U>(access, y),
                             x.dim(1)};
-      elementwise<N>(queue_of(access), x.numel(),
-                     aligned(f.x, f.bias, f.y) && f.columns % N == 0, f);
+      elementwise<N>(queue_of(access), x.numel(), aligned(f.x, f.bias, f.y) && f.columns % N == 0,
+                     f);
     });
   });
 }

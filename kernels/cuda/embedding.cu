@@ -118,8 +118,8 @@ void embedding_backward(const Access& access, Context& context, const EmbeddingB
   if (tokens == 0) return;
   SortRows sort{.ids = data<std::int32_t>(access, args.ids), .n = tokens};
   const std::size_t work = (sort_workspace(sort) + 15) / 16 * 16;
-  std::byte* const scratch = state_of(context).scratch(
-      access, context, static_cast<std::int64_t>(work) + 3 * tokens * 4);
+  std::byte* const scratch =
+      state_of(context).scratch(access, context, static_cast<std::int64_t>(work) + 3 * tokens * 4);
   auto* const numbers = reinterpret_cast<std::int32_t*>(scratch + work);
   sort.ascending = numbers;
   sort.ids_out = numbers + tokens;

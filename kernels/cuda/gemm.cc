@@ -9,8 +9,8 @@ namespace trident::cuda {
 
 void gemm(const Access& access, Context& context, const GemmArgs& args) {
   if (args.c.numel() == 0) return;
-  Products& products = *state_of(context).products;
   const Queue& queue = queue_of(access);
+  Products& products = state_of(context).products();
   if (!args.alone() && products.run_fused(queue, access, context, args)) return;
   gemm_in_steps(cuda_backend(), access, context, args,
                 [&](const GemmArgs& alone) { products.run(queue, access, context, alone); });

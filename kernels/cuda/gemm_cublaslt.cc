@@ -72,9 +72,9 @@ Layout make_layout(DType dtype, std::int64_t rows, std::int64_t columns) {
   return layout;
 }
 
-// Largest power of two up to 256 that divides the address.
+// Largest power of two up to 16, the widest access, that divides the address.
 std::uint32_t alignment_of(const void* address) {
-  const auto bits = reinterpret_cast<std::uintptr_t>(address) | 256;
+  const auto bits = reinterpret_cast<std::uintptr_t>(address) | 16;
   return std::uint32_t{1} << std::countr_zero(bits);
 }
 
@@ -90,7 +90,7 @@ struct Key {
   bool transpose_a, transpose_b, accumulate;
   DType input, output;
   cublasLtEpilogue_t epilogue;
-  std::uint32_t align_a, align_b, align_c;
+  std::uint32_t align_a, align_b, align_c, align_bias;
   auto operator<=>(const Key&) const = default;
 };
 
@@ -106,15 +106,17 @@ class LtProducts final : public Products {
 
   void run(const Queue& queue, const Access& access, Context& context,
            const GemmArgs& args) override {
-    const bool fused = args.bias && args.bias.dtype() == args.c.dtype();
+    if (args.bias && args.bias.dtype() == args.c.dtype() &&
+        multiply(queue, access, context, args, CUBLASLT_EPILOGUE_BIAS, nullptr)) {
+      return;
+    }
     GemmArgs product = args;
-    if (!fused) product.bias = Tensor();
-    if (!multiply(queue, access, context, product,
-                  fused ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT, nullptr)) {
+    product.bias = Tensor();
+    if (!multiply(queue, access, context, product, CUBLASLT_EPILOGUE_DEFAULT, nullptr)) {
       throw Error("cublasLt: no algorithm for a product [" + std::to_string(args.c.dim(0)) + ", " +
                   std::to_string(args.c.dim(1)) + "] of " + std::string(name_of(args.a.dtype())));
     }
-    if (args.bias && !fused) add_bias(access, context, args.c, args.bias, args.c);
+    if (args.bias) add_bias(access, context, args.c, args.bias, args.c);
   }
 
   bool run_fused(const Queue& queue, const Access& access, Context& context,
@@ -161,7 +163,8 @@ class LtProducts final : public Products {
                   .epilogue = epilogue,
                   .align_a = alignment_of(operands.a),
                   .align_b = alignment_of(operands.b),
-                  .align_c = alignment_of(operands.c)};
+                  .align_c = alignment_of(operands.c),
+                  .align_bias = alignment_of(operands.bias)};
     if (!workspace_) {
       workspace_ = context.empty({static_cast<std::int64_t>(workspace_bytes)}, DType::u8,
                                  Category::workspace);
@@ -173,9 +176,22 @@ class LtProducts final : public Products {
     if (!found->second) return false;
     Plan& plan = *found->second;
     point(plan.description, key, operands);
-    check(launch(queue, access, plan, plan.algorithm, key.accumulate, operands, operands.c),
-          "a product");
+    const cublasStatus_t status =
+        launch(queue, access, plan, plan.algorithm, key.accumulate, operands, operands.c);
+    if (status != CUBLAS_STATUS_SUCCESS && epilogue != CUBLASLT_EPILOGUE_DEFAULT) {
+      refused(key, status);
+      found->second = std::nullopt;  // in steps from now on
+      return false;
+    }
+    check(status, "a product");
     return true;
+  }
+
+  static void refused(const Key& key, cublasStatus_t status) {
+    log_refusal("cublasLt: a product " + std::to_string(key.m) + " x " + std::to_string(key.n) +
+                " x " + std::to_string(key.k) + " of " + std::string(name_of(key.input)) + " to " +
+                std::string(name_of(key.output)) + ", epilogue " + std::to_string(key.epilogue) +
+                ": " + cublasLtGetStatusString(status));
   }
 
   static void point(const Description& description, const Key& key, const Operands& operands) {
@@ -236,8 +252,10 @@ class LtProducts final : public Products {
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
         handle_.get(), plan.description.get(), plan.a.get(), plan.b.get(), plan.c.get(),
         plan.c.get(), preference.get(), wanted, results.data(), &count);
-    if (status == CUBLAS_STATUS_NOT_SUPPORTED || count == 0) return std::nullopt;
-    check(status, "the choice of an algorithm");
+    if (status != CUBLAS_STATUS_SUCCESS || count == 0) {
+      refused(key, status);
+      return std::nullopt;
+    }
     plan.algorithm = results[0].algo;
     if (count > 1) choose_by_time(queue, access, context, args, operands, plan, results, count);
     return plan;

@@ -108,19 +108,18 @@ void adam(const Access& access, Context&, const AdamArgs& args) {
 void sgd(const Access& access, Context&, const SgdArgs& args) {
   by_dtype(args.gradient.dtype(), [&]<class T>(T*) {
     by_model_weight(access, args.model_weight, [&]<class M>(M model) {
-      const Sgd<T, M> f{
-          .weight = data<float>(access, args.weight),
-          .gradient = data<T>(access, args.gradient),
-          .buffer = data<float>(access, args.momentum_buffer),
-          .model = model,
-          .gradient_scale = args.gradient_scale,
-          .decay = static_cast<float>(1 - args.learning_rate * args.weight_decay),
-          .momentum = static_cast<float>(args.momentum),
-          .learning_rate = static_cast<float>(args.learning_rate),
-          .first = args.step == 1};
+      const Sgd<T, M> f{.weight = data<float>(access, args.weight),
+                        .gradient = data<T>(access, args.gradient),
+                        .buffer = data<float>(access, args.momentum_buffer),
+                        .model = model,
+                        .gradient_scale = args.gradient_scale,
+                        .decay = static_cast<float>(1 - args.learning_rate * args.weight_decay),
+                        .momentum = static_cast<float>(args.momentum),
+                        .learning_rate = static_cast<float>(args.learning_rate),
+                        .first = args.step == 1};
       elementwise<pack_size_of<T, typename M::Element>>(
-          queue_of(access), args.weight.numel(),
-          aligned(f.weight, f.gradient, f.buffer, model.to), f);
+          queue_of(access), args.weight.numel(), aligned(f.weight, f.gradient, f.buffer, model.to),
+          f);
     });
   });
 }

@@ -14,7 +14,8 @@ constexpr int most_peers = 64;
 
 // Accumulator of an element type.
 template <class T>
-using Wide = std::conditional_t<std::is_same_v<T, BFloat16> || std::is_same_v<T, Float16>, float, T>;
+using Wide =
+    std::conditional_t<std::is_same_v<T, BFloat16> || std::is_same_v<T, Float16>, float, T>;
 
 template <class T>
 __device__ inline Wide<T> widened(T x) {
@@ -95,7 +96,8 @@ struct Reduce {
     T values[N];
 #pragma unroll
     for (int j = 0; j < N; ++j) {
-      if (op == ReduceOp::average) total[j] = static_cast<Wide<T>>(total[j] / static_cast<Wide<T>>(divisor));
+      if (op == ReduceOp::average)
+        total[j] = static_cast<Wide<T>>(total[j] / static_cast<Wide<T>>(divisor));
       values[j] = narrowed<T>(total[j]);
     }
     for (int p = 0; p < place_count; ++p) {

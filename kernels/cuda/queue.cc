@@ -1,5 +1,7 @@
 #include "kernels/cuda/queue.h"
 
+#include <cstdio>
+#include <cstdlib>
 #include <string>
 
 #include "core/error.h"
@@ -10,6 +12,12 @@ void check(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
   throw Error(std::string("cuda: ") + what + ": " + cudaGetErrorString(status) + " (" +
               cudaGetErrorName(status) + ")");
+}
+
+void log_refusal(const std::string& text) {
+  if (std::getenv("TRIDENT_CUDA_LOG") != nullptr) {
+    std::fprintf(stderr, "trident cuda: refused: %s\n", text.c_str());
+  }
 }
 
 const Queue& queue_of(const Access& access) {
@@ -33,7 +41,10 @@ void Event::wait(const Queue& queue) const {
 }
 bool Event::reached() const {
   const cudaError_t status = cudaEventQuery(event_);
-  if (status == cudaErrorNotReady) return false;
+  if (status == cudaErrorNotReady) {
+    cudaGetLastError();  // not an error of what follows
+    return false;
+  }
   check(status, "cudaEventQuery");
   return true;
 }

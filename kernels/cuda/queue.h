@@ -3,6 +3,8 @@
 
 #include <cuda_runtime.h>
 
+#include <string>
+
 #include "core/device.h"
 
 namespace trident::cuda {
@@ -14,6 +16,10 @@ struct Queue {
 
 // Throws Error: "cuda: <what>: <the runtime's text>".
 void check(cudaError_t status, const char* what);
+
+// Where the environment has TRIDENT_CUDA_LOG: says on stderr which library refused what, and what
+// is done instead. Called once for each shape.
+void log_refusal(const std::string& text);
 
 // The queue of a piece of work, its device made the calling thread's.
 const Queue& queue_of(const Access& access);

@@ -65,8 +65,7 @@ struct Dropout {
 #pragma unroll
       for (int i = 0; i < N; ++i) {
         const std::uint64_t at = index + static_cast<std::uint64_t>(i);
-        const unsigned word =
-            word_of(philox(at / 4, sample, key), static_cast<unsigned>(at % 4));
+        const unsigned word = word_of(philox(at / 4, sample, key), static_cast<unsigned>(at % 4));
         to[i] = word >= threshold ? keep_scale : 0.0f;
       }
     }
@@ -75,8 +74,7 @@ struct Dropout {
 
 inline Dropout dropout_of(const DropoutArgs& args) {
   const double p = args.probability;
-  return {args.key, static_cast<unsigned>(std::ceil(p * 0x1p32)),
-          static_cast<float>(1 / (1 - p))};
+  return {args.key, static_cast<unsigned>(std::ceil(p * 0x1p32)), static_cast<float>(1 / (1 - p))};
 }
 
 }  // namespace trident::cuda

@@ -59,17 +59,17 @@ const float* State::rotary_table(const Access& access, Context& context, std::in
     rotary_sequence_ = sequence;
     rotary_head_dim_ = head_dim;
     rotary_base_ = base;
-    elementwise<1>(queue_of(access), sequence * head_dim / 2, true,
-                   FillTable{data<float>(access, rotary_), sequence, head_dim / 2,
-                             static_cast<double>(base)});
+    elementwise<1>(
+        queue_of(access), sequence * head_dim / 2, true,
+        FillTable{data<float>(access, rotary_), sequence, head_dim / 2, static_cast<double>(base)});
   }
   return data<float>(access, rotary_);
 }
 
 void rotary(const Access& access, Context& context, const RotaryArgs& args) {
   const AttentionShape& shape = args.shape;
-  const float* const table = state_of(context).rotary_table(access, context, shape.sequence,
-                                                            shape.head_dim, args.base);
+  const float* const table =
+      state_of(context).rotary_table(access, context, shape.sequence, shape.head_dim, args.base);
   by_dtype(args.qkv.dtype(), [&]<class T>(T*) {
     const Rotate<T> f{.qkv = data<T>(access, args.qkv),
                       .cosines = table,

@@ -6,8 +6,17 @@
 
 namespace trident::cuda {
 
-State::State() : products(make_products()), fused_attention(make_fused_attention()) {}
+State::State() = default;
 State::~State() = default;
+
+Products& State::products() {
+  if (!products_) products_ = make_products();
+  return *products_;
+}
+FusedAttention& State::fused_attention() {
+  if (!fused_attention_) fused_attention_ = make_fused_attention();
+  return *fused_attention_;
+}
 
 void* State::scratch_bytes(const Access& access, Context& context, std::int64_t bytes) {
   if (!scratch_ || scratch_.bytes() < bytes) {

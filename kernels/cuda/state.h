@@ -17,8 +17,9 @@ struct State final : KernelState {
   State();
   ~State() override;
 
-  std::unique_ptr<Products> products;
-  std::unique_ptr<FusedAttention> fused_attention;
+  // Made at the first call, for the calling thread's device.
+  Products& products();
+  FusedAttention& fused_attention();
 
   // At least `bytes` of device memory, 64-byte aligned, that the next call of scratch() may take
   // away. Work of one context is in one queue, so what still runs there has it to itself.
@@ -35,6 +36,8 @@ struct State final : KernelState {
  private:
   void* scratch_bytes(const Access& access, Context& context, std::int64_t bytes);
 
+  std::unique_ptr<Products> products_;
+  std::unique_ptr<FusedAttention> fused_attention_;
   Tensor scratch_, rotary_;
   std::int64_t rotary_sequence_ = 0, rotary_head_dim_ = 0;
   float rotary_base_ = 0;

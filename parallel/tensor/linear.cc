@@ -4,6 +4,26 @@
 #include "kernels/gemm.h"
 
 namespace trident {
+namespace {
+
+// These rows of a tensor, of an undefined one nothing.
+Tensor part(const Tensor& x, std::int64_t begin, std::int64_t count) {
+  return x ? x.rows(begin, count) : Tensor();
+}
+
+// The rows of a product that reads rows of a and writes rows of c.
+TensorParallel::Product by_rows(Context& context, const GemmArgs& args) {
+  return [&context, args](std::int64_t begin, std::int64_t count) {
+    GemmArgs rows = args;
+    rows.a = part(args.a, begin, count);
+    rows.c = part(args.c, begin, count);
+    rows.pre_activation = part(args.pre_activation, begin, count);
+    rows.gelu_input = part(args.gelu_input, begin, count);
+    gemm(context, rows);
+  };
+}
+
+}  // namespace
 
 Tensor TensorParallel::gather_rows(Context& context, const Tensor& x) const {
   if (size == 1 || !sequence_parallel) return x;
@@ -23,24 +43,67 @@ Tensor TensorParallel::sum_to_rows(Context& context, const Tensor& x) const {
   return part;
 }
 
+Tensor TensorParallel::gather_rows(
+    Context& context, const Tensor& x,
+    const std::function<Product(const Tensor& all)>& make_product) const {
+  if (!cuts_rows()) {
+    Tensor all = gather_rows(context, x);
+    make_product(all)(0, all.dim(0));
+    return all;
+  }
+  const std::int64_t rows = x.dim(0);
+  Tensor all = context.empty({rows * size, x.dim(1)}, x.dtype(), Category::activation);
+  copy(context, x, all.rows(rank * rows, rows));
+  std::vector<Work> coming;
+  for (int r = 0; r < size; ++r) {
+    coming.push_back(group.broadcast(context, all.rows(r * rows, rows), r, Async::yes));
+  }
+  const Product product = make_product(all);
+  product(rank * rows, rows);
+  for (int r = 0; r < size; ++r) {
+    coming[static_cast<std::size_t>(r)].wait(context);
+    if (r != rank) product(r * rows, rows);
+  }
+  return all;
+}
+
+Tensor TensorParallel::sum_to_rows(Context& context, const Tensor& x,
+                                   const Product& product) const {
+  if (!cuts_rows()) {
+    product(0, x.dim(0));
+    return sum_to_rows(context, x);
+  }
+  const std::int64_t rows = x.dim(0) / size;
+  std::vector<Work> going;
+  for (int r = 0; r < size; ++r) {
+    product(r * rows, rows);
+    going.push_back(group.reduce(context, x.rows(r * rows, rows), r, ReduceOp::sum, Async::yes));
+  }
+  for (const Work& work : going) work.wait(context);
+  Tensor own = context.empty({rows, x.dim(1)}, x.dtype(), Category::activation);
+  copy(context, x.rows(rank * rows, rows), own);
+  return own;
+}
+
 ColumnParallelLinear::ColumnParallelLinear(TensorParallel parallel, Weight weight, Weight bias)
     : parallel_(std::move(parallel)), weight_(std::move(weight)), bias_(std::move(bias)) {}
 
 void ColumnParallelLinear::multiply(Context& context, WeightVersion version, const Tensor& x,
                                     LinearRecord& record, Tensor& y, Tensor* pre_activation) const {
-  const Tensor input = parallel_.gather_rows(context, x);
+  const Tensor input = parallel_.gather_rows(context, x, [&](const Tensor& all) {
+    const auto make = [&] {
+      return context.empty({all.dim(0), weight_.dim(0)}, x.dtype(), Category::activation);
+    };
+    if (pre_activation) *pre_activation = make();
+    y = make();
+    return by_rows(context, {.a = all,
+                             .b = weight_.acquire(version).tensor(),
+                             .c = y,
+                             .transpose_b = true,
+                             .bias = bias_ ? bias_.acquire(version).tensor() : Tensor(),
+                             .pre_activation = pre_activation ? *pre_activation : Tensor()});
+  });
   record.input = parallel_.gathers_again ? x : input;
-  const auto make = [&] {
-    return context.empty({input.dim(0), weight_.dim(0)}, x.dtype(), Category::activation);
-  };
-  if (pre_activation) *pre_activation = make();
-  y = make();
-  gemm(context, {.a = input,
-                 .b = weight_.acquire(version).tensor(),
-                 .c = y,
-                 .transpose_b = true,
-                 .bias = bias_ ? bias_.acquire(version).tensor() : Tensor(),
-                 .pre_activation = pre_activation ? *pre_activation : Tensor()});
 }
 
 Tensor ColumnParallelLinear::forward(Context& context, WeightVersion version, const Tensor& x,
@@ -62,8 +125,9 @@ Tensor ColumnParallelLinear::backward_input(Context& context, WeightVersion vers
   record.gradient = grad_y;
   Tensor grad_x =
       context.empty({grad_y.dim(0), weight_.dim(1)}, grad_y.dtype(), Category::activation);
-  gemm(context, {.a = grad_y, .b = weight_.acquire(version).tensor(), .c = grad_x});
-  return parallel_.sum_to_rows(context, grad_x);
+  return parallel_.sum_to_rows(
+      context, grad_x,
+      by_rows(context, {.a = grad_y, .b = weight_.acquire(version).tensor(), .c = grad_x}));
 }
 
 void ColumnParallelLinear::backward_weight(Context& context, LinearRecord& record) const {
@@ -81,12 +145,13 @@ Tensor RowParallelLinear::forward(Context& context, WeightVersion version, const
   record.input = x;
   const bool fused = parallel_.size == 1 && bias_;  // else the bias is added once, after the sum
   Tensor partial = context.empty({x.dim(0), weight_.dim(0)}, x.dtype(), Category::activation);
-  gemm(context, {.a = x,
-                 .b = weight_.acquire(version).tensor(),
-                 .c = partial,
-                 .transpose_b = true,
-                 .bias = fused ? bias_.acquire(version).tensor() : Tensor()});
-  Tensor y = parallel_.sum_to_rows(context, partial);
+  Tensor y = parallel_.sum_to_rows(
+      context, partial,
+      by_rows(context, {.a = x,
+                        .b = weight_.acquire(version).tensor(),
+                        .c = partial,
+                        .transpose_b = true,
+                        .bias = fused ? bias_.acquire(version).tensor() : Tensor()}));
   if (bias_ && !fused) add_bias(context, y, bias_.acquire(version).tensor(), y);
   return y;
 }
@@ -94,13 +159,14 @@ Tensor RowParallelLinear::forward(Context& context, WeightVersion version, const
 Tensor RowParallelLinear::backward_input(Context& context, WeightVersion version,
                                          const Tensor& grad_y, LinearRecord& record,
                                          const Tensor& pre_activation) const {
-  record.gradient = parallel_.gather_rows(context, grad_y);
-  Tensor grad_x =
-      context.empty({record.gradient.dim(0), weight_.dim(1)}, grad_y.dtype(), Category::activation);
-  gemm(context, {.a = record.gradient,
-                 .b = weight_.acquire(version).tensor(),
-                 .c = grad_x,
-                 .gelu_input = pre_activation});
+  Tensor grad_x;
+  record.gradient = parallel_.gather_rows(context, grad_y, [&](const Tensor& all) {
+    grad_x = context.empty({all.dim(0), weight_.dim(1)}, grad_y.dtype(), Category::activation);
+    return by_rows(context, {.a = all,
+                             .b = weight_.acquire(version).tensor(),
+                             .c = grad_x,
+                             .gelu_input = pre_activation});
+  });
   return grad_x;
 }
 

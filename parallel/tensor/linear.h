@@ -6,6 +6,7 @@
 // position) rows, which is the same work in one contiguous piece.
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "core/context.h"
@@ -24,11 +25,26 @@ struct TensorParallel {
   // Sequence parallelism: of the rows gathered for a column-parallel layer only this rank's are
   // kept, and gathered again for the weight gradient (Korthikanti 2022, section 4.2.2).
   bool gathers_again = false;
+  // Sequence parallelism: what is gathered and summed goes a rank's rows at a time, so that
+  // products of some rows run beside the transfer of others.
+  bool overlap = false;
 
   // (T, H) of which this rank holds T/t rows → all T rows, and back by a sum. Without sequence
   // parallelism gather is the identity and the sum is an all-reduce in place.
   Tensor gather_rows(Context&, const Tensor& x) const;
   Tensor sum_to_rows(Context&, const Tensor& x) const;
+
+  // The same around a product: product(begin, count) is called for rows of the whole tensor, once
+  // for all of them, or where it overlaps for one rank's after another's, every row once.
+  using Product = std::function<void(std::int64_t begin, std::int64_t count)>;
+  // gather_rows(x) given to make_product before the first rows are there.
+  Tensor gather_rows(Context&, const Tensor& x,
+                     const std::function<Product(const Tensor& all)>& make_product) const;
+  // sum_to_rows(x) of what the products write to x.
+  Tensor sum_to_rows(Context&, const Tensor& x, const Product& product) const;
+
+ private:
+  bool cuts_rows() const { return size > 1 && sequence_parallel && overlap; }
 };
 
 // What backward needs of one linear layer.

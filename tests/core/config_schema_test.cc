@@ -29,7 +29,7 @@ model: architecture num_layers hidden_size num_attention_heads num_query_groups 
   max_position_embeddings vocab_size make_vocab_size_divisible_by tie_word_embeddings norm_epsilon
   rotary_base init_method_std hidden_dropout attention_dropout
 parallel: data_parallel_size tensor_model_parallel_size pipeline_model_parallel_size
-  virtual_pipeline_model_parallel_size sequence_parallel rank_order
+  virtual_pipeline_model_parallel_size sequence_parallel tp_comm_overlap rank_order
 pipeline: schedule schedule_file microbatch_group_size_per_vp_stage layer_split
 batch: global_batch_size micro_batch_size gradient_accumulation_steps
 zero_optimization: stage reduce_bucket_size allgather_bucket_size overlap_comm

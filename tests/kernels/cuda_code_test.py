@@ -72,6 +72,8 @@ def main():
         row = re.search(r"(?:forward_kernel|backward_kernel)<\d+, \d+, (\d+)", name)
         first = re.search(r"_kernel<(\d+)|_sums<(\d+)|_id<(\d+)", name)
         pack = int(row[1]) if row else int(next(g for g in first.groups() if g)) if first else 1
+        if "_kernel<true, " in name:  # wide rows
+            pack = 4
         if re.search(r"(forward|backward)_kernel<\d+, \d+, trident|_kernel<\d+, \d+, float", name):
             continue  # attention: tiles in shared memory
         text = "\n".join(code[mangled])

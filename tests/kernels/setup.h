@@ -23,11 +23,14 @@ struct Setup {
   On device = On::cpu;
   cpu::simd::Isa isa = cpu::simd::Isa::sse2;
   DType dtype = DType::f32;
+  bool deterministic = true;
 };
 
 inline std::string name_of_setup(const testing::TestParamInfo<Setup>& info) {
   const std::string dtype(name_of(info.param.dtype));
-  if (info.param.device == On::cuda) return "cuda_" + dtype;
+  if (info.param.device == On::cuda) {
+    return (info.param.deterministic ? "cuda_" : "cuda_fastest_") + dtype;
+  }
   return std::string(info.param.device == On::guarded ? "guarded_" : "cpu_") +
          name_of(info.param.isa) + "_" + dtype;
 }
@@ -41,7 +44,9 @@ inline std::vector<Setup> all_setups() {
       if (cpu::simd::supported(isa)) setups.push_back({On::cpu, isa, dtype});
     }
     setups.push_back({On::guarded, cpu::simd::best_isa(), dtype});
-    if (find_gpus().count > 0) setups.push_back({On::cuda, {}, dtype});
+    for (const bool deterministic : {true, false}) {
+      if (find_gpus().count > 0) setups.push_back({On::cuda, {}, dtype, deterministic});
+    }
   }
   return setups;
 }
@@ -62,7 +67,7 @@ class KernelTest : public testing::TestWithParam<Setup> {
  protected:
   KernelTest()
       : device(make_device(GetParam().device)),
-        context(*device, 2),
+        context(*device, 2, {.deterministic = GetParam().deterministic}),
         dtype(GetParam().dtype),
         tolerance(dtype == DType::f32   ? (GetParam().device == On::cuda ? 1e-5 : 2e-6)
                   : dtype == DType::f16 ? 1e-3

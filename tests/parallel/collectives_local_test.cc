@@ -1,7 +1,13 @@
 // The conformance suite on `local`: 1 to 8 ranks on the CPU device, some on the guarded one, and on
 // a GPU where there is one.
+#include <gtest/gtest.h>
+
+#include "core/context.h"
 #include "core/device.h"
+#include "parallel/collectives/communicator.h"
 #include "parallel/collectives_conformance.h"
+#include "parallel/transport/local_world.h"
+#include "parallel/transport/nccl/nccl.h"
 #include "support/devices.h"
 
 namespace trident::test {
@@ -25,6 +31,40 @@ World nccl_world(int ranks) {
             });
           }};
 }
+
+// A group of one needs no communicator; so that a machine with one GPU runs NCCL's calls, one here.
+class NcclAlone : public testing::TestWithParam<int> {};
+
+TEST_P(NcclAlone, CallsGiveARanksOwnValues) {
+  const auto device = make_cuda_device(GetParam());
+  Context context(*device, 1);
+  const auto endpoint =
+      with_nccl(local::make_endpoint(std::make_shared<local::World>(1, TransportOptions{}), 0));
+  const auto alone =
+      endpoint->open_communicator(endpoint->communicator_key(), "alone", 1, 0, *device);
+  const std::vector<float> values{1, 2, 3};
+  const Tensor x = context.from_host<float>({3}, values, Category::communication);
+  std::vector<Tensor> results;
+  for (int i = 0; i < 3; ++i) {
+    results.push_back(context.empty({3}, DType::f32, Category::communication));
+  }
+  context.stream().enqueue([&](const Access& access) {
+    const auto at = [&](const Tensor& tensor) {
+      return static_cast<void*>(TensorAddress::of(access, tensor));
+    };
+    alone->all_reduce(access, at(x), 3, DType::f32, ReduceOp::average);
+    alone->reduce_scatter(access, at(x), at(results[0]), 3, DType::f32, ReduceOp::sum);
+    alone->all_gather(access, at(results[0]), at(results[1]), 12);
+    alone->broadcast(access, at(results[1]), 12, 0);
+    const Communicator::Part sent{0, at(results[1]), 12}, taken{0, at(results[2]), 12};
+    alone->exchange(access, std::span(&sent, 1), std::span(&taken, 1));
+  });
+  EXPECT_EQ(context.to_host<float>(x), values);
+  for (const Tensor& result : results) EXPECT_EQ(context.to_host<float>(result), values);
+}
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(NcclAlone);
+INSTANTIATE_TEST_SUITE_P(Gpus, NcclAlone, testing::Range(0, find_gpus().count));
 
 }  // namespace
 

@@ -143,6 +143,25 @@ TEST(Layouts, Bf16IsBitEqualAcrossPipelineAndZeroAndNearFp32) {
 }
 
 // 515 tokens: padded to 515 (or 516 for two tensor ranks), 640, 1024 and 2048 rows.
+// Products by rows may be dealt to the processor otherwise; sums over ranks stay in their order.
+TEST(Layouts, OverlappedTensorParallelismKeepsLossesWithin1e6) {
+  for (const char* model : {"gpt2", "llama"}) {
+    for (const Layout layout : {Layout{1, 2, 1}, Layout{1, 4, 2}}) {
+      for (const char* granularity : {"none", "selective"}) {
+        SCOPED_TRACE(std::string(model) + " " + name_of(layout) + " " + granularity);
+        const Overrides sequence{
+            "parallel.sequence_parallel=true",
+            std::string("activation_checkpointing.granularity=") + granularity};
+        const Outcome plain = outcome(model, layout, sequence);
+        const Outcome overlapped =
+            outcome(model, layout, sequence + Overrides{"parallel.tp_comm_overlap=true"});
+        EXPECT_LT(largest_relative_difference(overlapped.losses, plain.losses), 1e-6);
+        EXPECT_EQ(overlapped.weights.size(), plain.weights.size());
+      }
+    }
+  }
+}
+
 TEST(Layouts, VocabularyPaddingChangesNoBit) {
   for (const Layout layout : {Layout{1, 1, 1}, Layout{1, 2, 2}}) {
     SCOPED_TRACE(name_of(layout));
@@ -151,7 +170,8 @@ TEST(Layouts, VocabularyPaddingChangesNoBit) {
     for (const char* divisor : {"1", "1024"}) {
       const Outcome padded =
           outcome("gpt2", layout, {std::string("model.make_vocab_size_divisible_by=") + divisor});
-      if (layout.tensor == 1) {
+      // A GPU's library may take another algorithm for other widths.
+      if (layout.tensor == 1 && usual_device() != On::cuda) {
         expect_same_bits(padded, plain);
       } else {
         EXPECT_LT(largest_relative_difference(padded.losses, plain.losses), 1e-5);

@@ -111,7 +111,13 @@ class NcclCommunicator final : public Communicator {
   ~NcclCommunicator() override {
     watch_->remove(this);
     const std::lock_guard lock(mutex_);
-    if (communicator_ != nullptr) ncclCommDestroy(communicator_);
+    if (communicator_ == nullptr) return;
+    // Nobody watches it any more: what has not ended must not be waited for.
+    ncclResult_t state = ncclSuccess;
+    const bool sound = ncclCommGetAsyncError(communicator_, &state) == ncclSuccess &&
+                       state == ncclSuccess &&
+                       (under_way_.empty() || under_way_.back().end->reached());
+    sound ? ncclCommDestroy(communicator_) : ncclCommAbort(communicator_);
   }
 
   // NaNs: what NCCL makes of minimum and maximum is not said. Bits: it has no such operations.
