@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "core/error.h"
@@ -109,20 +110,22 @@ Work by_communicator(const Group& group, Context& context, const Descriptor& d,
   ProcessGroup::Impl& impl = *group;
   impl.membership.endpoint->check();
   ProcessGroup::Impl::Link& link = impl.link(context.device(), peer, channel, receives);
-  const auto dropped = std::make_shared<std::atomic<bool>>(false);
-  const auto run = [&impl, &link, dropped, device = &context.device(), d, tensor, peer, channel,
+  const auto fate = std::make_shared<std::atomic<Fate>>(Fate::open);
+  const auto run = [&impl, &link, fate, device = &context.device(), d, tensor, peer, channel,
                     receives](const Access& access) {
     Exchange exchange(impl.membership, d, first_message_channel + channel);
     const auto bytes = static_cast<std::size_t>(tensor.bytes());
     Exchange::Transfer told =
         receives ? exchange.receive(peer, nullptr, 0) : exchange.send(peer, nullptr, 0);
-    // A receive that nobody wants any more ends if nobody has sent.
-    const auto now = [] { return std::chrono::steady_clock::now(); };
-    const Deadline end = now() + impl.membership.endpoint->options().timeout;
+    // Until somebody waits for it, a receive needn't be able to end, and one that was dropped ends
+    // if nobody has sent.
     constexpr std::chrono::milliseconds look{20};
-    while (receives && now() + look < end && told.request->wait(now() + look) == Outcome::late) {
-      if (dropped->load()) return;
+    while (receives && *fate == Fate::open) {
+      const Outcome outcome = told.request->wait(std::chrono::steady_clock::now() + look);
+      if (outcome == Outcome::complete || outcome == Outcome::mismatch) break;
+      if (outcome == Outcome::peer_ended) std::this_thread::sleep_for(look);
     }
+    if (receives && *fate == Fate::dropped && !told.request->test()) return;
     exchange.wait(told);
     if (bytes == 0) return;
     if (link.communicator == nullptr) {
@@ -145,7 +148,7 @@ Work by_communicator(const Group& group, Context& context, const Descriptor& d,
       link.communicator->exchange(access, one, {});
     }
   };
-  return Work(run_beside(context, *link.thread, *link.stream, run, dropped));
+  return Work(run_beside(context, *link.thread, *link.stream, run, fate));
 }
 
 Work message(const Group& group, Context& context, const Tensor& tensor, int peer, Async async,

@@ -28,15 +28,15 @@ QueuedWork::QueuedWork(Context& context, std::function<void(const Access&)> run)
 }
 
 QueuedWork::~QueuedWork() {
-  if (waited_ || state_->done()) return;
-  if (dropped_ != nullptr) dropped_->store(true);
+  if (*fate_ == Fate::waited || state_->done()) return;
+  *fate_ = Fate::dropped;
   context_.keep(state_);
 }
 
 void QueuedWork::wait(const Access& access) {
+  *fate_ = Fate::waited;
   state_->task->wait();
   state_->finished->wait(access);
-  waited_ = true;
 }
 
 bool QueuedWork::done() const {
@@ -49,9 +49,9 @@ std::shared_ptr<DeviceEvent> QueuedWork::finished() const {
 
 std::shared_ptr<QueuedWork> run_beside(Context& context, ProgressThread& thread, Stream& queue,
                                        std::function<void(const Access&)> run,
-                                       std::shared_ptr<std::atomic<bool>> dropped) {
+                                       std::shared_ptr<std::atomic<Fate>> fate) {
   auto work = std::make_shared<QueuedWork>(context, std::move(run));
-  work->dropped_ = std::move(dropped);
+  work->fate_ = std::move(fate);
   const auto state = work->state_;
   context.stream().enqueue([&](const Access& access) { state->begun->record(access); });
   thread.push(state->task, [&queue, state] {

@@ -11,6 +11,9 @@
 
 namespace trident {
 
+// What became of a Work: `run` may look at it to end early.
+enum class Fate { open, waited, dropped };
+
 class QueuedWork final : public Work::Impl {
  public:
   QueuedWork(Context& context, std::function<void(const Access&)> run);
@@ -22,19 +25,18 @@ class QueuedWork final : public Work::Impl {
  private:
   friend std::shared_ptr<QueuedWork> run_beside(Context&, ProgressThread&, Stream&,
                                                 std::function<void(const Access&)>,
-                                                std::shared_ptr<std::atomic<bool>>);
+                                                std::shared_ptr<std::atomic<Fate>>);
   struct State;
   Context& context_;
   std::shared_ptr<State> state_;
-  std::shared_ptr<std::atomic<bool>> dropped_;
-  bool waited_ = false;
+  std::shared_ptr<std::atomic<Fate>> fate_;
 };
 
 // In `queue`, from where the context's queue is now. `thread` takes its work in order; `run` puts
-// the operation into the queue, and what it holds stays until the operation has run. `dropped`
-// becomes true when the Work goes without having been waited for.
-std::shared_ptr<QueuedWork> run_beside(Context& context, ProgressThread& thread, Stream& queue,
-                                       std::function<void(const Access&)> run,
-                                       std::shared_ptr<std::atomic<bool>> dropped = nullptr);
+// the operation into the queue, and what it holds stays until the operation has run. `fate` tells
+// it what becomes of the Work.
+std::shared_ptr<QueuedWork> run_beside(
+    Context& context, ProgressThread& thread, Stream& queue, std::function<void(const Access&)> run,
+    std::shared_ptr<std::atomic<Fate>> fate = std::make_shared<std::atomic<Fate>>(Fate::open));
 
 }  // namespace trident

@@ -8,6 +8,8 @@
 
 #if defined(__SANITIZE_THREAD__)
 #include <sanitizer/tsan_interface.h>
+#elif defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
 #endif
 
 thread_local uint3 threadIdx, blockIdx;
@@ -18,8 +20,47 @@ namespace {
 
 namespace context = boost::context::detail;
 
+#if defined(__SANITIZE_ADDRESS__)
+constexpr std::size_t stack_bytes = 256 << 10;  // its frames have room around each variable
+#else
 constexpr std::size_t stack_bytes = 64 << 10;
+#endif
 constexpr unsigned warp_size = 32;
+
+// A stack as the sanitizers know it: they are told before and after each jump to another.
+#if defined(__SANITIZE_THREAD__)
+struct Strand {
+  explicit Strand(std::byte*) : fiber(__tsan_create_fiber(0)) {}
+  Strand() = default;
+  void* fiber = nullptr;
+};
+void before_jump(Strand& from, Strand& to) {
+  if (from.fiber == nullptr) from.fiber = __tsan_get_current_fiber();
+  __tsan_switch_to_fiber(to.fiber, 0);
+}
+void after_jump(Strand&, Strand&) {}
+#elif defined(__SANITIZE_ADDRESS__)
+struct Strand {
+  explicit Strand(std::byte* stack) : bottom(stack), bytes(stack_bytes) {}
+  Strand() = default;
+  const void* bottom = nullptr;
+  std::size_t bytes = 0;
+  void* frames = nullptr;  // the sanitizer's own
+};
+void before_jump(Strand& from, Strand& to) {
+  __sanitizer_start_switch_fiber(&from.frames, to.bottom, to.bytes);
+}
+void after_jump(Strand& here, Strand& from) {
+  __sanitizer_finish_switch_fiber(here.frames, &from.bottom, &from.bytes);
+}
+#else
+struct Strand {
+  explicit Strand(std::byte*) {}
+  Strand() = default;
+};
+void before_jump(Strand&, Strand&) {}
+void after_jump(Strand&, Strand&) {}
+#endif
 
 enum class State { ready, at_barrier, at_shuffle, done };
 
@@ -30,9 +71,7 @@ struct Fiber {
   uint3 thread;
   unsigned index = 0;
   unsigned shuffles = 0;  // so far in this block: even and odd ones use different slots
-#if defined(__SANITIZE_THREAD__)
-  void* sanitizer = nullptr;
-#endif
+  Strand strand;
 };
 
 struct Warp {
@@ -86,6 +125,7 @@ class Engine {
  private:
   static void main(context::transfer_t from) {
     auto& engine = *static_cast<Engine*>(from.data);
+    after_jump(engine.current_->strand, engine.scheduler_strand_);
     engine.scheduler_ = from.fctx;
     for (;;) {
       (*engine.body_)();
@@ -99,29 +139,25 @@ class Engine {
     fiber->context =
         context::make_fcontext(fiber->stack.get() + stack_bytes, stack_bytes, &Engine::main);
     fiber->index = static_cast<unsigned>(fibers_.size());
-#if defined(__SANITIZE_THREAD__)
-    fiber->sanitizer = __tsan_create_fiber(0);
-#endif
+    fiber->strand = Strand(fiber->stack.get());
     fibers_.push_back(std::move(fiber));
   }
 
   // From a fiber back to the scheduler; returns when it is this fiber's turn again.
   void leave(State state) {
+    Strand& own = current_->strand;
     current_->state = state;
-#if defined(__SANITIZE_THREAD__)
-    __tsan_switch_to_fiber(scheduler_fiber_, 0);
-#endif
+    before_jump(own, scheduler_strand_);
     scheduler_ = context::jump_fcontext(scheduler_, nullptr).fctx;
+    after_jump(own, scheduler_strand_);
   }
 
   void enter(Fiber& fiber) {
     current_ = &fiber;
     threadIdx = fiber.thread;
-#if defined(__SANITIZE_THREAD__)
-    scheduler_fiber_ = __tsan_get_current_fiber();
-    __tsan_switch_to_fiber(fiber.sanitizer, 0);
-#endif
+    before_jump(scheduler_strand_, fiber.strand);
     fiber.context = context::jump_fcontext(fiber.context, this).fctx;
+    after_jump(scheduler_strand_, fiber.strand);
   }
 
   void run_block(dim3 threads) {
@@ -163,9 +199,7 @@ class Engine {
   std::vector<Warp> warps_;
   Fiber* current_ = nullptr;
   context::fcontext_t scheduler_ = nullptr;
-#if defined(__SANITIZE_THREAD__)
-  void* scheduler_fiber_ = nullptr;
-#endif
+  Strand scheduler_strand_;
 };
 
 thread_local Engine engine;

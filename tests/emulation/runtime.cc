@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <vector>
 
 #include "tests/emulation/grid.h"
 
@@ -22,6 +23,17 @@ std::size_t number(const char* name, std::size_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
+// How far a stream has come; outlives it.
+struct Progress {
+  void wait_for_all() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [this, all = pushed] { return done >= all; });
+  }
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::uint64_t pushed = 0, done = 0;
+};
+
 struct Machine {
   std::mutex mutex;
   int devices = static_cast<int>(number("TRIDENT_EMULATED_GPUS", 1));
@@ -29,6 +41,7 @@ struct Machine {
   std::size_t allocations = 0;
   std::map<int, std::size_t> used;                      // by device
   std::map<void*, std::pair<int, std::size_t>> blocks;  // device and size
+  std::multimap<int, std::weak_ptr<Progress>> streams;  // by device
 };
 Machine& machine() {
   static Machine it;
@@ -45,7 +58,11 @@ cudaError_t answer(cudaError_t error) {
 }  // namespace
 
 struct CUstream_st {
-  CUstream_st() : thread([this] { run(); }) {}
+  CUstream_st() : thread([this] { run(); }) {
+    const std::lock_guard lock(machine().mutex);
+    std::erase_if(machine().streams, [](const auto& entry) { return entry.second.expired(); });
+    machine().streams.emplace(device, progress);
+  }
   ~CUstream_st() {
     {
       const std::lock_guard lock(mutex);
@@ -56,14 +73,14 @@ struct CUstream_st {
   }
   void push(std::function<void()> work) {
     {
-      const std::lock_guard lock(mutex);
+      const std::scoped_lock lock(mutex, progress->mutex);
       queue.push_back(std::move(work));
+      ++progress->pushed;
     }
     wake.notify_one();
   }
   cudaError_t synchronize() {
-    std::unique_lock lock(mutex);
-    idle.wait(lock, [this] { return queue.empty() && !busy; });
+    progress->wait_for_all();
     return failed ? cudaErrorLaunchFailure : cudaSuccess;
   }
 
@@ -74,28 +91,30 @@ struct CUstream_st {
       if (queue.empty()) return;
       auto work = std::move(queue.front());
       queue.pop_front();
-      busy = true;
       lock.unlock();
-      bool broke = false;
       try {
         work();
       } catch (const std::exception& error) {
         std::fprintf(stderr, "emulated GPU: %s\n", error.what());
-        broke = true;
+        failed = true;
       }
       work = nullptr;
+      {
+        const std::lock_guard done(progress->mutex);
+        ++progress->done;
+      }
+      progress->changed.notify_all();
       lock.lock();
-      failed = failed || broke;
-      busy = false;
-      if (queue.empty()) idle.notify_all();
     }
   }
 
   int device = current_device;
+  std::shared_ptr<Progress> progress = std::make_shared<Progress>();
   std::mutex mutex;
-  std::condition_variable wake, idle;
+  std::condition_variable wake;
   std::deque<std::function<void()>> queue;
-  bool busy = false, stop = false, failed = false;
+  bool stop = false;
+  std::atomic<bool> failed = false;
   std::thread thread;
 };
 
@@ -200,9 +219,20 @@ cudaError_t cudaMalloc(void** address, std::size_t bytes) {
 cudaError_t cudaFree(void* address) {
   if (address == nullptr) return cudaSuccess;
   Machine& m = machine();
+  // Like the real one, it waits for what the device's streams have been given.
+  std::vector<std::shared_ptr<Progress>> streams;
+  {
+    const std::lock_guard lock(m.mutex);
+    const auto block = m.blocks.find(address);
+    if (block == m.blocks.end()) return answer(cudaErrorInvalidValue);
+    const auto [first, last] = m.streams.equal_range(block->second.first);
+    for (auto stream = first; stream != last; ++stream) {
+      if (auto progress = stream->second.lock()) streams.push_back(std::move(progress));
+    }
+  }
+  for (const auto& progress : streams) progress->wait_for_all();
   const std::lock_guard lock(m.mutex);
   const auto block = m.blocks.find(address);
-  if (block == m.blocks.end()) return answer(cudaErrorInvalidValue);
   m.used[block->second.first] -= block->second.second;
   m.blocks.erase(block);
   std::free(address);

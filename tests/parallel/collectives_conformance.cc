@@ -422,6 +422,18 @@ TEST_P(Collectives, BlockingSendsIntoPostedReceivesDoNotDeadlock) {
   });
 }
 
+TEST_P(Collectives, AReceiveThatNobodyWaitsForOutlivesItsSender) {
+  run([](const Seat& s) {
+    if (s.world.rank() != 0 || s.world.size() == 1) return;
+    const Tensor in = s.empty(1000);
+    Work work = s.world.receive(s.context, in, 1, Async::yes);
+    std::this_thread::sleep_for(milliseconds(50));  // rank 1 ends
+    EXPECT_FALSE(work.done());
+    work = Work();
+    s.context.synchronize();
+  });
+}
+
 TEST_P(Collectives, InjectedLatencyDelaysEveryMessageOnceAndNoSender) {
   TransportOptions options;
   const milliseconds latency(200);
