@@ -2,6 +2,7 @@
 // B samples, S positions, A query heads, G key/value heads (A % G == 0), D head dimension.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 
 #include "core/context.h"
@@ -13,6 +14,7 @@ namespace trident {
 struct AttentionShape {
   std::int64_t batch = 0, sequence = 0, heads = 0, groups = 0, head_dim = 0;
   std::int64_t row() const { return (heads + 2 * groups) * head_dim; }
+  auto operator<=>(const AttentionShape&) const = default;
 };
 
 // out = softmax(q kᵀ / sqrt(D), causal) v per head, by blocks with an online softmax, so memory is

@@ -180,11 +180,14 @@ struct Update {
   const double* sizes;
   double count, rate;
   float scale, decay;
+  float step = 0;
+  __device__ void begin() {
+    const double directions = sqrt(sizes[0] / count), weights = sqrt(sizes[1] / count);
+    step = static_cast<float>(rate * (weights > smallest_rms ? weights : smallest_rms) /
+                              (directions > 1.0 ? directions : 1.0));
+  }
   template <int N>
   __device__ void run(std::int64_t i) const {
-    const double directions = sqrt(sizes[0] / count), weights = sqrt(sizes[1] / count);
-    const float step = static_cast<float>(rate * (weights > smallest_rms ? weights : smallest_rms) /
-                                          (directions > 1.0 ? directions : 1.0));
     float w[N], g[N], v[N];
     load(weight + i, w);
     load(gradient + i, g);

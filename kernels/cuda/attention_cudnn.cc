@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "kernels/cuda/attention_fused.h"
+#include "kernels/cuda/keys.h"
 #include "kernels/cuda/state.h"
 
 namespace trident::cuda {
@@ -36,13 +37,6 @@ enum Name : std::int64_t {
   grad_query,
   grad_key,
   grad_value
-};
-
-struct Key {
-  std::int64_t batch, sequence, heads, groups, head_dim;
-  DType dtype;
-  bool backward;
-  auto operator<=>(const Key&) const = default;
 };
 
 struct Built {
@@ -106,17 +100,12 @@ class CudnnAttention final : public FusedAttention {
                  const DropoutArgs& dropout, bool backward) {
     if (dtype == DType::f32 || dropout.probability > 0) return nullptr;
     check(cudnnSetStream(handle_, queue.stream), "a stream");
-    const Key key{.batch = shape.batch,
-                  .sequence = shape.sequence,
-                  .heads = shape.heads,
-                  .groups = shape.groups,
-                  .head_dim = shape.head_dim,
-                  .dtype = dtype,
-                  .backward = backward};
-    auto found = graphs_.find(key);
-    if (found == graphs_.end()) {
-      found = graphs_.emplace(key, build(key, context.kernel_options().deterministic)).first;
-    }
+    const AttentionKey wanted{.shape = shape,
+                              .dtype = dtype,
+                              .backward = backward,
+                              .deterministic = context.kernel_options().deterministic};
+    auto found = graphs_.find(wanted);
+    if (found == graphs_.end()) found = graphs_.emplace(wanted, build(wanted)).first;
     return found->second.get();
   }
 
@@ -128,14 +117,17 @@ class CudnnAttention final : public FusedAttention {
     }
   }
 
-  std::unique_ptr<Built> build(const Key& k, bool deterministic) {
+  std::unique_ptr<Built> build(const AttentionKey& wanted) {
+    const AttentionShape& k = wanted.shape;
     auto built = std::make_unique<Built>();
     fe::graph::Graph& graph = built->graph;
-    graph.set_io_data_type(k.dtype == DType::bf16 ? fe::DataType_t::BFLOAT16 : fe::DataType_t::HALF)
+    graph
+        .set_io_data_type(wanted.dtype == DType::bf16 ? fe::DataType_t::BFLOAT16
+                                                      : fe::DataType_t::HALF)
         .set_intermediate_data_type(fe::DataType_t::FLOAT)
         .set_compute_data_type(fe::DataType_t::FLOAT);
     // (B, heads, S, D) within rows of `row` elements.
-    const std::int64_t row = (k.heads + 2 * k.groups) * k.head_dim, out_row = k.heads * k.head_dim;
+    const std::int64_t row = k.row(), out_row = k.heads * k.head_dim;
     using Extents = std::vector<std::int64_t>;
     const auto extents = [&](std::int64_t heads) {
       return Extents{k.batch, heads, k.sequence, k.head_dim};
@@ -158,7 +150,7 @@ class CudnnAttention final : public FusedAttention {
     const Tensors q = input(query, k.heads, row), keys = input(key, k.groups, row),
                   values = input(value, k.groups, row);
     const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(k.head_dim)));
-    if (!k.backward) {
+    if (!wanted.backward) {
       const auto [o, stats] = graph.sdpa(q, keys, values,
                                          fe::graph::SDPA_attributes()
                                              .set_name("attention")
@@ -184,16 +176,16 @@ class CudnnAttention final : public FusedAttention {
                                   .set_name("attention gradient")
                                   .set_causal_mask(true)
                                   .set_attn_scale(scale)
-                                  .set_deterministic_algorithm(deterministic));
+                                  .set_deterministic_algorithm(wanted.deterministic));
       output(dq, grad_query, k.heads, row);
       output(dk, grad_key, k.groups, row);
       output(dv, grad_value, k.groups, row);
     }
-    const std::string shape = std::string(k.backward ? "attention backward" : "attention forward") +
-                              " B " + std::to_string(k.batch) + ", S " +
-                              std::to_string(k.sequence) + ", heads " + std::to_string(k.heads) +
-                              "/" + std::to_string(k.groups) + ", D " + std::to_string(k.head_dim) +
-                              " " + std::string(name_of(k.dtype));
+    const std::string shape =
+        std::string(wanted.backward ? "attention backward" : "attention forward") + " B " +
+        std::to_string(k.batch) + ", S " + std::to_string(k.sequence) + ", heads " +
+        std::to_string(k.heads) + "/" + std::to_string(k.groups) + ", D " +
+        std::to_string(k.head_dim) + " " + std::string(name_of(wanted.dtype));
     if (auto status = graph.build(handle_, {fe::HeurMode_t::A}); status.is_bad()) {
       log_refusal("cudnn: " + shape + ": " + status.get_message());
       return nullptr;
@@ -212,7 +204,7 @@ class CudnnAttention final : public FusedAttention {
   }
 
   cudnnHandle_t handle_ = nullptr;
-  std::map<Key, std::unique_ptr<Built>> graphs_;  // null: no kernel
+  std::map<AttentionKey, std::unique_ptr<Built>> graphs_;  // null: no kernel
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Kernels that treat every element alike: a functor with `template <int N> __device__ void run(i)
-// const` does elements i … i + N.
+// const` does elements i … i + N. `__device__ void begin()`, where it has one, comes first in every
+// thread.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +15,10 @@ __global__ void __launch_bounds__(256) elementwise_kernel(std::int64_t n, F f) {
   const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   const std::int64_t packs = n / N;
-  for (std::int64_t i = thread; i < packs; i += threads) f.template run<N>(i * N);
+  if constexpr (requires { f.begin(); }) f.begin();
+  // The rest first, so that no register holds `thread` over the loop.
   if (thread < n % N) f.template run<1>(packs * N + thread);
+  for (std::int64_t i = thread; i < packs; i += threads) f.template run<N>(i * N);
 }
 
 // `wide`: all arrays allow 16-byte accesses at multiples of N elements.

@@ -74,28 +74,28 @@ struct AddPosition {
   }
 };
 
-// Elements count those of the table's first `sequence` rows.
-template <class T, class U>
-struct PositionGradient {
-  const T* grad;
-  U* table;
-  std::int64_t columns, sequence, first_row, rows;
-  template <int N>
-  __device__ void run(std::int64_t i) const {
-    const std::int64_t position = i / columns;
-    const std::int64_t first = (position - first_row % sequence + sequence) % sequence;
-    if (first >= rows) return;
+// Blocks by columns and positions. first_position: of the gradient's first row.
+template <int N, class T, class U>
+__global__ void __launch_bounds__(256)
+    position_gradient_kernel(std::int64_t columns, std::int64_t sequence,
+                             std::int64_t first_position, std::int64_t rows, const T* grad,
+                             U* table) {
+  const std::int64_t column = (static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x) * N;
+  if (column >= columns) return;
+  for (std::int64_t position = blockIdx.y; position < sequence; position += gridDim.y) {
+    std::int64_t row = position - first_position + (position < first_position ? sequence : 0);
+    if (row >= rows) continue;
     float total[N];
-    load(table + i, total);
-    for (std::int64_t t = first; t < rows; t += sequence) {
+    load(table + position * columns + column, total);
+    for (; row < rows; row += sequence) {
       float x[N];
-      load(grad + t * columns + i % columns, x);
+      load(grad + row * columns + column, x);
 #pragma unroll
       for (int j = 0; j < N; ++j) total[j] += x[j];
     }
-    store(table + i, total);
+    store(table + position * columns + column, total);
   }
-};
+}
 
 }  // namespace
 
@@ -156,14 +156,16 @@ void position_backward(const Access& access, Context&, const PositionBackwardArg
   by_dtype(args.grad_x.dtype(), [&]<class T>(T*) {
     by_dtype(args.grad_table.dtype(), [&]<class U>(U*) {
       constexpr int N = pack_size_of<T, U>;
-      const PositionGradient<T, U> f{.grad = data<T>(access, args.grad_x),
-                                     .table = data<U>(access, args.grad_table),
-                                     .columns = args.grad_x.dim(1),
-                                     .sequence = args.sequence,
-                                     .first_row = args.first_row,
-                                     .rows = args.grad_x.dim(0)};
-      elementwise<N>(queue_of(access), args.sequence * f.columns,
-                     aligned(f.grad, f.table) && f.columns % N == 0, f);
+      const T* const grad = data<T>(access, args.grad_x);
+      U* const table = data<U>(access, args.grad_table);
+      const std::int64_t columns = args.grad_x.dim(1);
+      const bool wide = aligned(grad, table) && columns % N == 0;
+      start(queue_of(access),
+            blocks_of(ceil_div(columns, wide ? 256 * N : 256),
+                      std::min<std::int64_t>(args.sequence, 65535)),
+            256, wide ? position_gradient_kernel<N, T, U> : position_gradient_kernel<1, T, U>,
+            columns, args.sequence, args.first_row % args.sequence, args.grad_x.dim(0), grad,
+            table);
     });
   });
 }

@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "kernels/backend.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/keys.h"
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/state.h"
 
@@ -72,26 +73,10 @@ Layout make_layout(DType dtype, std::int64_t rows, std::int64_t columns) {
   return layout;
 }
 
-// Largest power of two up to 16, the widest access, that divides the address.
-std::uint32_t alignment_of(const void* address) {
-  const auto bits = reinterpret_cast<std::uintptr_t>(address) | 16;
-  return std::uint32_t{1} << std::countr_zero(bits);
-}
-
 struct Operands {
   const void *a, *b, *bias;
   void *c, *auxiliary;  // pre_activation or gelu_input
   float* bias_gradient;
-};
-
-// What plans are told apart by.
-struct Key {
-  std::int64_t m, n, k;
-  bool transpose_a, transpose_b, accumulate;
-  DType input, output;
-  cublasLtEpilogue_t epilogue;
-  std::uint32_t align_a, align_b, align_c, align_bias;
-  auto operator<=>(const Key&) const = default;
 };
 
 struct Plan {
@@ -152,19 +137,7 @@ class LtProducts final : public Products {
                             .auxiliary = TensorAddress::of(
                                 access, args.gelu_input ? args.gelu_input : args.pre_activation),
                             .bias_gradient = bias_gradient};
-    const Key key{.m = args.c.dim(0),
-                  .n = args.c.dim(1),
-                  .k = args.a.dim(args.transpose_a ? 0 : 1),
-                  .transpose_a = args.transpose_a,
-                  .transpose_b = args.transpose_b,
-                  .accumulate = args.accumulate,
-                  .input = args.a.dtype(),
-                  .output = args.c.dtype(),
-                  .epilogue = epilogue,
-                  .align_a = alignment_of(operands.a),
-                  .align_b = alignment_of(operands.b),
-                  .align_c = alignment_of(operands.c),
-                  .align_bias = alignment_of(operands.bias)};
+    const ProductKey key = key_of(access, args, epilogue, context.kernel_options().tf32);
     if (!workspace_) {
       workspace_ = context.empty({static_cast<std::int64_t>(workspace_bytes)}, DType::u8,
                                  Category::workspace);
@@ -187,14 +160,15 @@ class LtProducts final : public Products {
     return true;
   }
 
-  static void refused(const Key& key, cublasStatus_t status) {
+  static void refused(const ProductKey& key, cublasStatus_t status) {
     log_refusal("cublasLt: a product " + std::to_string(key.m) + " x " + std::to_string(key.n) +
                 " x " + std::to_string(key.k) + " of " + std::string(name_of(key.input)) + " to " +
                 std::string(name_of(key.output)) + ", epilogue " + std::to_string(key.epilogue) +
                 ": " + cublasLtGetStatusString(status));
   }
 
-  static void point(const Description& description, const Key& key, const Operands& operands) {
+  static void point(const Description& description, const ProductKey& key,
+                    const Operands& operands) {
     if (operands.bias != nullptr) {
       set(description, CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.bias);
     }
@@ -219,18 +193,18 @@ class LtProducts final : public Products {
 
   // Nothing where cuBLASLt has no algorithm for it.
   std::optional<Plan> make_plan(const Queue& queue, const Access& access, Context& context,
-                                const GemmArgs& args, const Key& key, const Operands& operands) {
+                                const GemmArgs& args, const ProductKey& key,
+                                const Operands& operands) {
     const KernelOptions& options = context.kernel_options();
-    const bool tf32 = key.input == DType::f32 && options.tf32;
     Description description;
     check(cublasLtMatmulDescCreate(description.out(),
-                                   tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+                                   key.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
                                    CUDA_R_32F),
           "a product's description");
     const auto operation = [](bool transpose) { return transpose ? CUBLAS_OP_T : CUBLAS_OP_N; };
     set(description, CUBLASLT_MATMUL_DESC_TRANSA, operation(key.transpose_b));
     set(description, CUBLASLT_MATMUL_DESC_TRANSB, operation(key.transpose_a));
-    set(description, CUBLASLT_MATMUL_DESC_EPILOGUE, key.epilogue);
+    set(description, CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<cublasLtEpilogue_t>(key.epilogue));
     point(description, key, operands);
 
     Plan plan{.description = std::move(description),
@@ -294,7 +268,7 @@ class LtProducts final : public Products {
 
   LtHandle handle_;
   Tensor workspace_;
-  std::map<Key, std::optional<Plan>> plans_;
+  std::map<ProductKey, std::optional<Plan>> plans_;
 };
 
 }  // namespace

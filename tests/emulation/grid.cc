@@ -1,12 +1,17 @@
-// Blocks of threads as fibers of one host thread.
+// Blocks of threads as fibers of one host thread. The thread sanitizer sees each fiber as a thread
+// that only barriers and the ends of blocks bring in order: where a kernel lacks a barrier, it says
+// so. It must not look into this file itself, whose fibers take turns.
 #include "tests/emulation/grid.h"
 
 #include <boost/context/detail/fcontext.hpp>
+#include <condition_variable>
 #include <memory>
+#include <mutex>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
-#if defined(__SANITIZE_THREAD__)
+#if defined(TRIDENT_EMULATION_SEES_RACES)
 #include <sanitizer/tsan_interface.h>
 #elif defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/common_interface_defs.h>
@@ -28,7 +33,7 @@ constexpr std::size_t stack_bytes = 64 << 10;
 constexpr unsigned warp_size = 32;
 
 // A stack as the sanitizers know it: they are told before and after each jump to another.
-#if defined(__SANITIZE_THREAD__)
+#if defined(TRIDENT_EMULATION_SEES_RACES)
 struct Strand {
   explicit Strand(std::byte*) : fiber(__tsan_create_fiber(0)) {}
   Strand() = default;
@@ -36,9 +41,15 @@ struct Strand {
 };
 void before_jump(Strand& from, Strand& to) {
   if (from.fiber == nullptr) from.fiber = __tsan_get_current_fiber();
-  __tsan_switch_to_fiber(to.fiber, 0);
+  __tsan_switch_to_fiber(to.fiber, __tsan_switch_to_fiber_no_sync);
 }
 void after_jump(Strand&, Strand&) {}
+void before_meeting(void* place) {
+  __tsan_release(place);
+}
+void after_meeting(void* place) {
+  __tsan_acquire(place);
+}
 #elif defined(__SANITIZE_ADDRESS__)
 struct Strand {
   explicit Strand(std::byte* stack) : bottom(stack), bytes(stack_bytes) {}
@@ -61,6 +72,10 @@ struct Strand {
 void before_jump(Strand&, Strand&) {}
 void after_jump(Strand&, Strand&) {}
 #endif
+#if !defined(TRIDENT_EMULATION_SEES_RACES)
+void before_meeting(void*) {}
+void after_meeting(void*) {}
+#endif
 
 enum class State { ready, at_barrier, at_shuffle, done };
 
@@ -82,6 +97,7 @@ struct Warp {
 class Engine {
  public:
   void run(dim3 blocks, dim3 threads, const std::function<void()>& body) {
+    scheduler_strand_ = Strand();
     body_ = &body;
     count_ = threads.x * threads.y * threads.z;
     while (fibers_.size() < count_) add_fiber();
@@ -100,7 +116,9 @@ class Engine {
 
   void synchronize_block() {
     ++at_barrier_;
+    before_meeting(&at_barrier_);
     leave(State::at_barrier);
+    after_meeting(&at_barrier_);
   }
 
   std::uint64_t exchange(unsigned mask, std::uint64_t value, int source) {
@@ -128,7 +146,9 @@ class Engine {
     after_jump(engine.current_->strand, engine.scheduler_strand_);
     engine.scheduler_ = from.fctx;
     for (;;) {
+      after_meeting(&engine.count_);
       (*engine.body_)();
+      before_meeting(&engine.count_);
       engine.leave(State::done);
     }
   }
@@ -169,6 +189,7 @@ class Engine {
     }
     for (Warp& warp : warps_) warp.arrived = 0;
     at_barrier_ = 0;
+    before_meeting(&count_);
     unsigned left = count_;
     // Forwards and backwards in turn: what lacks a barrier comes out differently.
     for (bool forwards = true; left > 0; forwards = !forwards) {
@@ -191,6 +212,7 @@ class Engine {
             "others don't reach");
       }
     }
+    after_meeting(&count_);
   }
 
   const std::function<void()>* body_ = nullptr;
@@ -202,21 +224,59 @@ class Engine {
   Strand scheduler_strand_;
 };
 
-thread_local Engine engine;
+// As many grids at a time as there are cores: fibers are dear, to the thread sanitizer above all,
+// and streams are many.
+class Engines {
+ public:
+  std::unique_ptr<Engine> take() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return taken_ < most_; });
+    ++taken_;
+    if (free_.empty()) return std::make_unique<Engine>();
+    auto engine = std::move(free_.back());
+    free_.pop_back();
+    return engine;
+  }
+  // Null: it stands still in a kernel.
+  void give_back(std::unique_ptr<Engine> engine) {
+    {
+      const std::lock_guard lock(mutex_);
+      --taken_;
+      if (engine != nullptr) free_.push_back(std::move(engine));
+    }
+    changed_.notify_one();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  unsigned taken_ = 0, most_ = std::max(1u, std::thread::hardware_concurrency());
+  std::vector<std::unique_ptr<Engine>> free_;
+};
+Engines engines;
+thread_local Engine* running = nullptr;
 
 }  // namespace
 
 void run_grid(dim3 blocks, dim3 threads, const std::function<void()>& body) {
-  engine.run(blocks, threads, body);
+  auto engine = engines.take();
+  running = engine.get();
+  try {
+    engine->run(blocks, threads, body);
+  } catch (...) {
+    engines.give_back(nullptr);
+    throw;
+  }
+  engines.give_back(std::move(engine));
 }
 void synchronize_block() {
-  engine.synchronize_block();
+  running->synchronize_block();
 }
 std::uint64_t exchange(unsigned mask, std::uint64_t value, int source) {
-  return engine.exchange(mask, value, source);
+  return running->exchange(mask, value, source);
 }
 int lane() {
-  return engine.lane();
+  return running->lane();
 }
 
 }  // namespace emulation

@@ -12,9 +12,6 @@ import sys
 STACK_ALLOWED = {
     "FillNormal": "sin and cos of fp64 reduce large arguments with a table in local memory",
     "FillTable": "sin, cos and pow of fp64 reduce large arguments with a table in local memory",
-    "PositionGradient<float, float>": "8 bytes on sm_90; not looked into",
-    "Reduce<trident::Float16>": "8 bytes on sm_90; not looked into",
-    "Update<": "of Adafactor, on sm_100; not looked into",
 }
 # Kernels whose packs are wider than one element: these names with a pack size above 1.
 STREAMING = re.compile(

@@ -95,9 +95,8 @@ inline float __fadd_rn(float a, float b) {
 inline float __fmul_rn(float a, float b) {
   return a * b;
 }
-// Other threads of a grid run at other times here, never at the same one.
 inline unsigned long long atomicAdd(unsigned long long* at, unsigned long long value) {
-  return std::exchange(*at, *at + value);
+  return __atomic_fetch_add(at, value, __ATOMIC_RELAXED);
 }
 
 // ---- the runtime
