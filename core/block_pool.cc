@@ -34,7 +34,7 @@ void allow(const Device&, std::byte*, std::size_t) {}
 
 std::size_t whole_lines(const Device& device, std::size_t bytes) {
   // A GPU's libraries choose their algorithm by alignment too: it must not vary.
-  const std::size_t line = device.kind() == DeviceKind::cuda ? 256 : 64;
+  const std::size_t line = device.kernels() == DeviceKind::cuda ? 256 : 64;
   return (std::max<std::size_t>(bytes, 1) + line - 1) / line * line + distance(device);
 }
 

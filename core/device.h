@@ -20,8 +20,9 @@
 
 namespace trident {
 
-// Which kernels serve it. `planning` models the CPU: its memory has addresses and nothing behind
-// them, kernels only take the workspace that they would need, and process groups exchange nothing.
+// Which kernels serve it. `planning` stands for another: its memory has addresses and nothing
+// behind them, kernels only take the workspace that they would need, and process groups exchange
+// nothing.
 enum class DeviceKind { cpu, cuda, planning };
 
 // The right to touch tensor memory, given to work that runs on a stream. See Access::data in
@@ -98,6 +99,8 @@ class Device {
  public:
   virtual ~Device() = default;
   virtual DeviceKind kind() const = 0;
+  // Whose kernels work on its tensors; of a planning device, those that it counts for.
+  virtual DeviceKind kernels() const { return kind(); }
   virtual std::string_view name() const = 0;
   // 64-byte aligned, never null; throws Error when there is no memory left.
   virtual void* allocate(std::size_t bytes) = 0;
@@ -141,8 +144,8 @@ class NamedRange {
 std::unique_ptr<Device> make_cpu_device();
 
 // For running a step to see what its ledger says, without doing it: the plan. Values copied to the
-// host are zeros.
-std::unique_ptr<Device> make_planning_device();
+// host are zeros. `kernels`: cpu or cuda.
+std::unique_ptr<Device> make_planning_device(DeviceKind kernels = DeviceKind::cpu);
 
 // CPU kernels behind addresses that fault: an allocation's address has no access rights, the same
 // pages are mapped a second time where only stream work (through Access) finds them; work runs in

@@ -68,12 +68,15 @@ struct Backend {
 };
 
 const Backend& cpu_backend();
-const Backend& planning_backend();  // takes the CPU kernels' workspace and computes nothing
-const Backend& cuda_backend();      // throws Error in a build without CUDA
+const Backend& cuda_backend();  // throws Error in a build without CUDA
+// Take the workspace of a device's kernels and compute nothing.
+const Backend& planning_cpu_backend();
+const Backend& planning_cuda_backend();
 
 inline const Backend& backend_of(Context& context) {
-  if (context.plans()) return planning_backend();
-  return context.device().kind() == DeviceKind::cuda ? cuda_backend() : cpu_backend();
+  const bool cuda = context.device().kernels() == DeviceKind::cuda;
+  if (context.plans()) return cuda ? planning_cuda_backend() : planning_cpu_backend();
+  return cuda ? cuda_backend() : cpu_backend();
 }
 
 // Enqueues a backend's function on the context's stream, its arguments by value.

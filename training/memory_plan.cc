@@ -4,6 +4,7 @@
 
 #include "core/device.h"
 #include "core/error.h"
+#include "kernels/cuda_device.h"
 #include "parallel/transport/planning.h"
 #include "scheduler/simulate.h"
 #include "training/from_config.h"
@@ -105,7 +106,9 @@ std::vector<MemoryPlan> plan_memory(const Config& config, const Architecture& ar
   Shortened run = shortened(config, schedule);
   // Room for the iterations that are run.
   run.config.training.train_iters = std::max<std::int64_t>(4, config.training.train_iters);
-  const auto device = make_planning_device();
+  const std::string& on = config.runtime.device;
+  const bool cuda = on == "cuda" || (on == "auto" && find_gpus().count > 0);
+  const auto device = make_planning_device(cuda ? DeviceKind::cuda : DeviceKind::cpu);
   std::vector<MemoryPlan> plans;
   MemoryPlan first;
   for (int pipeline = 0; pipeline < schedule.stages; ++pipeline) {

@@ -9,7 +9,7 @@ void nothing(Args...) {}
 
 }  // namespace
 
-const Backend& planning_backend() {
+const Backend& planning_cpu_backend() {
   static constexpr Backend backend = {
       .instructions = cpu::instructions,
       .gemm = cpu::reserve_gemm,

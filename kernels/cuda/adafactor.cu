@@ -12,12 +12,6 @@ constexpr double variance_floor = 0x1p-23;  // torch's eps1: the spacing of fp32
 constexpr double smallest_rms = 1e-3;       // of weights, torch's eps2
 constexpr float smallest_variance = static_cast<float>(variance_floor * variance_floor);
 
-std::int64_t first_row(const AdafactorPart& part) {
-  return part.begin / part.columns;
-}
-std::int64_t rows_of(const AdafactorPart& part) {
-  return (part.begin + part.weight.numel() - 1) / part.columns - first_row(part) + 1;
-}
 // Packs of N elements that begin at a multiple of N in the part lie in one row.
 bool packs_fit(const AdafactorPart& part, int n) {
   return part.begin % n == 0 && part.columns % n == 0;
@@ -36,8 +30,8 @@ struct SquaredWeights {
   }
 };
 
-constexpr int tile_threads = 128;
-constexpr std::int64_t tile_rows = 64;
+constexpr int tile_threads = AdafactorTiles::threads;
+constexpr std::int64_t tile_rows = AdafactorTiles::tile_rows;
 
 // A block adds up the squares of a tile: of each column to `by_column` (tiles of rows, C), of each
 // row to `by_row` (rows, a value for each warp along the row).
@@ -218,24 +212,23 @@ void adafactor_squares(const Access& access, Context& context, const AdafactorSq
   ordered_sum<4>(access, context, n, aligned(weight), SquaredWeights{weight},
                  data<double>(access, args.weights), true);
   if (!args.rows) return;
-  const std::int64_t rows = rows_of(part), tiles = ceil_div(rows, tile_rows);
   by_dtype(part.gradient.dtype(), [&]<class T>(T*) {
     constexpr int N = pack_size<T>;
     const T* const gradient = data<T>(access, part.gradient);
     const bool wide = aligned(gradient) && packs_fit(part, N) && n % N == 0;
-    const std::int64_t across = ceil_div(part.columns, tile_threads * (wide ? N : 1));
-    const std::int64_t warps = across * (tile_threads / 32);
-    double* const by_row = state_of(context).template scratch<double>(
-        access, context, rows * warps + tiles * part.columns);
-    double* const by_column = by_row + rows * warps;
-    start(queue, blocks_of(across, tiles), tile_threads,
+    const AdafactorTiles tiles(part, wide ? N : 1);
+    double* const by_row =
+        state_of(context).template scratch<double>(access, context, tiles.partials);
+    double* const by_column = by_row + tiles.rows * tiles.warps;
+    start(queue, blocks_of(tiles.across, tiles.down), tile_threads,
           wide ? squares_kernel<N, T> : squares_kernel<1, T>, part.begin, n, part.columns,
-          first_row(part), rows, gradient, part.gradient_scale, by_row, by_column);
+          tiles.first_row, tiles.rows, gradient, part.gradient_scale, by_row, by_column);
+    elementwise<1>(queue, tiles.rows, true,
+                   AddSums{by_row, data<double>(access, args.rows) + tiles.first_row, tiles.warps,
+                           tiles.warps, 1});
     elementwise<1>(
-        queue, rows, true,
-        AddSums{by_row, data<double>(access, args.rows) + first_row(part), warps, warps, 1});
-    elementwise<1>(queue, part.columns, true,
-                   AddSums{by_column, data<double>(access, args.columns), 1, tiles, part.columns});
+        queue, part.columns, true,
+        AddSums{by_column, data<double>(access, args.columns), 1, tiles.down, part.columns});
   });
 }
 

@@ -387,7 +387,7 @@ void tiled_attention_backward(const Access& access, Context& context,
                               const AttentionBackwardArgs& args) {
   const AttentionShape& s = args.shape;
   const Queue& queue = queue_of(access);
-  const std::int64_t queries = s.batch * s.heads * s.sequence;
+  const std::int64_t queries = attention_deltas(s);
   float* const delta = state_of(context).scratch<float>(access, context, queries);
   by_dtype(args.qkv.dtype(), [&]<class T>(T*) {
     const Shape<T> shape = shape_of<T>(access, s, args.qkv, args.dropout, args.head_offset);

@@ -11,7 +11,6 @@
 namespace trident::cuda {
 
 inline constexpr int column_rows = 8;  // rows that a block reads side by side
-inline constexpr std::int64_t chunk_rows = 128;
 
 // F: `static constexpr int sums`, and `template <int N> __device__ void add(row, column, float
 // (&totals)[sums][N]) const` which adds the terms of N elements of a row.
@@ -71,8 +70,8 @@ void column_sums(const Access& access, Context& context, std::int64_t rows, std:
   if (rows == 0 || columns == 0) return;
   const Queue& queue = queue_of(access);
   const std::int64_t chunks = ceil_div(rows, chunk_rows);
-  float* const partial =
-      state_of(context).template scratch<float>(access, context, chunks * F::sums * columns);
+  float* const partial = state_of(context).template scratch<float>(
+      access, context, column_partials(rows, columns, F::sums));
   if (wide && columns % N == 0) {
     start(queue, blocks_of(ceil_div(columns, 32 * N), chunks), 32 * column_rows,
           partial_column_sums<N, F>, rows, columns, f, partial);

@@ -117,10 +117,10 @@ void embedding_backward(const Access& access, Context& context, const EmbeddingB
   const std::int64_t tokens = args.ids.numel(), columns = args.grad_table.dim(1);
   if (tokens == 0) return;
   SortRows sort{.ids = data<std::int32_t>(access, args.ids), .n = tokens};
-  const std::size_t work = (sort_workspace(sort) + 15) / 16 * 16;
-  std::byte* const scratch =
-      state_of(context).scratch(access, context, static_cast<std::int64_t>(work) + 3 * tokens * 4);
-  auto* const numbers = reinterpret_cast<std::int32_t*>(scratch + work);
+  const std::size_t work = sort_workspace(sort);
+  const std::int64_t bytes = sort_scratch(tokens, work);
+  std::byte* const scratch = state_of(context).scratch(access, context, bytes);
+  auto* const numbers = reinterpret_cast<std::int32_t*>(scratch + bytes - 3 * tokens * 4);
   sort.ascending = numbers;
   sort.ids_out = numbers + tokens;
   sort.rows_out = numbers + 2 * tokens;

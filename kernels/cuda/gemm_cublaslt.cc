@@ -15,13 +15,13 @@
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/keys.h"
 #include "kernels/cuda/products.h"
+#include "kernels/cuda/scratch.h"
 #include "kernels/cuda/state.h"
 
 namespace trident::cuda {
 namespace {
 
-constexpr std::size_t workspace_bytes = std::size_t{32} << 20;  // NVIDIA's advice for Hopper
-constexpr int candidates = 8;                                   // algorithms that are timed
+constexpr int candidates = 8;  // algorithms that are timed
 
 void check(cublasStatus_t status, const char* what) {
   if (status != CUBLAS_STATUS_SUCCESS) {
@@ -139,7 +139,7 @@ class LtProducts final : public Products {
                             .bias_gradient = bias_gradient};
     const ProductKey key = key_of(access, args, epilogue, context.kernel_options().tf32);
     if (!workspace_) {
-      workspace_ = context.empty({static_cast<std::int64_t>(workspace_bytes)}, DType::u8,
+      workspace_ = context.empty({static_cast<std::int64_t>(products_workspace)}, DType::u8,
                                  Category::workspace);
     }
     auto found = plans_.find(key);
@@ -187,7 +187,7 @@ class LtProducts final : public Products {
     const float one = 1, beta = accumulate ? 1.0f : 0.0f;
     return cublasLtMatmul(handle_.get(), plan.description.get(), &one, operands.b, plan.a.get(),
                           operands.a, plan.b.get(), &beta, c, plan.c.get(), c, plan.c.get(),
-                          &algorithm, TensorAddress::of(access, workspace_), workspace_bytes,
+                          &algorithm, TensorAddress::of(access, workspace_), products_workspace,
                           queue.stream);
   }
 
@@ -214,7 +214,7 @@ class LtProducts final : public Products {
               .algorithm = {}};
     Preference preference;
     check(cublasLtMatmulPreferenceCreate(preference.out()), "preferences");
-    set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_bytes);
+    set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, products_workspace);
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.align_b);
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.align_a);
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.align_c);

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/queue.h"
+#include "kernels/cuda/scratch.h"
 
 namespace trident::cuda {
 
@@ -19,9 +20,6 @@ void start(const Queue& queue, dim3 blocks, int threads, void (*kernel)(Paramete
         "a kernel's launch");
 }
 
-inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
-}
 inline dim3 blocks_of(std::int64_t x, std::int64_t y = 1) {
   return dim3(static_cast<unsigned>(x), static_cast<unsigned>(y));
 }

@@ -8,8 +8,6 @@
 
 namespace trident::cuda {
 
-inline constexpr std::int64_t ordered_chunk = 4096;  // terms that a block adds up
-
 // F: `template <int N> __device__ double sum(i) const`, of N elements from i on.
 template <int N, class F>
 __global__ void __launch_bounds__(256) chunk_sums(std::int64_t n, F f, double* partial) {
@@ -39,7 +37,7 @@ template <int N, class F>
 void ordered_sum(const Access& access, Context& context, std::int64_t n, bool wide, const F& f,
                  double* to, bool add) {
   const Queue& queue = queue_of(access);
-  const std::int64_t chunks = ceil_div(n, ordered_chunk);
+  const std::int64_t chunks = ordered_partials(n);
   double* const partial = state_of(context).scratch<double>(access, context, chunks);
   start(queue, blocks_of(chunks), 256, wide ? chunk_sums<N, F> : chunk_sums<1, F>, n, f, partial);
   start(queue, blocks_of(1), 256, total_of, chunks, partial, to, add);

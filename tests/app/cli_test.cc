@@ -24,9 +24,7 @@ using ::testing::StartsWith;
 class CliTest : public ::testing::Test {
  protected:
   CliTest() {
-    std::string text;
-    while (text.size() < 6000) text += "In the beginning was the word, and the word was good. ";
-    spit(dir / "text.txt", text);
+    spit(dir / "text.txt", small_text());
     spit(dir / "file", "not a directory");
     spit(dir / "c.json", config.dump());
   }
@@ -35,11 +33,8 @@ class CliTest : public ::testing::Test {
     options.directory = dir.path();
     return run_program(arguments, options);
   }
-  // `train c.json` with these overrides.
-  std::vector<std::string> train(const std::vector<std::string>& set) const {
-    std::vector<std::string> arguments{"train", "c.json"};
-    for (const std::string& one : set) arguments.insert(arguments.end(), {"--set", one});
-    return arguments;
+  static std::vector<std::string> train(const std::vector<std::string>& set) {
+    return train_arguments(set);
   }
   // The request is refused with all of `messages`, each in a line of its own, stdout is empty and
   // nothing new is on the disk.

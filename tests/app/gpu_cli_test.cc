@@ -20,9 +20,7 @@ using ::testing::SizeIs;
 class GpuCliTest : public ::testing::Test {
  protected:
   GpuCliTest() {
-    std::string text;
-    while (text.size() < 6000) text += "In the beginning was the word, and the word was good. ";
-    spit(dir / "text.txt", text);
+    spit(dir / "text.txt", small_text());
     spit(dir / "c.json",
          json{{"model",
                {{"architecture", "llama"},
@@ -43,9 +41,7 @@ class GpuCliTest : public ::testing::Test {
     setenv("TRIDENT_EMULATED_GPU_BYTES", std::to_string(bytes_each).c_str(), 1);
   }
   Outcome train(const std::vector<std::string>& set) const {
-    std::vector<std::string> arguments{"train", "c.json"};
-    for (const std::string& one : set) arguments.insert(arguments.end(), {"--set", one});
-    return run_program(arguments, {.directory = dir.path()});
+    return run_program(train_arguments(set), {.directory = dir.path()});
   }
   // Losses and gradient norms of a run, in full precision.
   std::vector<std::string> trajectory(std::vector<std::string> set, const std::string& name) const {

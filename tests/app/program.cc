@@ -53,4 +53,16 @@ Outcome run_program(const std::vector<std::string>& arguments, const ProgramOpti
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), slurp(out), slurp(err)};
 }
 
+std::vector<std::string> train_arguments(const std::vector<std::string>& set) {
+  std::vector<std::string> arguments{"train", "c.json"};
+  for (const std::string& one : set) arguments.insert(arguments.end(), {"--set", one});
+  return arguments;
+}
+
+std::string small_text() {
+  std::string text;
+  while (text.size() < 6000) text += "In the beginning was the word, and the word was good. ";
+  return text;
+}
+
 }  // namespace trident::testing

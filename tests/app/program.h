@@ -24,4 +24,9 @@ struct ProgramOptions {
 
 Outcome run_program(const std::vector<std::string>& arguments, const ProgramOptions& options);
 
+// `train c.json` with these overrides.
+std::vector<std::string> train_arguments(const std::vector<std::string>& set);
+// 6000 characters to train on.
+std::string small_text();
+
 }  // namespace trident::testing

@@ -1,0 +1,109 @@
+// What the CUDA kernels' memory comes to, for a plan on any machine. Of cuDNN's and CUB's own
+// workspaces it knows what their algorithms keep, not what a version takes.
+#include <algorithm>
+
+#include "kernels/backend.h"
+#include "kernels/cuda/scratch.h"
+
+namespace trident::cuda {
+namespace {
+
+// As State in kernels/cuda/state.h.
+struct Planned final : KernelState {
+  Tensor scratch, products, rotary;
+};
+
+void reserve(Context& context, std::int64_t bytes) {
+  Tensor& scratch = context.kernel_state<Planned>().scratch;
+  if (scratch && scratch.bytes() >= bytes) return;
+  scratch = Tensor();
+  scratch = context.empty({bytes}, DType::u8, Category::workspace);
+}
+template <class T>
+void reserve_for(Context& context, std::int64_t count) {
+  reserve(context, count * static_cast<std::int64_t>(sizeof(T)));
+}
+
+void reserve_gemm(const Access&, Context& context, const GemmArgs& args) {
+  Tensor& products = context.kernel_state<Planned>().products;
+  if (!products) {
+    products = context.empty({static_cast<std::int64_t>(products_workspace)}, DType::u8,
+                             Category::workspace);
+  }
+  if (args.bias_gradient && !args.bias && args.c.dtype() == DType::f32) {
+    context.empty({args.c.dim(0)}, DType::f32, Category::workspace);
+  } else if (args.bias_gradient) {
+    reserve_for<float>(context, column_partials(args.a.dim(0), args.a.dim(1), 1));
+  }
+  // Algorithms are timed on another result.
+  if (args.accumulate && !context.kernel_options().deterministic) {
+    context.empty(args.c.shape(), args.c.dtype(), Category::workspace);
+  }
+}
+
+void reserve_bias_backward(const Access&, Context& context, const Tensor& grad_y, const Tensor&) {
+  reserve_for<float>(context, column_partials(grad_y.dim(0), grad_y.dim(1), 1));
+}
+
+void reserve_norm_weight(const Access&, Context& context, const NormWeightArgs& args) {
+  reserve_for<float>(context, column_partials(args.x.dim(0), args.x.dim(1), 2));
+}
+
+// CUB sorts between two copies of ids and rows.
+void reserve_embedding(const Access&, Context& context, const EmbeddingBackwardArgs& args) {
+  const std::int64_t tokens = args.ids.numel();
+  reserve(context, sort_scratch(tokens, static_cast<std::size_t>(tokens) * 8));
+}
+
+// cuDNN adds up the queries' gradients in fp32.
+void reserve_attention_backward(const Access&, Context& context,
+                                const AttentionBackwardArgs& args) {
+  const bool fused = args.qkv.dtype() != DType::f32 && args.dropout.probability == 0;
+  reserve_for<float>(context, attention_deltas(args.shape) * (fused ? 1 + args.shape.head_dim : 1));
+}
+
+void reserve_rotary(const Access&, Context& context, const RotaryArgs& args) {
+  Tensor& table = context.kernel_state<Planned>().rotary;
+  const std::int64_t elements = args.shape.sequence * args.shape.head_dim;
+  if (table && table.numel() == elements) return;
+  table = context.empty({elements}, DType::f32, Category::workspace);
+}
+
+void reserve_squares(const Access&, Context& context, const AdafactorSquares& args) {
+  const AdafactorPart& part = args.part;
+  const std::int64_t n = part.weight.numel();
+  if (n == 0) return;
+  reserve_for<double>(context, ordered_partials(n));
+  if (!args.rows) return;
+  const int pack = 16 / static_cast<int>(size_of(part.gradient.dtype()));
+  const bool wide = part.begin % pack == 0 && part.columns % pack == 0 && n % pack == 0;
+  reserve_for<double>(context, AdafactorTiles(part, wide ? pack : 1).partials);
+}
+void reserve_size(const Access&, Context& context, const AdafactorSize& args) {
+  reserve_for<double>(context, ordered_partials(args.part.weight.numel()));
+}
+
+}  // namespace
+}  // namespace trident::cuda
+
+namespace trident {
+
+const Backend& planning_cuda_backend() {
+  static const Backend backend = [] {
+    Backend b = planning_cpu_backend();
+    b.instructions = [] { return std::string("cuda"); };
+    b.gemm = cuda::reserve_gemm;
+    b.bias_backward = cuda::reserve_bias_backward;
+    b.norm_backward_weight = cuda::reserve_norm_weight;
+    b.embedding_backward = cuda::reserve_embedding;
+    b.attention_forward = [](const Access&, Context&, const AttentionArgs&) {};
+    b.attention_backward = cuda::reserve_attention_backward;
+    b.rotary = cuda::reserve_rotary;
+    b.adafactor_squares = cuda::reserve_squares;
+    b.adafactor_size = cuda::reserve_size;
+    return b;
+  }();
+  return backend;
+}
+
+}  // namespace trident

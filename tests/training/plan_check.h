@@ -1,0 +1,24 @@
+// A plan beside what a run's ledgers and counters say.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "support/training_run.h"
+
+namespace trident::testing {
+
+// Bytes that this rank has sent so far, by group.
+std::map<std::string, std::int64_t> sent_by(const RankModel& model);
+
+struct PlanCase {
+  const char* model;
+  Layout layout;
+  Overrides overrides;
+};
+// A seeded model's plan: states and traffic exactly, peaks within 5% of the whole. `libraries`:
+// bytes of workspace that are planned for libraries, and that a fake one doesn't take.
+void expect_planned(const PlanCase&, std::int64_t libraries = 0);
+
+}  // namespace trident::testing
