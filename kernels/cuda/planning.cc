@@ -1,7 +1,5 @@
 // What the CUDA kernels' memory comes to, for a plan on any machine. Of cuDNN's and CUB's own
 // workspaces it knows what their algorithms keep, not what a version takes.
-#include <algorithm>
-
 #include "kernels/backend.h"
 #include "kernels/cuda/scratch.h"
 

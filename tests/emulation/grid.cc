@@ -146,9 +146,9 @@ class Engine {
     after_jump(engine.current_->strand, engine.scheduler_strand_);
     engine.scheduler_ = from.fctx;
     for (;;) {
-      after_meeting(&engine.count_);
+      after_meeting(&engine.begun_);
       (*engine.body_)();
-      before_meeting(&engine.count_);
+      before_meeting(&engine.ended_);
       engine.leave(State::done);
     }
   }
@@ -189,7 +189,7 @@ class Engine {
     }
     for (Warp& warp : warps_) warp.arrived = 0;
     at_barrier_ = 0;
-    before_meeting(&count_);
+    before_meeting(&begun_);
     unsigned left = count_;
     // Forwards and backwards in turn: what lacks a barrier comes out differently.
     for (bool forwards = true; left > 0; forwards = !forwards) {
@@ -212,11 +212,13 @@ class Engine {
             "others don't reach");
       }
     }
-    after_meeting(&count_);
+    after_meeting(&ended_);
   }
 
   const std::function<void()>* body_ = nullptr;
   unsigned count_ = 0, at_barrier_ = 0;
+  // Where a block's fibers meet. Two places: one that ends must not come before one that begins.
+  char begun_ = 0, ended_ = 0;
   std::vector<std::unique_ptr<Fiber>> fibers_;
   std::vector<Warp> warps_;
   Fiber* current_ = nullptr;
