@@ -5,19 +5,26 @@ bench/compare_gpu.py: a model of Trident's config on random tokens.
     bench/gpu_step.py --config configs/gpu/llama_1b.json --kind autocast|bf16 [--steps N]
 
 "bf16" keeps fp32 copies for the optimizer, as Trident does; "autocast" keeps fp32 weights. Prints
-{"milliseconds", "peak_bytes", "parameters", "loss"}: the median step, the most memory allocated.
+{"milliseconds", "peak_bytes", "parameters", "loss", "sdpa", "versions"}: the median step, the most
+memory allocated, the kinds of fused attention that were allowed, by preference where it has one.
 """
 
 import argparse
+import contextlib
+import inspect
 import json
+import os
 import pathlib
 import statistics
+import sys
 import time
 
 import torch
 import torch.nn.functional as F
 from pytorch_step import GPT2, loss_of
 from torch import nn
+
+OWN_CHOICE = ["PyTorch's own choice"]
 
 
 class LlamaBlock(nn.Module):
@@ -71,6 +78,21 @@ class Llama(nn.Module):
         return self.head(self.norm(x))
 
 
+def fused_attention(device):
+    """The kinds of fused attention that PyTorch may take, and the context that says so: on Hopper
+    and later cuDNN's first, which PyTorch itself prefers in some versions only."""
+    try:
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+        kinds = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION,
+                 SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+        ordered = "set_priority" in inspect.signature(sdpa_kernel).parameters
+    except (ImportError, AttributeError):
+        return OWN_CHOICE, contextlib.nullcontext()
+    if not ordered or device != "cuda" or torch.cuda.get_device_capability()[0] < 9:
+        return OWN_CHOICE, contextlib.nullcontext()
+    return [kind.name for kind in kinds], sdpa_kernel(kinds, set_priority=True)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--config", type=pathlib.Path, required=True)
@@ -110,8 +132,8 @@ def main():
 
     run = forward if arguments.no_compile else torch.compile(forward)
     wait = torch.cuda.synchronize if arguments.device == "cuda" else lambda: None
-    times = []
-    for i in range(arguments.warmup + arguments.steps):
+
+    def step():
         tokens, labels = torch.randint(sizes["vocab_size"], (2, count, sequence))
         wait()
         start = time.perf_counter()
@@ -121,19 +143,39 @@ def main():
         if masters:
             for master, weight in zip(masters, weights):
                 master.grad = weight.grad.float()
-        total = nn.utils.clip_grad_norm_(masters or weights, 1.0, foreach=True)
+        nn.utils.clip_grad_norm_(masters or weights, 1.0, foreach=True)
         optimizer.step()
         if masters:
             with torch.no_grad():
                 torch._foreach_copy_(weights, masters)
         model.zero_grad(set_to_none=True)
-        del total
         wait()
-        if i >= arguments.warmup:
-            times.append(1e3 * (time.perf_counter() - start))
+        return 1e3 * (time.perf_counter() - start), loss.detach()
+
+    sdpa, allowed = fused_attention(arguments.device)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(allowed)
+        try:
+            step()
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            print(f"with {sdpa}: {error}"[:500], file=sys.stderr)
+            stack.close()
+            sdpa = OWN_CHOICE
+            torch._dynamo.reset()
+            model.zero_grad(set_to_none=True)
+            step()
+        for _ in range(arguments.warmup - 1):
+            step()
+        times, losses = zip(*(step() for _ in range(arguments.steps)))
     peak = torch.cuda.max_memory_allocated() if arguments.device == "cuda" else 0
     print(json.dumps({"milliseconds": statistics.median(times), "peak_bytes": peak,
-                      "parameters": sum(p.numel() for p in weights), "loss": loss.item()}))
+                      "parameters": sum(p.numel() for p in weights), "loss": losses[-1].item(),
+                      "sdpa": sdpa,
+                      "versions": {"torch": torch.__version__, "torch_cuda": torch.version.cuda,
+                                   "torch_cudnn": torch.backends.cudnn.version()}}), flush=True)
+    os._exit(0)  # Inductor's workers may take minutes to end
 
 
 if __name__ == "__main__":
