@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "core/context.h"
@@ -50,6 +51,9 @@ struct Backend {
   void (*cross_entropy_statistics)(A, C, const CrossEntropyShape&, T logits, T labels, T maximum,
                                    T statistics);
   void (*cross_entropy_losses)(A, C, const CrossEntropyShape&, T statistics, T losses);
+  // Null: in the steps around it.
+  void (*cross_entropy)(A, C, const CrossEntropyShape&, T logits, T labels, T losses,
+                        std::optional<float> gradient_scale);
   void (*cross_entropy_gradient)(A, C, const CrossEntropyShape&, T logits, T labels, T maximum,
                                  T statistics, float scale);
   void (*attention_forward)(A, C, const AttentionArgs&);

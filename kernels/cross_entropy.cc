@@ -75,4 +75,28 @@ void cross_entropy_gradient(Context& context, const CrossEntropyShape& shape, co
          scale);
 }
 
+void cross_entropy(Context& context, const CrossEntropyShape& shape, const Tensor& logits,
+                   const Tensor& labels, const Tensor& losses,
+                   std::optional<float> gradient_scale) {
+  const Check check("cross_entropy");
+  check_slice(check, shape, logits);
+  check.that(
+      shape.begin == 0 && shape.valid == shape.vocabulary,
+      "columns " + std::to_string(shape.begin) + " to " + std::to_string(shape.begin + shape.valid),
+      "all " + std::to_string(shape.vocabulary));
+  const std::int64_t rows = logits.dim(0);
+  check_labels(check, labels, rows);
+  check_row_values(check, losses, "losses", rows);
+  if (backend_of(context).cross_entropy != nullptr) {
+    return launch(context, &Backend::cross_entropy, shape, logits, labels, losses, gradient_scale);
+  }
+  const Tensor maximum = context.empty({rows}, DType::f32, Category::activation),
+               statistics = context.empty({3, rows}, DType::f32, Category::activation);
+  cross_entropy_maximum(context, shape, logits, maximum);
+  cross_entropy_statistics(context, shape, logits, labels, maximum, statistics);
+  cross_entropy_losses(context, shape, statistics, losses);
+  if (!gradient_scale) return;
+  cross_entropy_gradient(context, shape, logits, labels, maximum, statistics, *gradient_scale);
+}
+
 }  // namespace trident

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "core/context.h"
 
@@ -36,5 +37,10 @@ void cross_entropy_losses(Context&, const CrossEntropyShape&, const Tensor& stat
 void cross_entropy_gradient(Context&, const CrossEntropyShape&, const Tensor& logits,
                             const Tensor& labels, const Tensor& maximum, const Tensor& statistics,
                             float scale);
+
+// All of it where every column is here (begin 0, T rows in one step, one pass where the backend
+// can): losses as above; with a scale the logits become the gradient as above, else they stay.
+void cross_entropy(Context&, const CrossEntropyShape&, const Tensor& logits, const Tensor& labels,
+                   const Tensor& losses, std::optional<float> gradient_scale);
 
 }  // namespace trident

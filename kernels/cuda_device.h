@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/device.h"
 
@@ -17,13 +19,18 @@ struct GpuSearch {
 GpuSearch find_gpus();
 
 struct GpuInfo {
-  std::string name;              // "NVIDIA H200"
-  std::string versions;          // "driver 13.0, runtime 13.0"
+  std::string name;  // "NVIDIA H200"
+  // {"driver", "580.82.07"}, {"cuda_driver", "13.0"}, {"cuda_runtime", "13.0"}, {"cublaslt", …},
+  // {"cudnn", …}; "" where it is not known.
+  std::vector<std::pair<std::string, std::string>> versions;
   std::size_t memory_bytes = 0;  // of the device
   int major = 0, minor = 0;      // compute capability
   int multiprocessors = 0;
 };
 GpuInfo gpu_info(int ordinal);
+// Lets the GPUs of this process read and write each other's memory. False, and nothing is changed,
+// where some can't.
+bool connect_gpus();
 
 // Streams are in-order queues of the GPU; memory comes from plain device allocations. Throws Error
 // where there is no such GPU.

@@ -1,6 +1,7 @@
 #include "models/head.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "kernels/gemm.h"
@@ -14,10 +15,15 @@ struct HeadRecord final : Record {
 }  // namespace
 
 std::int64_t logit_rows(const TransformerShape& shape, std::int64_t rows, std::int64_t columns) {
-  const std::int64_t bytes = rows * columns * static_cast<std::int64_t>(size_of(shape.dtype));
-  const std::int64_t parts =
-      std::clamp<std::int64_t>((bytes + shape.logit_bytes - 1) / shape.logit_bytes, 1, rows);
-  return (rows + parts - 1) / parts;
+  const auto round_up = [](std::int64_t n, std::int64_t to) { return (n + to - 1) / to * to; };
+  const std::int64_t row = columns * static_cast<std::int64_t>(size_of(shape.dtype));
+  std::int64_t most = std::max<std::int64_t>(shape.logit_bytes / row, 1);
+  // Parts of whole tiles of a product, where that makes them little smaller.
+  const std::int64_t tile = std::bit_floor(std::clamp<std::uint64_t>(most / 8, 1, 256));
+  most -= most % tile;
+  if (rows <= most) return std::max<std::int64_t>(rows, 1);
+  const std::int64_t parts = (rows + most - 1) / most;
+  return round_up((rows + parts - 1) / parts, tile);
 }
 
 std::shared_ptr<Parameter> output_table(const TensorParallel& parallel,
@@ -77,11 +83,10 @@ Tensor LanguageModelHead::forward(Context& context, const MicroBatch& batch, con
     for (std::int64_t row = 0; row < rows; row += step) {
       const std::int64_t count = std::min(step, rows - row);
       const Tensor part = y.rows(row, count);
-      VocabParallelCrossEntropy::Record loss;
-      loss_.forward(context, logits_of(part), batch.labels.rows(row, count),
-                    result.rows(row, count), loss);
+      const Tensor g = logits_of(part);  // then their gradient
+      loss_.run(context, g, batch.labels.rows(row, count), result.rows(row, count),
+                batch.training ? std::optional(batch.loss_scale) : std::nullopt);
       if (!batch.training) continue;
-      const Tensor g = loss_.backward(context, batch.loss_scale, loss);
       gemm(context, {.a = g, .b = table.tensor(), .c = record->gradient.rows(row, count)});
       table_.add_product(context, g, part);
     }

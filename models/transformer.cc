@@ -27,7 +27,8 @@ TransformerShape transformer_shape(const Config& config) {
           .label_smoothing = static_cast<float>(config.training.label_smoothing),
           .seed = static_cast<std::uint64_t>(config.training.seed),
           .recompute_attention = config.activation_checkpointing.granularity == "selective",
-          .dtype = dtype_of(config.precision.dtype)};
+          .dtype = dtype_of(config.precision.dtype),
+          .logit_bytes = std::int64_t{config.runtime.device == "cuda" ? 1024 : 64} << 20};
 }
 
 Weight linear_weight(const std::string& name, ShardSpec shard, float deviation) {

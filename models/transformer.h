@@ -27,9 +27,11 @@ struct TransformerShape {
   float init_deviation = 0.02f;
   float hidden_dropout = 0, attention_dropout = 0, label_smoothing = 0;
   std::uint64_t seed = 0;
-  bool recompute_attention = false;     // backward computes attention's core again
-  DType dtype = DType::f32;             // of weights and activations
-  std::int64_t logit_bytes = 64 << 20;  // of logits held at a time, at most
+  bool recompute_attention = false;  // backward computes attention's core again
+  DType dtype = DType::f32;          // of weights and activations
+  // Of logits held at a time, at most. On a GPU larger, as each part adds to all of the table's
+  // gradient.
+  std::int64_t logit_bytes = 64 << 20;
 
   std::int64_t head_dim() const { return hidden / heads; }
   // Projections into the residual stream start smaller by sqrt(2 · layers) (GPT-2, Megatron-LM).

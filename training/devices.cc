@@ -38,12 +38,24 @@ Devices::Devices(const std::string& device, const std::string& place) {
   }
   for (int i = 0; i < found.count; ++i) devices_.push_back(make_cuda_device(i));
   const GpuInfo info = gpu_info(0);
+  versions_ = info.versions;
+  std::string versions;
+  for (const auto& [name, version] : versions_) {
+    if (!version.empty()) versions += fmt::format(", {} {}", name, version);
+  }
   name_ = info.name;
   memory_ = static_cast<std::int64_t>(info.memory_bytes);
   text_ =
-      fmt::format("{}{} (sm_{}{}, {:.1f} GiB), {}",
+      fmt::format("{}{} (sm_{}{}, {:.1f} GiB){}",
                   found.count > 1 ? fmt::format("{} x ", found.count) : "", info.name, info.major,
-                  info.minor, static_cast<double>(info.memory_bytes) / (1 << 30), info.versions);
+                  info.minor, static_cast<double>(info.memory_bytes) / (1 << 30), versions);
+}
+
+Devices::Devices(const Config& config) : Devices(config.runtime.device, "config: /runtime/device") {
+  const bool shared = config.runtime.transport == "local" && config.world_size() > 1;
+  if (!shared || count() == 1 || connect_gpus()) return;
+  devices_.resize(1);
+  text_ += "; on the first GPU alone, as they do not reach each other's memory";
 }
 
 Device& Devices::of(int local_rank) const {

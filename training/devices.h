@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/config.h"
@@ -14,9 +15,9 @@ namespace trident {
 class Devices {
  public:
   // What runtime.device says. Throws RequestError, naming it, where this machine has no such
-  // device.
-  explicit Devices(const Config& config)
-      : Devices(config.runtime.device, "config: /runtime/device") {}
+  // device. For ranks that reach each other's memory (the local transport) one GPU where several
+  // can't.
+  explicit Devices(const Config& config);
   // "cpu" or "cuda"; `place` is where that was said.
   Devices(const std::string& device, const std::string& place);
 
@@ -33,10 +34,13 @@ class Devices {
   std::optional<double> peak(const PrecisionConfig&) const;
   // A GPU's name; "" for the CPU.
   const std::string& gpu() const { return name_; }
+  // Of driver, runtime and libraries, by name; none for the CPU.
+  const std::vector<std::pair<std::string, std::string>>& versions() const { return versions_; }
 
  private:
   std::vector<std::unique_ptr<Device>> devices_;
   std::string name_, text_;
+  std::vector<std::pair<std::string, std::string>> versions_;
   std::int64_t memory_ = 0;  // of a GPU
 };
 

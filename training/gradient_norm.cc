@@ -11,16 +11,28 @@ Tensor gradient_squares(Context& context, const ParameterBuckets& buckets, const
   fill(context, sum, 0);
   for (const Bucket& bucket : buckets.buckets()) {
     const std::int64_t shard = bucket.layout.shard(data.size());
+    const auto blocks = [](const ParameterSegment& segment) {
+      return (segment.count + bucket_block - 1) / bucket_block;
+    };
+    std::vector<ParameterSegment> own;
+    std::int64_t count = 0;
     for (const ParameterSegment& segment : segments(bucket.layout, data.rank() * shard, shard)) {
       const ParameterSpec& spec = segment.parameter->spec();
       if (spec.replica || (!spec.shard.sharded() && tensor_rank != 0)) continue;
-      const std::int64_t count = (segment.count + bucket_block - 1) / bucket_block;
-      if (count == 0) continue;
-      const Tensor squares = context.empty({count}, DType::f64, Category::workspace);
-      square_sums(context, bucket.gradient.flat(segment.begin - bucket.begin, segment.count),
-                  bucket_block, squares);
-      exact_sum(context, squares, sum);
+      own.push_back(segment);
+      count += blocks(segment);
     }
+    if (count == 0) continue;
+    // All of a bucket's before they are added up: the exact sum is the same in any order.
+    const Tensor squares = context.empty({count}, DType::f64, Category::workspace);
+    std::int64_t at = 0;
+    for (const ParameterSegment& segment : own) {
+      if (segment.count == 0) continue;
+      square_sums(context, bucket.gradient.flat(segment.begin - bucket.begin, segment.count),
+                  bucket_block, squares.flat(at, blocks(segment)));
+      at += blocks(segment);
+    }
+    exact_sum(context, squares, sum);
   }
   return sum;
 }

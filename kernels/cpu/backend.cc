@@ -32,6 +32,7 @@ const Backend& cpu_backend() {
       .cross_entropy_maximum = cpu::cross_entropy_maximum,
       .cross_entropy_statistics = cpu::cross_entropy_statistics,
       .cross_entropy_losses = cpu::cross_entropy_losses,
+      .cross_entropy = nullptr,
       .cross_entropy_gradient = cpu::cross_entropy_gradient,
       .attention_forward = cpu::attention_forward,
       .attention_backward = cpu::attention_backward,

@@ -37,6 +37,7 @@ const Backend& planning_cpu_backend() {
       .cross_entropy_maximum = nothing,
       .cross_entropy_statistics = nothing,
       .cross_entropy_losses = nothing,
+      .cross_entropy = nullptr,
       .cross_entropy_gradient = nothing,
       .attention_forward = cpu::reserve_attention_forward,
       .attention_backward = cpu::reserve_attention_backward,

@@ -17,7 +17,7 @@ struct GeluForward {
     float a[N];
     load(x + i, a);
 #pragma unroll
-    for (int j = 0; j < N; ++j) a[j] = gelu(a[j]);
+    for (int j = 0; j < N; ++j) a[j] = gelu<T>(a[j]);
     store(y + i, a);
   }
 };
@@ -32,7 +32,7 @@ struct GeluBackward {
     load(x + i, a);
     load(grad_y + i, g);
 #pragma unroll
-    for (int j = 0; j < N; ++j) g[j] *= gelu_derivative(a[j]);
+    for (int j = 0; j < N; ++j) g[j] *= gelu_derivative<T>(a[j]);
     store(grad_x + i, g);
   }
 };
@@ -50,7 +50,7 @@ struct SwigluForward {
     load(gate, g);
     load(gate + columns, u);
 #pragma unroll
-    for (int j = 0; j < N; ++j) u[j] *= g[j] * sigmoid_of_negated(-g[j]).value;
+    for (int j = 0; j < N; ++j) u[j] *= g[j] * sigmoid_of_negated<T>(-g[j]).value;
     store(y + i, u);
   }
 };
@@ -69,7 +69,7 @@ struct SwigluBackward {
     load(grad_y + i, d);
 #pragma unroll
     for (int j = 0; j < N; ++j) {
-      const Sigmoid s = sigmoid_of_negated(-g[j]);
+      const Sigmoid s = sigmoid_of_negated<T>(-g[j]);
       const float silu = g[j] * s.value;
       const float slope = fmaf(silu, s.complement, s.value);
       g[j] = d[j] * u[j] * slope;

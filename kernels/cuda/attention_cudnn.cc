@@ -46,8 +46,8 @@ struct Built {
 
 class CudnnAttention final : public FusedAttention {
  public:
-  CudnnAttention() { check(cudnnCreate(&handle_), "a handle"); }
   ~CudnnAttention() override {
+    if (handle_ == nullptr) return;
     cudnnSetStream(handle_, nullptr);  // the queue is gone
     cudnnDestroy(handle_);
   }
@@ -98,7 +98,10 @@ class CudnnAttention final : public FusedAttention {
   // Null where cuDNN has no kernel.
   Built* prepare(const Queue& queue, Context& context, const AttentionShape& shape, DType dtype,
                  const DropoutArgs& dropout, bool backward) {
-    if (dtype == DType::f32 || dropout.probability > 0) return nullptr;
+    if (dtype == DType::f32 || dropout.probability > 0 || without("cudnn")) return nullptr;
+    // What it has no kernel for in any case.
+    if (shape.head_dim % 8 != 0 || shape.head_dim > 256) return nullptr;
+    if (handle_ == nullptr) check(cudnnCreate(&handle_), "a handle");
     check(cudnnSetStream(handle_, queue.stream), "a stream");
     const AttentionKey wanted{.shape = shape,
                               .dtype = dtype,
@@ -211,6 +214,9 @@ class CudnnAttention final : public FusedAttention {
 
 std::unique_ptr<FusedAttention> make_fused_attention() {
   return std::make_unique<CudnnAttention>();
+}
+int fused_attention_version() {
+  return static_cast<int>(cudnnGetVersion());
 }
 
 }  // namespace trident::cuda

@@ -16,5 +16,6 @@ class FusedAttention {
   virtual bool backward(const Queue&, const Access&, Context&, const AttentionBackwardArgs&) = 0;
 };
 std::unique_ptr<FusedAttention> make_fused_attention();
+int fused_attention_version();  // of the library: 91900 is 9.19.0
 
 }  // namespace trident::cuda

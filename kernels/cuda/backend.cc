@@ -32,6 +32,7 @@ const Backend& cuda_backend() {
       .cross_entropy_maximum = cuda::cross_entropy_maximum,
       .cross_entropy_statistics = cuda::cross_entropy_statistics,
       .cross_entropy_losses = cuda::cross_entropy_losses,
+      .cross_entropy = cuda::cross_entropy,
       .cross_entropy_gradient = cuda::cross_entropy_gradient,
       .attention_forward = cuda::attention_forward,
       .attention_backward = cuda::attention_backward,

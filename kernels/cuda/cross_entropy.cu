@@ -29,15 +29,23 @@ __device__ inline void store_pack(T* to, const float (&x)[N]) {
   }
 }
 
-// f(column, values) for packs of the row's first `valid` columns, in turn over the threads; a last
-// part of a pack goes element by element. A row that is not Wide is read by elements into the same
-// packs: a wider padding of the vocabulary changes no sum.
+// f(column, values) for packs of the row's first `valid` columns, in turn over the threads, with
+// several on their way at a time; a last part of a pack goes element by element. A row that is not
+// Wide is read by elements into the same packs: a wider padding of the vocabulary changes no sum.
 template <bool Wide, class T, class F>
 __device__ inline void each_pack(T* row, std::int64_t valid, F f) {
-  constexpr int N = pack_size<std::remove_const_t<T>>;
+  constexpr int N = pack_size<std::remove_const_t<T>>, at_once = 4;
+  constexpr std::int64_t step = row_threads * N;
   const std::int64_t whole = valid / N * N;
-  for (std::int64_t i = static_cast<std::int64_t>(threadIdx.x) * N; i < whole;
-       i += row_threads * N) {
+  std::int64_t i = static_cast<std::int64_t>(threadIdx.x) * N;
+  for (; i + (at_once - 1) * step < whole; i += at_once * step) {
+    float x[at_once][N];
+#pragma unroll
+    for (int k = 0; k < at_once; ++k) load_pack<Wide>(row + i + k * step, x[k]);
+#pragma unroll
+    for (int k = 0; k < at_once; ++k) f(i + k * step, x[k]);
+  }
+  for (; i < whole; i += step) {
     float x[N];
     load_pack<Wide>(row + i, x);
     f(i, x);
@@ -47,6 +55,12 @@ __device__ inline void each_pack(T* row, std::int64_t valid, F f) {
     load(row + whole + threadIdx.x, x);
     f(whole + threadIdx.x, x);
   }
+}
+
+// To the precision of the logits: a fast exponential for those of 16 bits.
+template <class T>
+__device__ inline float exponential(float x) {
+  return sizeof(T) == 4 ? expf(x) : __expf(x);
 }
 
 // The label's column here, or -1.
@@ -79,7 +93,7 @@ __global__ void __launch_bounds__(row_threads)
   each_pack<Wide>(row, shape.valid, [&]<int M>(std::int64_t, float(&x)[M]) {
 #pragma unroll
     for (int j = 0; j < M; ++j) {
-      exponentials += expf(x[j] - largest);
+      exponentials += exponential<T>(x[j] - largest);
       shifts += x[j] - largest;
     }
   });
@@ -119,7 +133,64 @@ __global__ void __launch_bounds__(row_threads)
   each_pack<Wide>(row, shape.valid, [&]<int M>(std::int64_t i, float(&x)[M]) {
 #pragma unroll
     for (int j = 0; j < M; ++j) {
-      const float p = expf(x[j] - largest) * inverse;
+      const float p = exponential<T>(x[j] - largest) * inverse;
+      x[j] = scale * (p - (i + j == target ? at_target : 0.0f) - uniform);
+    }
+    store_pack<Wide>(row + i, x);
+  });
+  for (std::int64_t i = shape.valid + threadIdx.x; i < columns; i += row_threads) {
+    row[i] = rounded<T>(0.0f);
+  }
+}
+
+// Losses, and where a scale is given the gradient, of rows that are whole. A first reading keeps
+// each thread's maximum and the sum of exponentials below it (Milakov & Gimelshein 2018), the
+// second finds the row in the caches.
+template <bool Wide, class T>
+__global__ void __launch_bounds__(row_threads)
+    whole_kernel(std::int64_t columns, CrossEntropyShape shape, T* logits,
+                 const std::int32_t* labels, float* losses, bool with_gradient, float scale) {
+  const std::int64_t t = blockIdx.x;
+  T* const row = logits + t * columns;
+  const std::int64_t target = column_of(shape, labels[t]);
+  // Before any thread can have changed it.
+  const double target_logit = target < 0 ? 0.0 : static_cast<double>(to_float(row[target]));
+  float best = -INFINITY, exponentials = 0, sum = 0;
+  each_pack<Wide>(static_cast<const T*>(row), shape.valid, [&]<int M>(std::int64_t, float(&x)[M]) {
+    float most = best;
+#pragma unroll
+    for (int j = 0; j < M; ++j) most = fmaxf(most, x[j]);
+    const float base = most == -INFINITY ? 0.0f : most;
+    exponentials *= exponential<T>(best - base);
+#pragma unroll
+    for (int j = 0; j < M; ++j) {
+      exponentials += exponential<T>(x[j] - base);
+      sum += x[j];
+    }
+    best = most;
+  });
+  const float largest = reduce_block<row_threads, Maximum>(best);
+  if (best != largest) exponentials *= exponential<T>(best - largest);
+  exponentials = reduce_block<row_threads, Sum>(exponentials);
+  if (shape.label_smoothing > 0) sum = reduce_block<row_threads, Sum>(sum);
+  if (threadIdx.x == 0) {
+    const double smoothing = static_cast<double>(shape.label_smoothing);
+    const double top = static_cast<double>(largest);
+    double loss = log(static_cast<double>(exponentials)) -
+                  (1 - smoothing) * (target < 0 ? 0.0 : target_logit - top);
+    if (smoothing > 0) {
+      loss -= smoothing * (static_cast<double>(sum) / static_cast<double>(shape.vocabulary) - top);
+    }
+    losses[t] = static_cast<float>(loss);
+  }
+  if (!with_gradient) return;
+  const float inverse = 1.0f / exponentials;
+  const float uniform = shape.label_smoothing / static_cast<float>(shape.vocabulary);
+  const float at_target = 1 - shape.label_smoothing;
+  each_pack<Wide>(row, shape.valid, [&]<int M>(std::int64_t i, float(&x)[M]) {
+#pragma unroll
+    for (int j = 0; j < M; ++j) {
+      const float p = exponential<T>(x[j] - largest) * inverse;
       x[j] = scale * (p - (i + j == target ? at_target : 0.0f) - uniform);
     }
     store_pack<Wide>(row + i, x);
@@ -179,6 +250,16 @@ void cross_entropy_gradient(const Access& access, Context&, const CrossEntropySh
     start(queue_of(access), blocks_of(logits.dim(0)), row_threads, gradient_kernel<Wide, T>,
           logits.dim(1), shape, x, data<std::int32_t>(access, labels), data<float>(access, maximum),
           data<float>(access, statistics), scale);
+  });
+}
+
+void cross_entropy(const Access& access, Context&, const CrossEntropyShape& shape,
+                   const Tensor& logits, const Tensor& labels, const Tensor& losses,
+                   std::optional<float> gradient_scale) {
+  by_row(access, logits, [&]<class T, bool Wide>(T* x) {
+    start(queue_of(access), blocks_of(logits.dim(0)), row_threads, whole_kernel<Wide, T>,
+          logits.dim(1), shape, x, data<std::int32_t>(access, labels), data<float>(access, losses),
+          gradient_scale.has_value(), gradient_scale.value_or(0.0f));
   });
 }
 

@@ -2,10 +2,16 @@
 #include <nvtx3/nvToolsExt.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <deque>
+#include <fstream>
+#include <optional>
+#include <regex>
 #include <string>
 
 #include "core/error.h"
+#include "kernels/cuda/attention_fused.h"
+#include "kernels/cuda/products.h"
 #include "kernels/cuda/queue.h"
 #include "kernels/cuda/staging.h"
 #include "kernels/cuda_device.h"
@@ -19,13 +25,7 @@ constexpr std::size_t staging_bytes = std::size_t{4} << 20;
 class CudaStream final : public Stream {
  public:
   explicit CudaStream(std::unique_ptr<Queue> queue)
-      : Stream(true, Access::to_queue(queue.get())),
-        queue_(std::move(queue)),
-        uploads_(staging_bytes),
-        downloads_(staging_bytes),
-        origin_(true) {
-    set_origin();
-  }
+      : Stream(true, Access::to_queue(queue.get())), queue_(std::move(queue)) {}
   ~CudaStream() override {
     if (cudaSetDevice(queue_->device) != cudaSuccess) return;
     cudaStreamSynchronize(queue_->stream);
@@ -35,11 +35,11 @@ class CudaStream final : public Stream {
   void synchronize() override {
     check(cudaSetDevice(queue_->device), "cudaSetDevice");
     check(cudaStreamSynchronize(queue_->stream), "cudaStreamSynchronize");
-    downloads_.deliver();
+    if (downloads_) downloads_->deliver();
     if (marks_used_ == 0) return;
     for (std::size_t i = 0; i < marks_used_; ++i) {
       const auto after =
-          static_cast<std::int64_t>(marks_[i].event.milliseconds_since(origin_) * 1e6);
+          static_cast<std::int64_t>(marks_[i].event.milliseconds_since(*origin_) * 1e6);
       *marks_[i].slot = {origin_ns_ + after, origin_ns_ + after};
     }
     marks_used_ = 0;
@@ -48,14 +48,17 @@ class CudaStream final : public Stream {
 
   void write(void* to, std::span<const std::byte> from) override {
     check(cudaSetDevice(queue_->device), "cudaSetDevice");
-    uploads_.copy(*queue_, to, from);
+    if (!uploads_) uploads_.emplace(staging_bytes);
+    uploads_->copy(*queue_, to, from);
   }
   void read(std::span<std::byte> to, const void* from) override {
     check(cudaSetDevice(queue_->device), "cudaSetDevice");
-    downloads_.copy(*queue_, to, from);
+    if (!downloads_) downloads_.emplace(staging_bytes);
+    downloads_->copy(*queue_, to, from);
   }
   void mark(ClockReading& slot) override {
     check(cudaSetDevice(queue_->device), "cudaSetDevice");
+    if (!origin_) set_origin();
     if (marks_used_ == marks_.size()) marks_.emplace_back();
     Mark& mark = marks_[marks_used_++];
     mark.slot = &slot;
@@ -71,15 +74,18 @@ class CudaStream final : public Stream {
   void push(Work work) override { work(Access::to_queue(queue_.get())); }
 
   void set_origin() {
-    origin_.record(*queue_);
-    origin_.synchronize();
+    if (!origin_) origin_.emplace(true);
+    origin_->record(*queue_);
+    origin_->synchronize();
     origin_ns_ = read_clock().wall_ns;
   }
 
   std::unique_ptr<Queue> queue_;
-  UploadRing uploads_;
-  Downloads downloads_;
-  Event origin_;
+  // With their first use: a queue for communication stages nothing and has no clock, and pinned
+  // memory is slow to get and may stop the device.
+  std::optional<UploadRing> uploads_;
+  std::optional<Downloads> downloads_;
+  std::optional<Event> origin_;
   std::int64_t origin_ns_ = 0;
   std::deque<Mark> marks_;
   std::size_t marks_used_ = 0;
@@ -151,6 +157,23 @@ class CudaDevice final : public Device {
   std::string name_;
 };
 
+// Of the kernel's module, as nvidia-smi shows it; "" where the system doesn't tell.
+std::string driver_version() {
+  std::ifstream file("/proc/driver/nvidia/version");
+  std::string line;
+  std::getline(file, line);
+  std::smatch found;
+  return std::regex_search(line, found, std::regex(R"(\s(\d+\.\d+(\.\d+)?)\s)")) ? found[1].str()
+                                                                                 : "";
+}
+
+// Of cuBLASLt and cuDNN; "" for 0.
+std::string library_text(int version) {
+  if (version == 0) return "";
+  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+         std::to_string(version % 100);
+}
+
 std::string version_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
@@ -159,6 +182,9 @@ std::string version_text(int version) {
 }  // namespace cuda
 
 GpuSearch find_gpus() {
+  // A queue for each pipeline link and asynchronous group beside the kernels': with the driver's 8
+  // connections one could wait behind another's work. Read with the first call of the runtime.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status == cudaSuccess && count > 0) return {.count = count, .reason = ""};
@@ -172,6 +198,31 @@ GpuSearch find_gpus() {
                         : std::string("the CUDA runtime says: ") + cudaGetErrorString(status)};
 }
 
+bool connect_gpus() {
+  const int count = find_gpus().count;
+  for (int from = 0; from < count; ++from) {
+    for (int to = 0; to < count; ++to) {
+      if (from == to) continue;
+      int can = 0;
+      cuda::check(cudaDeviceCanAccessPeer(&can, from, to), "cudaDeviceCanAccessPeer");
+      if (can == 0) return false;
+    }
+  }
+  for (int from = 0; from < count; ++from) {
+    cuda::check(cudaSetDevice(from), "cudaSetDevice");
+    for (int to = 0; to < count; ++to) {
+      if (from == to) continue;
+      const cudaError_t status = cudaDeviceEnablePeerAccess(to, 0);
+      if (status == cudaErrorPeerAccessAlreadyEnabled) {
+        cudaGetLastError();  // not an error of what follows
+      } else {
+        cuda::check(status, "cudaDeviceEnablePeerAccess");
+      }
+    }
+  }
+  return true;
+}
+
 GpuInfo gpu_info(int ordinal) {
   cudaDeviceProp properties{};
   cuda::check(cudaGetDeviceProperties(&properties, ordinal), "cudaGetDeviceProperties");
@@ -179,8 +230,11 @@ GpuInfo gpu_info(int ordinal) {
   cuda::check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
   cuda::check(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
   return {.name = properties.name,
-          .versions =
-              "driver " + cuda::version_text(driver) + ", runtime " + cuda::version_text(runtime),
+          .versions = {{"driver", cuda::driver_version()},
+                       {"cuda_driver", cuda::version_text(driver)},
+                       {"cuda_runtime", cuda::version_text(runtime)},
+                       {"cublaslt", cuda::library_text(cuda::products_version())},
+                       {"cudnn", cuda::library_text(cuda::fused_attention_version())}},
           .memory_bytes = properties.totalGlobalMem,
           .major = properties.major,
           .minor = properties.minor,

@@ -1,5 +1,7 @@
 #include "kernels/embedding.h"
 
+#include <bit>
+
 #include "kernels/by_dtype.h"
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/kernels.h"
@@ -25,33 +27,135 @@ struct Lookup {
   }
 };
 
-struct Ascending {
-  std::int32_t* to;
+// Rows of the table as ids, its end for ids of other slices: few bits to sort by.
+struct Number {
+  const std::int32_t* ids;
+  std::int32_t *rows, *ascending;
+  std::int64_t begin, end;
   template <int N>
   __device__ void run(std::int64_t i) const {
-    to[i] = static_cast<std::int32_t>(i);
+    const std::int64_t row = ids[i] - begin;
+    rows[i] = static_cast<std::int32_t>(row >= 0 && row < end ? row : end);
+    ascending[i] = static_cast<std::int32_t>(i);
   }
 };
 
-// Of the tokens in the order of their ids: the block at the first of equal ids adds up all of them.
+// Tokens in the order of their rows of the table. Rows that many tokens have are cut every
+// `equal_ids` tokens, so that common words don't keep one block busy; where, the ids alone decide.
+struct SortedTokens {
+  std::int64_t count, end;  // end: of the table, the row of tokens that have none
+  const std::int32_t *rows, *tokens;
+
+  __device__ std::int64_t first_of(std::int32_t row, std::int64_t before) const {
+    std::int64_t low = 0;
+    while (low < before) {
+      const std::int64_t middle = (low + before) / 2;
+      if (rows[middle] < row) {
+        low = middle + 1;
+      } else {
+        before = middle;
+      }
+    }
+    return low;
+  }
+  // The later chunk of a row that begins at 64 · slot … 64 · slot + 63: there is one at most, and
+  // no two of a row or of neighbours share a slot.
+  struct Chunk {
+    std::int64_t first;  // token
+    int number;          // in its row; 0: no later chunk begins here
+  };
+  __device__ Chunk later(std::int64_t slot) const {
+    const std::int64_t from = slot * equal_ids;
+    if (from == 0) return {};
+    const std::int32_t row = rows[from - 1];
+    const std::int64_t start = first_of(row, from - 1);
+    const std::int64_t number = (from - start + equal_ids - 1) / equal_ids;
+    const std::int64_t first = start + number * equal_ids;
+    if (row == end || first >= count || rows[first] != row) return {};
+    return {first, static_cast<int>(number)};
+  }
+};
+
+// total += the rows of a chunk that begins at token `first`, in order.
+template <int N, class T>
+__device__ inline void add_chunk(const SortedTokens& sorted, std::int64_t first, const T* grad,
+                                 std::int64_t columns, float (&total)[N]) {
+  constexpr int some = 8;
+  const std::int32_t row = sorted.rows[first];
+  for (std::int64_t i = first; i < first + equal_ids; i += some) {
+    bool here[some];
+    Packed<N, T> x[some];
+#pragma unroll
+    for (int k = 0; k < some; ++k) {
+      here[k] = i + k < sorted.count && sorted.rows[i + k] == row;
+    }
+#pragma unroll
+    for (int k = 0; k < some; ++k) {
+      x[k] = Packed<N, T>{};
+      if (here[k]) x[k] = fetch<N>(grad + sorted.tokens[i + k] * columns);
+    }
+#pragma unroll
+    for (int k = 0; k < some; ++k) {
+      float v[N];
+      unpack(x[k], v);
+#pragma unroll
+      for (int j = 0; j < N; ++j) total[j] = here[k] ? total[j] + v[j] : total[j];
+    }
+    if (!here[some - 1]) return;
+  }
+}
+
+// (A second number in __launch_bounds__ has the compiler spend the registers that eight rows at
+// once need.) First chunks of rows are added to the table, later ones up to `sums`, (slots,
+// columns). The first blocks do the later chunks, which are long.
 template <int N, class T, class U>
+__global__ void __launch_bounds__(128, 8)
+    add_rows_by_id(SortedTokens sorted, std::int64_t slots, std::int64_t columns, const T* grad,
+                   U* table, float* sums) {
+  std::int64_t first = static_cast<std::int64_t>(blockIdx.x) - slots;
+  const std::int64_t slot = blockIdx.x;
+  const bool later = first < 0;
+  if (later) {
+    const SortedTokens::Chunk chunk = sorted.later(slot);
+    if (chunk.number == 0) return;
+    first = chunk.first;
+  } else if (sorted.rows[first] == sorted.end ||
+             (first > 0 && sorted.rows[first - 1] == sorted.rows[first])) {
+    return;
+  }
+  U* const to = table + sorted.rows[first] * columns;
+  for (std::int64_t column = static_cast<std::int64_t>(threadIdx.x) * N; column < columns;
+       column += 128 * N) {
+    float total[N] = {};
+    if (!later) load(to + column, total);
+    add_chunk(sorted, first, grad + column, columns, total);
+    if (later) {
+      store(sums + slot * columns + column, total);
+    } else {
+      store(to + column, total);
+    }
+  }
+}
+
+// The block of a row's second chunk adds the sums of all later ones.
+template <int N, class U>
 __global__ void __launch_bounds__(128)
-    add_rows_by_id(std::int64_t tokens, std::int64_t columns, std::int64_t begin, std::int64_t rows,
-                   const std::int32_t* ids, const std::int32_t* tokens_by_id, const T* grad,
-                   U* table) {
-  const std::int64_t first = blockIdx.x;
-  const std::int32_t id = ids[first];
-  const std::int64_t row = id - begin;
-  if (row < 0 || row >= rows || (first > 0 && ids[first - 1] == id)) return;
+    add_later_chunks(SortedTokens sorted, std::int64_t columns, const float* sums, U* table) {
+  const SortedTokens::Chunk chunk = sorted.later(blockIdx.x);
+  if (chunk.number != 1) return;
+  const std::int32_t row = sorted.rows[chunk.first];
   for (std::int64_t column = static_cast<std::int64_t>(threadIdx.x) * N; column < columns;
        column += 128 * N) {
     float total[N];
     load(table + row * columns + column, total);
-    for (std::int64_t i = first; i < tokens && ids[i] == id; ++i) {
+    const float* from = sums + blockIdx.x * columns + column;
+    for (std::int64_t first = chunk.first; first < sorted.count && sorted.rows[first] == row;
+         first += equal_ids) {
       float x[N];
-      load(grad + tokens_by_id[i] * columns + column, x);
+      load(from, x);
 #pragma unroll
       for (int j = 0; j < N; ++j) total[j] += x[j];
+      from += columns;
     }
     store(table + row * columns + column, total);
   }
@@ -74,24 +178,40 @@ struct AddPosition {
   }
 };
 
+template <int N, class T>
+__device__ inline void add_packed(const Packed<N, T>& x, float (&total)[N]) {
+  float v[N];
+  unpack(x, v);
+#pragma unroll
+  for (int j = 0; j < N; ++j) total[j] += v[j];
+}
+
 // Blocks by columns and positions. first_position: of the gradient's first row.
 template <int N, class T, class U>
-__global__ void __launch_bounds__(256)
+__global__ void __launch_bounds__(256, 4)
     position_gradient_kernel(std::int64_t columns, std::int64_t sequence,
                              std::int64_t first_position, std::int64_t rows, const T* grad,
                              U* table) {
-  const std::int64_t column = (static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x) * N;
+  const std::int64_t column =
+      (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * N;
   if (column >= columns) return;
   for (std::int64_t position = blockIdx.y; position < sequence; position += gridDim.y) {
     std::int64_t row = position - first_position + (position < first_position ? sequence : 0);
     if (row >= rows) continue;
     float total[N];
     load(table + position * columns + column, total);
-    for (; row < rows; row += sequence) {
-      float x[N];
-      load(grad + row * columns + column, x);
+    for (; row + 7 * sequence < rows; row += 8 * sequence) {
+      Packed<N, T> x[8];
 #pragma unroll
-      for (int j = 0; j < N; ++j) total[j] += x[j];
+      for (int k = 0; k < 8; ++k) {
+        x[k] = fetch<N>(grad + (row + k * sequence) * columns + column);
+      }
+#pragma unroll
+      for (int k = 0; k < 8; ++k) add_packed(x[k], total);
+    }
+#pragma unroll 1
+    for (; row < rows; row += sequence) {
+      add_packed(fetch<N>(grad + row * columns + column), total);
     }
     store(table + position * columns + column, total);
   }
@@ -116,26 +236,42 @@ void embedding_backward(const Access& access, Context& context, const EmbeddingB
   const Queue& queue = queue_of(access);
   const std::int64_t tokens = args.ids.numel(), columns = args.grad_table.dim(1);
   if (tokens == 0) return;
-  SortRows sort{.ids = data<std::int32_t>(access, args.ids), .n = tokens};
+  const std::int64_t rows = args.grad_table.dim(0);
+  SortRows sort{.n = tokens,
+                .bits = static_cast<int>(std::bit_width(static_cast<std::uint64_t>(rows)))};
   const std::size_t work = sort_workspace(sort);
-  const std::int64_t bytes = sort_scratch(tokens, work);
-  std::byte* const scratch = state_of(context).scratch(access, context, bytes);
-  auto* const numbers = reinterpret_cast<std::int32_t*>(scratch + bytes - 3 * tokens * 4);
-  sort.ascending = numbers;
-  sort.ids_out = numbers + tokens;
-  sort.rows_out = numbers + 2 * tokens;
-  elementwise<1>(queue, tokens, true, Ascending{numbers});
-  sort_rows(queue, sort, scratch, work);
+  const EmbeddingScratch sizes(tokens, columns, work);
+  std::byte* const scratch = state_of(context).scratch(access, context, sizes.bytes);
+  auto* const sums = reinterpret_cast<float*>(scratch);
+  const auto numbers = [&](int i) {
+    return reinterpret_cast<std::int32_t*>(scratch + sizes.sums + i * sizes.numbers);
+  };
+  const Number number{.ids = data<std::int32_t>(access, args.ids),
+                      .rows = numbers(0),
+                      .ascending = numbers(1),
+                      .begin = args.begin,
+                      .end = rows};
+  sort.ids = number.rows;
+  sort.ascending = number.ascending;
+  sort.ids_out = numbers(2);
+  sort.rows_out = numbers(3);
+  elementwise<1>(queue, tokens, true, number);
+  sort_rows(queue, sort, scratch + sizes.sums + 4 * sizes.numbers, work);
+  const SortedTokens sorted{
+      .count = tokens, .end = rows, .rows = sort.ids_out, .tokens = sort.rows_out};
+  const std::int64_t slots = ceil_div(tokens, equal_ids);
   by_dtype(args.grad_out.dtype(), [&]<class T>(T*) {
     by_dtype(args.grad_table.dtype(), [&]<class U>(U*) {
       constexpr int N = pack_size_of<T, U>;
       const T* const grad = data<T>(access, args.grad_out);
       U* const table = data<U>(access, args.grad_table);
-      start(queue, blocks_of(tokens), 128,
-            aligned(grad, table) && columns % N == 0 ? add_rows_by_id<N, T, U>
-                                                     : add_rows_by_id<1, T, U>,
-            tokens, columns, args.begin, args.grad_table.dim(0), sort.ids_out, sort.rows_out, grad,
-            table);
+      const bool wide = aligned(grad, table) && columns % N == 0;
+      start(queue, blocks_of(slots + tokens), 128,
+            wide ? add_rows_by_id<N, T, U> : add_rows_by_id<1, T, U>, sorted, slots, columns, grad,
+            table, sums);
+      if (slots == 1) return;  // no row has two chunks
+      start(queue, blocks_of(slots), 128, wide ? add_later_chunks<N, U> : add_later_chunks<1, U>,
+            sorted, columns, static_cast<const float*>(sums), table);
     });
   });
 }
@@ -160,10 +296,12 @@ void position_backward(const Access& access, Context&, const PositionBackwardArg
       U* const table = data<U>(access, args.grad_table);
       const std::int64_t columns = args.grad_x.dim(1);
       const bool wide = aligned(grad, table) && columns % N == 0;
-      start(queue_of(access),
-            blocks_of(ceil_div(columns, wide ? 256 * N : 256),
-                      std::min<std::int64_t>(args.sequence, 65535)),
-            256, wide ? position_gradient_kernel<N, T, U> : position_gradient_kernel<1, T, U>,
+      const std::int64_t packs = ceil_div(columns, wide ? N : 1);
+      const std::int64_t across = ceil_div(packs, 256);
+      // Whole warps, as few as hold a block's share of the columns.
+      const int threads = static_cast<int>(ceil_div(ceil_div(packs, across), 32) * 32);
+      start(queue_of(access), blocks_of(across, std::min<std::int64_t>(args.sequence, 65535)),
+            threads, wide ? position_gradient_kernel<N, T, U> : position_gradient_kernel<1, T, U>,
             columns, args.sequence, args.first_row % args.sequence, args.grad_x.dim(0), grad,
             table);
     });

@@ -11,9 +11,12 @@ void gemm(const Access& access, Context& context, const GemmArgs& args) {
   if (args.c.numel() == 0) return;
   const Queue& queue = queue_of(access);
   Products& products = state_of(context).products();
-  if (!args.alone() && products.run_fused(queue, access, context, args)) return;
-  gemm_in_steps(cuda_backend(), access, context, args,
-                [&](const GemmArgs& alone) { products.run(queue, access, context, alone); });
+  if (args.alone()) return products.run(queue, access, context, args);
+  const auto in_steps = [&](const GemmArgs& all) {
+    gemm_in_steps(cuda_backend(), access, context, all,
+                  [&](const GemmArgs& alone) { products.run(queue, access, context, alone); });
+  };
+  if (!products.run_fused(queue, access, context, args, in_steps)) in_steps(args);
 }
 
 }  // namespace trident::cuda

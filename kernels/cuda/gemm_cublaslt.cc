@@ -4,7 +4,8 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
+#include <cmath>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -22,6 +23,26 @@ namespace trident::cuda {
 namespace {
 
 constexpr int candidates = 8;  // algorithms that are timed
+
+// Of an epilogue; for what is logged.
+std::string name_of_epilogue(int epilogue) {
+  switch (epilogue) {
+    case CUBLASLT_EPILOGUE_DEFAULT:
+      return "none";
+    case CUBLASLT_EPILOGUE_BIAS:
+      return "bias";
+    case CUBLASLT_EPILOGUE_GELU_AUX:
+      return "GELU";
+    case CUBLASLT_EPILOGUE_GELU_AUX_BIAS:
+      return "bias and GELU";
+    case CUBLASLT_EPILOGUE_DGELU:
+      return "GELU's gradient";
+    case CUBLASLT_EPILOGUE_BGRADB:
+      return "bias gradient";
+    default:
+      return std::to_string(epilogue);
+  }
+}
 
 void check(cublasStatus_t status, const char* what) {
   if (status != CUBLAS_STATUS_SUCCESS) {
@@ -104,23 +125,25 @@ class LtProducts final : public Products {
     if (args.bias) add_bias(access, context, args.c, args.bias, args.c);
   }
 
-  bool run_fused(const Queue& queue, const Access& access, Context& context,
-                 const GemmArgs& args) override {
-    if (args.bias && args.bias.dtype() != args.c.dtype()) return false;
+  bool run_fused(const Queue& queue, const Access& access, Context& context, const GemmArgs& args,
+                 const Way& in_steps) override {
+    if (without("epilogues") || (args.bias && args.bias.dtype() != args.c.dtype())) return false;
+    // Rows of the auxiliary matrix are multiples of 8 elements (cublasLt.h, EPILOGUE_AUX_LD).
+    if ((args.pre_activation || args.gelu_input) && args.c.dim(1) % 8 != 0) return false;
     if (args.pre_activation) {
       return multiply(queue, access, context, args,
                       args.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX,
-                      nullptr);
+                      nullptr, in_steps);
     }
     if (args.gelu_input) {
-      return multiply(queue, access, context, args, CUBLASLT_EPILOGUE_DGELU, nullptr);
+      return multiply(queue, access, context, args, CUBLASLT_EPILOGUE_DGELU, nullptr, in_steps);
     }
     // cuBLASLt overwrites the bias gradient, in fp32 where c is.
     if (args.bias || args.c.dtype() != DType::f32) return false;
     const std::int64_t m = args.c.dim(0);
     const Tensor sums = context.empty({m}, DType::f32, Category::workspace);
-    if (!multiply(queue, access, context, args, CUBLASLT_EPILOGUE_BGRADB,
-                  data<float>(access, sums))) {
+    if (!multiply(queue, access, context, args, CUBLASLT_EPILOGUE_BGRADB, data<float>(access, sums),
+                  in_steps)) {
       return false;
     }
     add(access, context, sums, args.bias_gradient);
@@ -128,8 +151,9 @@ class LtProducts final : public Products {
   }
 
  private:
+  // False: there is no algorithm, or `in_steps` is faster than all.
   bool multiply(const Queue& queue, const Access& access, Context& context, const GemmArgs& args,
-                cublasLtEpilogue_t epilogue, float* bias_gradient) {
+                cublasLtEpilogue_t epilogue, float* bias_gradient, const Way& in_steps = {}) {
     const Operands operands{.a = TensorAddress::of(access, args.a),
                             .b = TensorAddress::of(access, args.b),
                             .bias = TensorAddress::of(access, args.bias),
@@ -144,7 +168,8 @@ class LtProducts final : public Products {
     }
     auto found = plans_.find(key);
     if (found == plans_.end()) {
-      found = plans_.emplace(key, make_plan(queue, access, context, args, key, operands)).first;
+      found = plans_.emplace(key, make_plan(queue, access, context, args, key, operands, in_steps))
+                  .first;
     }
     if (!found->second) return false;
     Plan& plan = *found->second;
@@ -152,7 +177,7 @@ class LtProducts final : public Products {
     const cublasStatus_t status =
         launch(queue, access, plan, plan.algorithm, key.accumulate, operands, operands.c);
     if (status != CUBLAS_STATUS_SUCCESS && epilogue != CUBLASLT_EPILOGUE_DEFAULT) {
-      refused(key, status);
+      refused(key, cublasLtGetStatusString(status));
       found->second = std::nullopt;  // in steps from now on
       return false;
     }
@@ -160,11 +185,11 @@ class LtProducts final : public Products {
     return true;
   }
 
-  static void refused(const ProductKey& key, cublasStatus_t status) {
+  static void refused(const ProductKey& key, const std::string& why) {
     log_refusal("cublasLt: a product " + std::to_string(key.m) + " x " + std::to_string(key.n) +
                 " x " + std::to_string(key.k) + " of " + std::string(name_of(key.input)) + " to " +
-                std::string(name_of(key.output)) + ", epilogue " + std::to_string(key.epilogue) +
-                ": " + cublasLtGetStatusString(status));
+                std::string(name_of(key.output)) + ", epilogue " + name_of_epilogue(key.epilogue) +
+                ": " + why);
   }
 
   static void point(const Description& description, const ProductKey& key,
@@ -191,10 +216,10 @@ class LtProducts final : public Products {
                           queue.stream);
   }
 
-  // Nothing where cuBLASLt has no algorithm for it.
+  // Nothing where cuBLASLt has no algorithm for it, or `in_steps` is faster.
   std::optional<Plan> make_plan(const Queue& queue, const Access& access, Context& context,
                                 const GemmArgs& args, const ProductKey& key,
-                                const Operands& operands) {
+                                const Operands& operands, const Way& in_steps) {
     const KernelOptions& options = context.kernel_options();
     Description description;
     check(cublasLtMatmulDescCreate(description.out(),
@@ -222,48 +247,78 @@ class LtProducts final : public Products {
     std::array<cublasLtMatmulHeuristicResult_t, candidates> results{};
     int count = 0;
     // One algorithm for a shape, whatever the run: timing could choose another the next time.
-    const int wanted = options.deterministic ? 1 : candidates;
+    const bool by_time = !options.deterministic && !without("timing");
+    const int wanted = by_time ? candidates : 1;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
         handle_.get(), plan.description.get(), plan.a.get(), plan.b.get(), plan.c.get(),
         plan.c.get(), preference.get(), wanted, results.data(), &count);
     if (status != CUBLAS_STATUS_SUCCESS || count == 0) {
-      refused(key, status);
+      refused(key, cublasLtGetStatusString(status));
       return std::nullopt;
     }
     plan.algorithm = results[0].algo;
-    if (count > 1) choose_by_time(queue, access, context, args, operands, plan, results, count);
-    return plan;
+    if (!by_time || (count == 1 && !in_steps)) return plan;
+
+    // In place of what a product adds to, so that it is added once.
+    const auto like = [&](const Tensor& x) {
+      return context.empty(x.shape(), x.dtype(), Category::workspace);
+    };
+    GemmArgs spare = args;
+    if (args.accumulate) spare.c = like(args.c);
+    if (args.bias_gradient) spare.bias_gradient = like(args.bias_gradient);
+    const double time = choose_by_time(queue, access, plan, args.accumulate, operands,
+                                       TensorAddress::of(access, spare.c), results, count);
+    if (std::isinf(time)) {
+      refused(key, "no algorithm runs");
+      return std::nullopt;
+    }
+    if (!in_steps) return plan;
+    const double other = least_time(queue, [&] {
+      in_steps(spare);
+      return true;
+    });
+    if (time < other) return plan;
+    refused(key, "slower than in steps, " + std::to_string(1e3 * time) + " against " +
+                     std::to_string(1e3 * other) + " us");
+    return std::nullopt;
   }
 
-  void choose_by_time(const Queue& queue, const Access& access, Context& context,
-                      const GemmArgs& args, const Operands& operands, Plan& plan,
-                      const std::array<cublasLtMatmulHeuristicResult_t, candidates>& results,
-                      int count) {
+  // Milliseconds that `run` takes, the lesser of two measurements after one that doesn't count:
+  // clocks rise, and another rank may be at work. None where it returns false.
+  template <class Run>
+  static double least_time(const Queue& queue, const Run& run) {
     constexpr int runs = 3;
-    // The values of c are wanted where it is added to.
-    const Tensor other = args.accumulate
-                             ? context.empty(args.c.shape(), args.c.dtype(), Category::workspace)
-                             : args.c;
-    void* const c = TensorAddress::of(access, other);
+    double best = std::numeric_limits<double>::infinity();
+    if (!run()) return best;
     Event begin(true), end(true);
-    double best = 0;
-    for (int i = 0; i < count; ++i) {
-      const auto& algorithm = results[static_cast<std::size_t>(i)].algo;
-      if (launch(queue, access, plan, algorithm, false, operands, c) != CUBLAS_STATUS_SUCCESS) {
-        continue;
-      }
+    for (int i = 0; i < 2; ++i) {
       begin.record(queue);
-      for (int run = 0; run < runs; ++run) {
-        check(launch(queue, access, plan, algorithm, false, operands, c), "a timed product");
-      }
+      for (int k = 0; k < runs; ++k) run();
       end.record(queue);
       end.synchronize();
-      const double time = end.milliseconds_since(begin);
-      if (best == 0 || time < best) {
+      best = std::min(best, end.milliseconds_since(begin) / runs);
+    }
+    return best;
+  }
+
+  // Takes the fastest of the algorithms into the plan; its time in milliseconds.
+  double choose_by_time(const Queue& queue, const Access& access, Plan& plan, bool accumulate,
+                        const Operands& operands, void* c,
+                        const std::array<cublasLtMatmulHeuristicResult_t, candidates>& results,
+                        int count) {
+    double best = std::numeric_limits<double>::infinity();
+    for (int i = 0; i < count; ++i) {
+      const cublasLtMatmulAlgo_t& algorithm = results[static_cast<std::size_t>(i)].algo;
+      const double time = least_time(queue, [&] {
+        return launch(queue, access, plan, algorithm, accumulate, operands, c) ==
+               CUBLAS_STATUS_SUCCESS;
+      });
+      if (time < best) {
         best = time;
         plan.algorithm = algorithm;
       }
     }
+    return best;
   }
 
   LtHandle handle_;
@@ -275,6 +330,9 @@ class LtProducts final : public Products {
 
 std::unique_ptr<Products> make_products() {
   return std::make_unique<LtProducts>();
+}
+int products_version() {
+  return static_cast<int>(cublasLtGetVersion());
 }
 
 }  // namespace trident::cuda

@@ -42,6 +42,8 @@ void cross_entropy_losses(const Access&, Context&, const CrossEntropyShape&,
 void cross_entropy_gradient(const Access&, Context&, const CrossEntropyShape&, const Tensor& logits,
                             const Tensor& labels, const Tensor& maximum, const Tensor& statistics,
                             float scale);
+void cross_entropy(const Access&, Context&, const CrossEntropyShape&, const Tensor& logits,
+                   const Tensor& labels, const Tensor& losses, std::optional<float> gradient_scale);
 void attention_forward(const Access&, Context&, const AttentionArgs&);
 void attention_backward(const Access&, Context&, const AttentionBackwardArgs&);
 void rotary(const Access&, Context&, const RotaryArgs&);

@@ -14,7 +14,7 @@ struct Forward {
   T* y;
   float *mean, *rstd;
   std::int64_t rows, columns;
-  float epsilon;
+  float inverse, epsilon;  // 1 / columns
 };
 template <class T>
 struct Backward {
@@ -22,85 +22,120 @@ struct Backward {
   T* grad_x;
   const float *mean, *rstd;  // mean null: RMSNorm
   std::int64_t rows, columns;
+  float inverse;
 };
 
-// A row belongs to Lanes threads, which hold it in registers: P packs of N elements each. Rows that
-// don't fit (P = 0) are read again in each pass.
+// A row belongs to Lanes threads, P packs of N elements each: all are fetched before the first sum,
+// and stay in registers as they came. Rows that don't fit (P = 0) are fetched again in each pass,
+// a section of 4 packs at a time.
 template <int Lanes, int P, int N>
 struct Row {
-  static constexpr int kept = P > 0 ? P : 1;
-  int lane;
-  std::int64_t columns;
+  static constexpr bool kept = P > 0;
+  static constexpr int packs = kept ? P : 4;
+  int lane, columns;
 
-  // f(pack, column) for this thread's packs in order; `pack` is a constant where the row is kept.
+  // f(begin) for each section.
   template <class F>
   __device__ void each(F f) const {
-    if constexpr (P > 0) {
-#pragma unroll
-      for (int p = 0; p < P; ++p) {
-        const std::int64_t column = (static_cast<std::int64_t>(p) * Lanes + lane) * N;
-        if (column < columns) f(p, column);
-      }
+    if constexpr (kept) {
+      f(0);
     } else {
-      for (std::int64_t column = static_cast<std::int64_t>(lane) * N; column < columns;
-           column += Lanes * N) {
-        f(0, column);
-      }
+      for (int begin = 0; begin < columns; begin += packs * Lanes * N) f(begin);
+    }
+  }
+  __device__ int column(int begin, int p) const { return begin + (p * Lanes + lane) * N; }
+  // by_row() chooses P so that in a wide row only the last pack may lie beyond the end.
+  __device__ bool has(int begin, int p) const {
+    return (kept && N > 1 && p + 1 < P) || column(begin, p) < columns;
+  }
+  // Zeros beyond the end.
+  template <class T>
+  __device__ void take(const T* from, int begin, Packed<N, T> (&to)[packs]) const {
+#pragma unroll
+    for (int p = 0; p < packs; ++p) {
+      to[p] = Packed<N, T>{};
+      if (has(begin, p)) to[p] = fetch<N>(from + column(begin, p));
     }
   }
 };
 
-inline constexpr int warp_rows = 4;  // rows of a block where a warp takes one
-
 template <int Lanes>
-inline constexpr int block_threads = Lanes == 32 ? 32 * warp_rows : Lanes;
+inline constexpr int block_threads = Lanes == 32 ? 128 : Lanes;  // a warp takes a row, or a block
+// What leaves `warps` on each multiprocessor their registers.
+template <int Lanes, int warps>
+inline constexpr int blocks_at_once = warps * 32 / block_threads<Lanes>;
 
 template <int Lanes>
 __device__ inline std::int64_t row_of_thread() {
-  return Lanes == 32 ? static_cast<std::int64_t>(blockIdx.x) * warp_rows + threadIdx.x / 32
+  return Lanes == 32 ? static_cast<std::int64_t>(blockIdx.x) * 4 + threadIdx.x / 32
                      : static_cast<std::int64_t>(blockIdx.x);
 }
 
 template <int Lanes, int P, int N, class T>
-__global__ void __launch_bounds__(block_threads<Lanes>) forward_kernel(Forward<T> a) {
+__global__ void __launch_bounds__(block_threads<Lanes>, blocks_at_once<Lanes, P == 4 ? 20 : 24>)
+    forward_kernel(Forward<T> a) {
   const std::int64_t at = row_of_thread<Lanes>();
   if (at >= a.rows) return;
   using Layout = Row<Lanes, P, N>;
-  const Layout row{static_cast<int>(threadIdx.x % Lanes), a.columns};
-  const T* const x = a.x + at * a.columns;
-  float v[Layout::kept][N];
-  const auto again = [&](int p, std::int64_t column) {
-    if constexpr (P == 0) load(x + column, v[p]);
+  const Layout row{static_cast<int>(threadIdx.x % Lanes), static_cast<int>(a.columns)};
+  const T* const from = a.x + at * a.columns;
+  T* const to = a.y + at * a.columns;
+  Packed<N, T> x[Layout::packs], weight[Layout::packs], bias[Layout::packs];
+  // A branch around the bias's loads, or on it later, would keep them from overlapping with the
+  // others: without a bias the weight stands in for it, times 0.
+  const float with_bias = a.bias ? 1.0f : 0.0f;
+  const auto take_weights = [&](int begin) {
+    row.take(a.weight, begin, weight);
+    row.take(a.bias ? a.bias : a.weight, begin, bias);
   };
-  float sum = 0;
-  row.each([&](int p, std::int64_t column) {
-    load(x + column, v[p]);
+  if constexpr (Layout::kept) {
+    row.take(from, 0, x);
+    take_weights(0);
+  }
+  float center = 0;
+  if (a.bias) {
+    float sum = 0;
+    row.each([&](int begin) {
+      if constexpr (!Layout::kept) row.take(from, begin, x);
 #pragma unroll
-    for (int j = 0; j < N; ++j) sum += v[p][j];
-  });
-  const float count = static_cast<float>(a.columns);
-  const float center = a.bias ? reduce_block<Lanes, Sum>(sum) / count : 0.0f;
+      for (int p = 0; p < Layout::packs; ++p) {
+        float v[N], part = 0;
+        unpack(x[p], v);
+#pragma unroll
+        for (int j = 0; j < N; ++j) part += v[j];
+        sum += part;
+      }
+    });
+    center = reduce_block<Lanes, Sum>(sum) * a.inverse;
+  }
   float squares = 0;
-  row.each([&](int p, std::int64_t column) {
-    again(p, column);
+  row.each([&](int begin) {
+    if constexpr (!Layout::kept) row.take(from, begin, x);
 #pragma unroll
-    for (int j = 0; j < N; ++j) squares += (v[p][j] - center) * (v[p][j] - center);
-  });
-  const float scale = 1.0f / sqrtf(reduce_block<Lanes, Sum>(squares) / count + a.epsilon);
-  row.each([&](int p, std::int64_t column) {
-    again(p, column);
-    float w[N], y[N];
-    load(a.weight + column, w);
-    if (a.bias) {
-      float b[N];
-      load(a.bias + column, b);
+    for (int p = 0; p < Layout::packs; ++p) {
+      float v[N], part = 0;
+      unpack(x[p], v);
 #pragma unroll
-      for (int j = 0; j < N; ++j) y[j] = fmaf((v[p][j] - center) * scale, w[j], b[j]);
-    } else {
-#pragma unroll
-      for (int j = 0; j < N; ++j) y[j] = v[p][j] * scale * w[j];
+      for (int j = 0; j < N; ++j) part = fmaf(v[j] - center, v[j] - center, part);
+      squares += row.has(begin, p) ? part : 0.0f;
     }
-    store(a.y + at * a.columns + column, y);
+  });
+  const float scale = rsqrtf(fmaf(reduce_block<Lanes, Sum>(squares), a.inverse, a.epsilon));
+  row.each([&](int begin) {
+    if constexpr (!Layout::kept) {
+      row.take(from, begin, x);
+      take_weights(begin);
+    }
+#pragma unroll
+    for (int p = 0; p < Layout::packs; ++p) {
+      float v[N], w[N], b[N];
+      unpack(x[p], v);
+      unpack(weight[p], w);
+      unpack(bias[p], b);
+#pragma unroll
+      for (int j = 0; j < N; ++j) v[j] = fmaf((v[j] - center) * scale, w[j], with_bias * b[j]);
+      if (row.has(begin, p)) store(to + row.column(begin, p), v);
+    }
   });
   if (row.lane == 0) {
     if (a.mean) a.mean[at] = center;
@@ -111,75 +146,103 @@ __global__ void __launch_bounds__(block_threads<Lanes>) forward_kernel(Forward<T
 // With g = grad_y·weight and the normalised row h: rstd · (g - mean(g) - h·mean(g·h)); RMSNorm has
 // no mean(g).
 template <int Lanes, int P, int N, class T>
-__global__ void __launch_bounds__(block_threads<Lanes>) backward_kernel(Backward<T> a) {
+__global__ void __launch_bounds__(block_threads<Lanes>, blocks_at_once<Lanes, P == 4 ? 20 : 24>)
+    backward_kernel(Backward<T> a) {
   const std::int64_t at = row_of_thread<Lanes>();
   if (at >= a.rows) return;
   using Layout = Row<Lanes, P, N>;
-  const Layout row{static_cast<int>(threadIdx.x % Lanes), a.columns};
+  const Layout row{static_cast<int>(threadIdx.x % Lanes), static_cast<int>(a.columns)};
   const std::int64_t first = at * a.columns;
+  Packed<N, T> grad_y[Layout::packs], x[Layout::packs], weight[Layout::packs],
+      residual[Layout::packs];
+  const auto take = [&](int begin) {
+    row.take(a.grad_y + first, begin, grad_y);
+    row.take(a.x + first, begin, x);
+    row.take(a.weight, begin, weight);
+  };
+  // As the bias of the forward pass.
+  const float with_residual = a.residual ? 1.0f : 0.0f;
+  const auto take_residual = [&](int begin) {
+    row.take((a.residual ? a.residual : a.grad_y) + first, begin, residual);
+  };
+  if constexpr (Layout::kept) {
+    take(0);
+    take_residual(0);
+  }
   const float center = a.mean ? a.mean[at] : 0.0f, rstd = a.rstd[at];
-  float g[Layout::kept][N], h[Layout::kept][N];
-  const auto take = [&](int p, std::int64_t column) {
+  const auto terms = [&](int p, float(&g)[N], float(&h)[N]) {
     float w[N];
-    load(a.grad_y + first + column, g[p]);
-    load(a.x + first + column, h[p]);
-    load(a.weight + column, w);
+    unpack(grad_y[p], g);
+    unpack(x[p], h);
+    unpack(weight[p], w);
 #pragma unroll
     for (int j = 0; j < N; ++j) {
-      g[p][j] *= w[j];
-      h[p][j] = (h[p][j] - center) * rstd;
+      g[j] *= w[j];
+      h[j] = (h[j] - center) * rstd;
     }
   };
-  float ones = 0, along = 0;
-  row.each([&](int p, std::int64_t column) {
-    take(p, column);
+  float sums[2] = {};  // of g and of g·h; g is 0 beyond the row
+  row.each([&](int begin) {
+    if constexpr (!Layout::kept) take(begin);
 #pragma unroll
-    for (int j = 0; j < N; ++j) {
-      ones += g[p][j];
-      along += g[p][j] * h[p][j];
+    for (int p = 0; p < Layout::packs; ++p) {
+      float g[N], h[N], parts[2] = {};
+      terms(p, g, h);
+#pragma unroll
+      for (int j = 0; j < N; ++j) {
+        parts[0] += g[j];
+        parts[1] = fmaf(g[j], h[j], parts[1]);
+      }
+      sums[0] += parts[0];
+      sums[1] += parts[1];
     }
   });
-  const float inverse = 1.0f / static_cast<float>(a.columns);
-  const float along_one = a.mean ? inverse * reduce_block<Lanes, Sum>(ones) : 0.0f;
-  const float along_row = inverse * reduce_block<Lanes, Sum>(along);
-  row.each([&](int p, std::int64_t column) {
-    if constexpr (P == 0) take(p, column);
-    float d[N];
-#pragma unroll
-    for (int j = 0; j < N; ++j) d[j] = rstd * (fmaf(-h[p][j], along_row, g[p][j]) - along_one);
-    if (a.residual) {
-      float r[N];
-      load(a.residual + first + column, r);
-#pragma unroll
-      for (int j = 0; j < N; ++j) d[j] += r[j];
+  reduce_block<Lanes, Sum>(sums);
+  const float along_one = a.mean ? a.inverse * sums[0] : 0.0f, along_row = a.inverse * sums[1];
+  row.each([&](int begin) {
+    if constexpr (!Layout::kept) {
+      take(begin);
+      take_residual(begin);
     }
-    store(a.grad_x + first + column, d);
+#pragma unroll
+    for (int p = 0; p < Layout::packs; ++p) {
+      float g[N], h[N], r[N];
+      terms(p, g, h);
+      unpack(residual[p], r);
+#pragma unroll
+      for (int j = 0; j < N; ++j) {
+        r[j] = fmaf(rstd, fmaf(-h[j], along_row, g[j]) - along_one, with_residual * r[j]);
+      }
+      if (row.has(begin, p)) store(a.grad_x + first + row.column(begin, p), r);
+    }
   });
 }
 
-// Calls f<Lanes, P, N> with the layout for rows of `columns` elements, N elements in a pack.
-template <int N, class F>
-void by_row(std::int64_t columns, const F& f) {
-  const std::int64_t packs = ceil_div(columns, N);
-  if (packs <= 32) return f.template operator()<32, 1, N>();
+// Calls f<Lanes, P, N> with the layout for rows of `columns` elements. At most 4 packs, so that all
+// operands of the backward pass fit in registers.
+template <class T, class F>
+void by_row(std::int64_t columns, bool wide, const F& f) {
+  constexpr int N = pack_size<T>;
+  if (!wide || columns % N != 0) {
+    if (columns <= 32 * 4) return f.template operator()<32, 4, 1>();
+    if (columns <= 128 * 4) return f.template operator()<128, 4, 1>();
+    return f.template operator()<256, 0, 1>();
+  }
+  const std::int64_t packs = columns / N;
+  if (packs <= 32 * 1) return f.template operator()<32, 1, N>();
   if (packs <= 32 * 2) return f.template operator()<32, 2, N>();
+  if (packs <= 32 * 3) return f.template operator()<32, 3, N>();
   if (packs <= 32 * 4) return f.template operator()<32, 4, N>();
-  if (packs <= 256 * 1) return f.template operator()<256, 1, N>();
-  if (packs <= 256 * 2) return f.template operator()<256, 2, N>();
+  if (packs <= 128 * 2) return f.template operator()<128, 2, N>();
+  if (packs <= 128 * 3) return f.template operator()<128, 3, N>();
+  if (packs <= 128 * 4) return f.template operator()<128, 4, N>();
+  if (packs <= 256 * 3) return f.template operator()<256, 3, N>();
   if (packs <= 256 * 4) return f.template operator()<256, 4, N>();
   return f.template operator()<256, 0, N>();
 }
-template <class T, class F>
-void by_row(std::int64_t columns, bool wide, const F& f) {
-  if (wide && columns % pack_size<T> == 0) {
-    by_row<pack_size<T>>(columns, f);
-  } else {
-    by_row<1>(columns, f);
-  }
-}
 template <int Lanes>
 dim3 row_blocks(std::int64_t rows) {
-  return blocks_of(Lanes == 32 ? ceil_div(rows, warp_rows) : rows);
+  return blocks_of(Lanes == 32 ? ceil_div(rows, 4) : rows);
 }
 
 template <class T>
@@ -187,13 +250,14 @@ struct WeightTerms {
   static constexpr int sums = 2;
   const T *grad_y, *x;
   const float *mean, *rstd;
+  float with_mean;  // 0: RMSNorm, where `mean` is any row of numbers
   std::int64_t columns;
   template <int N>
   __device__ void add(std::int64_t row, std::int64_t column, float (&totals)[2][N]) const {
     float g[N], v[N];
     load(grad_y + row * columns + column, g);
     load(x + row * columns + column, v);
-    const float center = mean ? mean[row] : 0.0f, scale = rstd[row];
+    const float center = with_mean * mean[row], scale = rstd[row];
 #pragma unroll
     for (int j = 0; j < N; ++j) {
       totals[0][j] = fmaf(g[j], (v[j] - center) * scale, totals[0][j]);
@@ -215,6 +279,7 @@ void norm_forward(const Access& access, Context&, const NormArgs& args) {
                        .rstd = data<float>(access, args.rstd),
                        .rows = args.x.dim(0),
                        .columns = args.x.dim(1),
+                       .inverse = 1.0f / static_cast<float>(args.x.dim(1)),
                        .epsilon = args.epsilon};
     by_row<T>(a.columns, aligned(a.x, a.weight, a.bias, a.y), [&]<int Lanes, int P, int N>() {
       start(queue, row_blocks<Lanes>(a.rows), block_threads<Lanes>, forward_kernel<Lanes, P, N, T>,
@@ -234,7 +299,8 @@ void norm_backward_input(const Access& access, Context&, const NormBackwardArgs&
                         .mean = data<float>(access, args.mean),
                         .rstd = data<float>(access, args.rstd),
                         .rows = args.x.dim(0),
-                        .columns = args.x.dim(1)};
+                        .columns = args.x.dim(1),
+                        .inverse = 1.0f / static_cast<float>(args.x.dim(1))};
     by_row<T>(a.columns, aligned(a.grad_y, a.x, a.weight, a.residual, a.grad_x),
               [&]<int Lanes, int P, int N>() {
                 start(queue, row_blocks<Lanes>(a.rows), block_threads<Lanes>,
@@ -248,8 +314,9 @@ void norm_backward_weight(const Access& access, Context& context, const NormWeig
     by_dtype(args.grad_weight.dtype(), [&]<class U>(U*) {
       const WeightTerms<T> f{.grad_y = data<T>(access, args.grad_y),
                              .x = data<T>(access, args.x),
-                             .mean = data<float>(access, args.mean),
+                             .mean = data<float>(access, args.mean ? args.mean : args.rstd),
                              .rstd = data<float>(access, args.rstd),
+                             .with_mean = args.mean ? 1.0f : 0.0f,
                              .columns = args.x.dim(1)};
       column_sums<pack_size<T>>(access, context, args.x.dim(0), args.x.dim(1),
                                 aligned(f.grad_y, f.x), f,

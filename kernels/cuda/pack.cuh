@@ -47,23 +47,49 @@ inline constexpr int pack_size_of = [] {
   return size;
 }();
 
-// N elements from p: N 1, or a multiple of pack_size<T> at an address that is a multiple of 16.
+// N elements as they lie in memory: N 1, or a multiple of pack_size<T> at an address that is a
+// multiple of 16. Several are fetched before the first is unpacked, so that their loads overlap.
 template <int N, class T>
-__device__ inline void load(const T* p, float (&x)[N]) {
+struct Packed {
+  static_assert(N % pack_size<T> == 0);
+  uint4 words[N / pack_size<T>];
+};
+template <class T>
+struct Packed<1, T> {
+  T value;
+};
+
+template <int N, class T>
+__device__ inline Packed<N, T> fetch(const T* p) {
+  Packed<N, T> x;
   if constexpr (N == 1) {
-    x[0] = to_float(*p);
+    x.value = *p;
+  } else {
+#pragma unroll
+    for (int i = 0; i < N / pack_size<T>; ++i) x.words[i] = reinterpret_cast<const uint4*>(p)[i];
+  }
+  return x;
+}
+
+template <int N, class T>
+__device__ inline void unpack(const Packed<N, T>& packed, float (&x)[N]) {
+  if constexpr (N == 1) {
+    x[0] = to_float(packed.value);
   } else {
     constexpr int size = pack_size<T>;
-    static_assert(N % size == 0);
 #pragma unroll
     for (int i = 0; i < N / size; ++i) {
-      const uint4 raw = reinterpret_cast<const uint4*>(p)[i];
       T values[size];
-      std::memcpy(static_cast<void*>(values), &raw, sizeof raw);
+      std::memcpy(static_cast<void*>(values), &packed.words[i], sizeof packed.words[i]);
 #pragma unroll
       for (int j = 0; j < size; ++j) x[i * size + j] = to_float(values[j]);
     }
   }
+}
+
+template <int N, class T>
+__device__ inline void load(const T* p, float (&x)[N]) {
+  unpack(fetch<N>(p), x);
 }
 
 template <int N, class T>

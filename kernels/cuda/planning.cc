@@ -47,10 +47,16 @@ void reserve_norm_weight(const Access&, Context& context, const NormWeightArgs& 
   reserve_for<float>(context, column_partials(args.x.dim(0), args.x.dim(1), 2));
 }
 
+void reserve_sum(const Access&, Context& context, const Tensor& x, const Tensor&) {
+  if (x.numel() > ordered_chunk) reserve_for<double>(context, ordered_partials(x.numel()));
+}
+
 // CUB sorts between two copies of ids and rows.
 void reserve_embedding(const Access&, Context& context, const EmbeddingBackwardArgs& args) {
   const std::int64_t tokens = args.ids.numel();
-  reserve(context, sort_scratch(tokens, static_cast<std::size_t>(tokens) * 8));
+  if (tokens == 0) return;
+  const auto workspace = static_cast<std::size_t>(tokens) * 8;
+  reserve(context, EmbeddingScratch(tokens, args.grad_table.dim(1), workspace).bytes);
 }
 
 // cuDNN adds up the queries' gradients in fp32.
@@ -92,8 +98,11 @@ const Backend& planning_cuda_backend() {
     b.instructions = [] { return std::string("cuda"); };
     b.gemm = cuda::reserve_gemm;
     b.bias_backward = cuda::reserve_bias_backward;
+    b.sum = cuda::reserve_sum;
     b.norm_backward_weight = cuda::reserve_norm_weight;
     b.embedding_backward = cuda::reserve_embedding;
+    b.cross_entropy = [](const Access&, Context&, const CrossEntropyShape&, const Tensor&,
+                         const Tensor&, const Tensor&, std::optional<float>) {};
     b.attention_forward = [](const Access&, Context&, const AttentionArgs&) {};
     b.attention_backward = cuda::reserve_attention_backward;
     b.rotary = cuda::reserve_rotary;

@@ -20,6 +20,12 @@ void log_refusal(const std::string& text) {
   }
 }
 
+bool without(std::string_view part) {
+  const char* const list = std::getenv("TRIDENT_CUDA_WITHOUT");
+  if (list == nullptr) return false;
+  return ("," + std::string(list) + ",").find("," + std::string(part) + ",") != std::string::npos;
+}
+
 const Queue& queue_of(const Access& access) {
   const Queue& queue = *static_cast<const Queue*>(access.queue());
   check(cudaSetDevice(queue.device), "cudaSetDevice");

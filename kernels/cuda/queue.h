@@ -4,6 +4,7 @@
 #include <cuda_runtime.h>
 
 #include <string>
+#include <string_view>
 
 #include "core/device.h"
 
@@ -17,9 +18,13 @@ struct Queue {
 // Throws Error: "cuda: <what>: <the runtime's text>".
 void check(cudaError_t status, const char* what);
 
-// Where the environment has TRIDENT_CUDA_LOG: says on stderr which library refused what, and what
-// is done instead. Called once for each shape.
+// Where the environment has TRIDENT_CUDA_LOG: says on stderr which library refused what, or what
+// was slower by it, and is now done by our kernels. Called once for each shape.
 void log_refusal(const std::string& text);
+// To find out on a GPU what a library's part costs or spoils: whether TRIDENT_CUDA_WITHOUT names it
+// in its list. "epilogues": what goes with a product is done in steps; "timing": cuBLASLt's first
+// algorithm is taken; "cudnn": attention is ours.
+bool without(std::string_view part);
 
 // The queue of a piece of work, its device made the calling thread's.
 const Queue& queue_of(const Access& access);

@@ -22,24 +22,34 @@ __device__ inline T reduce_warp(T x) {
   return x;
 }
 
-// For every thread of a block of Threads, a multiple of 32. The block passes a barrier before and
-// after, so calls may follow each other.
+// Each of x over a block of Threads, a multiple of 32, for every thread. The block passes a barrier
+// before and after, so calls may follow each other.
+template <int Threads, class Op, int K, class T>
+__device__ inline void reduce_block(T (&x)[K]) {
+#pragma unroll
+  for (int k = 0; k < K; ++k) x[k] = reduce_warp<Op>(x[k]);
+  if constexpr (Threads > 32) {
+    constexpr int warps = Threads / 32;
+    __shared__ T parts[K][warps];
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) {
+#pragma unroll
+      for (int k = 0; k < K; ++k) parts[k][threadIdx.x / 32] = x[k];
+    }
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+      x[k] = parts[k][0];
+#pragma unroll
+      for (int i = 1; i < warps; ++i) x[k] = Op::of(x[k], parts[k][i]);
+    }
+  }
+}
 template <int Threads, class Op, class T>
 __device__ inline T reduce_block(T x) {
-  x = reduce_warp<Op>(x);
-  if constexpr (Threads == 32) {
-    return x;
-  } else {
-    constexpr int warps = Threads / 32;
-    __shared__ T parts[warps];
-    __syncthreads();
-    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = x;
-    __syncthreads();
-    T total = parts[0];
-#pragma unroll
-    for (int i = 1; i < warps; ++i) total = Op::of(total, parts[i]);
-    return total;
-  }
+  T one[1] = {x};
+  reduce_block<Threads, Op>(one);
+  return one[0];
 }
 
 }  // namespace trident::cuda

@@ -20,34 +20,41 @@ struct FillTable {
   }
 };
 
-// Elements count pairs of the A + G heads.
 template <class T>
 struct Rotate {
   T* qkv;
   const float *cosines, *sines;
-  std::int64_t half, heads, row, sequence;
+  std::int64_t row;  // elements of a token
+  unsigned sequence;
+  int half, pairs;  // of a head, of the A + G heads
   bool inverse;
-  template <int N>
-  __device__ void run(std::int64_t i) const {
-    const std::int64_t pair = i % half, head = i / half % heads, t = i / half / heads;
-    T* const first = qkv + t * row + head * 2 * half + pair;
-    const std::int64_t at = t % sequence * half + pair;
-    float a[N], b[N], c[N], s[N];
-    load(first, a);
-    load(first + half, b);
-    load(cosines + at, c);
-    load(sines + at, s);
-#pragma unroll
-    for (int j = 0; j < N; ++j) {
-      const float sine = inverse ? -s[j] : s[j];
-      const float x = a[j], y = b[j];
-      a[j] = fmaf(-y, sine, x * c[j]);
-      b[j] = fmaf(x, sine, y * c[j]);
-    }
-    store(first, a);
-    store(first + half, b);
-  }
 };
+
+// A block a token and some of its pairs, so that no thread divides 64-bit numbers.
+template <int N, class T>
+__global__ void __launch_bounds__(256, 4) rotate_kernel(Rotate<T> a) {
+  const int i = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x) * N;
+  if (i >= a.pairs) return;
+  const int pair = i % a.half;
+  T* const first = a.qkv + static_cast<std::int64_t>(blockIdx.x) * a.row + 2 * i -
+                   pair;  // head · 2 · half + pair
+  const std::int64_t at = static_cast<std::int64_t>(blockIdx.x % a.sequence) * a.half + pair;
+  const Packed<N, T> raw_x = fetch<N>(first), raw_y = fetch<N>(first + a.half);
+  float x[N], y[N], c[N], s[N];
+  load(a.cosines + at, c);
+  load(a.sines + at, s);
+  unpack(raw_x, x);
+  unpack(raw_y, y);
+#pragma unroll
+  for (int j = 0; j < N; ++j) {
+    const float sine = a.inverse ? -s[j] : s[j];
+    const float before = x[j];
+    x[j] = fmaf(-y[j], sine, x[j] * c[j]);
+    y[j] = fmaf(before, sine, y[j] * c[j]);
+  }
+  store(first, x);
+  store(first + a.half, y);
+}
 
 }  // namespace
 
@@ -71,18 +78,22 @@ void rotary(const Access& access, Context& context, const RotaryArgs& args) {
   const float* const table =
       state_of(context).rotary_table(access, context, shape.sequence, shape.head_dim, args.base);
   by_dtype(args.qkv.dtype(), [&]<class T>(T*) {
-    const Rotate<T> f{.qkv = data<T>(access, args.qkv),
+    const int half = static_cast<int>(shape.head_dim / 2);
+    const Rotate<T> a{.qkv = data<T>(access, args.qkv),
                       .cosines = table,
-                      .sines = table + shape.sequence * shape.head_dim / 2,
-                      .half = shape.head_dim / 2,
-                      .heads = shape.heads + shape.groups,
+                      .sines = table + shape.sequence * half,
                       .row = shape.row(),
-                      .sequence = shape.sequence,
+                      .sequence = static_cast<unsigned>(shape.sequence),
+                      .half = half,
+                      .pairs = static_cast<int>(shape.heads + shape.groups) * half,
                       .inverse = args.inverse};
     constexpr int N = pack_size<T>;
     // A pack lies within the first or the second half of a head.
-    elementwise<N>(queue_of(access), shape.batch * shape.sequence * f.heads * f.half,
-                   aligned(f.qkv, f.cosines, f.sines) && f.half % N == 0, f);
+    const bool wide = aligned(a.qkv, a.cosines, a.sines) && half % N == 0;
+    const std::int64_t packs = ceil_div(a.pairs, wide ? N : 1), across = ceil_div(packs, 256);
+    const int threads = static_cast<int>(ceil_div(ceil_div(packs, across), 32) * 32);
+    start(queue_of(access), blocks_of(shape.batch * shape.sequence, across), threads,
+          wide ? rotate_kernel<N, T> : rotate_kernel<1, T>, a);
   });
 }
 

@@ -16,10 +16,16 @@ inline std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
 // Of cuBLASLt, once per rank; NVIDIA's advice for Hopper.
 inline constexpr std::size_t products_workspace = std::size_t{32} << 20;  // bytes
 
-// Sums over a matrix's rows: one for each chunk of rows. In fp32 elements.
-inline constexpr std::int64_t chunk_rows = 128;
+// Sums over a matrix's rows: one for each chunk of rows. In fp32 elements. The blocks, each of a
+// chunk and 256 columns, come to some 4 for each of a large GPU's 132 multiprocessors.
+inline std::int64_t chunk_rows(std::int64_t rows, std::int64_t columns) {
+  constexpr std::int64_t blocks = 4 * 132, step = 32;  // rows that a block reads at once
+  const std::int64_t chunks = ceil_div(blocks, ceil_div(columns, 256));
+  return ceil_div(ceil_div(rows, chunks), step) * step;
+}
 inline std::int64_t column_partials(std::int64_t rows, std::int64_t columns, int sums) {
-  return ceil_div(rows, chunk_rows) * sums * columns;
+  if (rows == 0 || columns == 0) return 0;
+  return ceil_div(rows, chunk_rows(rows, columns)) * sums * columns;
 }
 
 // Sums in a fixed order: one for each chunk of terms. In fp64 elements.
@@ -33,10 +39,19 @@ inline std::int64_t attention_deltas(const AttentionShape& shape) {
   return shape.batch * shape.heads * shape.sequence;
 }
 
-// The embedding's gradient: a sort's workspace, then three int32 a token. In bytes.
-inline std::int64_t sort_scratch(std::int64_t tokens, std::size_t workspace) {
-  return static_cast<std::int64_t>((workspace + 15) / 16 * 16) + 3 * tokens * 4;
-}
+// The embedding's gradient, in bytes: sums of chunks of equal ids' rows, in fp32 (embedding.cu);
+// four int32 a token; a sort's workspace.
+inline constexpr std::int64_t equal_ids = 64;  // rows of a chunk
+struct EmbeddingScratch {
+  EmbeddingScratch(std::int64_t tokens, std::int64_t columns, std::size_t workspace)
+      : sums(whole(ceil_div(tokens, equal_ids) * columns * 4)),
+        numbers(whole(tokens * 4)),
+        bytes(sums + 4 * numbers + static_cast<std::int64_t>(workspace)) {}
+  static std::int64_t whole(std::int64_t bytes) { return ceil_div(bytes, 256) * 256; }
+  std::int64_t sums;     // of all chunks
+  std::int64_t numbers;  // of one int32 a token
+  std::int64_t bytes;
+};
 
 // Adafactor's sums over rows and columns of a part: by warp, and by tile of rows.
 struct AdafactorTiles {

@@ -4,9 +4,7 @@
 #include "core/exact_sum.h"
 #include "kernels/by_dtype.h"
 #include "kernels/cuda/kernels.h"
-#include "kernels/cuda/launch.cuh"
-#include "kernels/cuda/pack.cuh"
-#include "kernels/cuda/reduce.cuh"
+#include "kernels/cuda/ordered_sum.cuh"
 
 namespace trident::cuda {
 namespace {
@@ -19,13 +17,42 @@ __device__ inline double to_double(T x) {
   return static_cast<double>(to_float(x));
 }
 
-// One block: losses and the like are few.
+// One block, for at most ordered_chunk elements.
 template <class T>
 __global__ void __launch_bounds__(256) sum_kernel(std::int64_t n, const T* x, double* total) {
   double sum = 0;
+#pragma unroll 4
   for (std::int64_t i = threadIdx.x; i < n; i += 256) sum += to_double(x[i]);
   sum = reduce_block<256, Sum>(sum);
   if (threadIdx.x == 0) *total = sum;
+}
+
+template <class T>
+struct Elements {
+  const T* x;
+  template <int N>
+  __device__ double sum(std::int64_t i) const {
+    if constexpr (N == 1) {
+      return to_double(x[i]);
+    } else {
+      float a[N];
+      load(x + i, a);
+      double total = 0;
+#pragma unroll
+      for (int j = 0; j < N; ++j) total += static_cast<double>(a[j]);
+      return total;
+    }
+  }
+};
+
+template <int N, class T>
+void sum_of(const Access& access, Context& context, const Tensor& x, double* to) {
+  const T* const from = data<T>(access, x);
+  if (x.numel() <= ordered_chunk) {
+    start(queue_of(access), blocks_of(1), 256, sum_kernel<T>, x.numel(), from, to);
+  } else {
+    ordered_sum<N>(access, context, x.numel(), aligned(from), Elements<T>{from}, to, false);
+  }
 }
 
 // Eight threads a block of elements, each taking packs in turn, whatever the pointer's alignment.
@@ -57,9 +84,58 @@ __global__ void __launch_bounds__(256)
   if (at < blocks && threadIdx.x % 8 == 0) out[at] = sum;
 }
 
+struct Highest {
+  __device__ static int of(int a, int b) { return a > b ? a : b; }
+};
+
 // The digits of a Kulisch accumulator (core/exact_sum.h) are integers: whatever the order of the
 // additions, the sums are the same.
 constexpr int exact_digits = ExactSum::limbs;
+
+// A thread's sums of digits limb … limb + 3, which hold numbers of some 64 binades: those of one
+// tensor's squares seldom leave them, and additions to shared memory are rare. Each is a sum of
+// fewer than 2^28 digits below 2^32.
+struct DigitSums {
+  int limb = -1;  // none yet
+  unsigned long long sums[4] = {};
+
+  __device__ void flush(unsigned long long* digits) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (sums[i] != 0) atomicAdd(&digits[limb + i], sums[i]);
+      sums[i] = 0;
+    }
+  }
+  __device__ void add(double value, unsigned long long* digits) {
+    unsigned long long bits = 0;
+    std::memcpy(&bits, &value, sizeof bits);
+    if (bits << 1 == 0) return;
+    const int biased = static_cast<int>((bits >> 52) & 0x7ff);
+    if (biased == 0x7ff) {
+      atomicAdd(&digits[exact_digits], 1ull);
+      return;
+    }
+    const unsigned long long mantissa =
+        (bits & ((1ull << 52) - 1)) | (biased == 0 ? 0 : 1ull << 52);
+    const int position = biased == 0 ? 0 : biased - 1;  // the lowest bit weighs 2^(position-1074)
+    const int first = position / 32, shift = position % 32;
+    // Two limbs, so that numbers about the edge between them stay here.
+    if (limb < 0 || first < limb || first > limb + 1) {
+      flush(digits);
+      limb = first;
+    }
+    const unsigned long long low = mantissa << shift;
+    const unsigned long long parts[3] = {low & 0xffffffffull, low >> 32,
+                                         shift == 0 ? 0 : mantissa >> (64 - shift)};
+    const unsigned long long sign = 0 - (bits >> 63);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const unsigned long long here = i < 3 ? parts[i] : 0, below = i > 0 ? parts[i - 1] : 0;
+      const unsigned long long digit = first == limb ? here : below;
+      sums[i] += (digit ^ sign) - sign;
+    }
+  }
+};
 
 __global__ void __launch_bounds__(256)
     exact_sum_kernel(std::int64_t n, const double* x, unsigned long long* state) {
@@ -67,56 +143,64 @@ __global__ void __launch_bounds__(256)
   for (int i = threadIdx.x; i <= exact_digits; i += 256) digits[i] = 0;
   __syncthreads();
   const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * 256;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x; i < n;
-       i += threads) {
-    unsigned long long bits = 0;
-    const double value = x[i];
-    std::memcpy(&bits, &value, sizeof bits);
-    const int biased = static_cast<int>((bits >> 52) & 0x7ff);
-    unsigned long long mantissa = bits & ((1ull << 52) - 1);
-    if (biased == 0x7ff) {
-      atomicAdd(&digits[exact_digits], 1ull);
-      continue;
-    }
-    if (biased != 0) mantissa |= 1ull << 52;
-    const int position = biased == 0 ? 0 : biased - 1;  // the lowest bit weighs 2^(position-1074)
-    const int limb = position / 32, shift = position % 32;
-    const unsigned long long low = mantissa << shift;
-    const unsigned long long high = shift == 0 ? 0 : mantissa >> (64 - shift);
-    const unsigned long long parts[3] = {low & 0xffffffffull, low >> 32, high};
+  DigitSums own;
+  std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x;
+  for (; i + 3 * threads < n; i += 4 * threads) {
+    double values[4];
 #pragma unroll
-    for (int part = 0; part < 3; ++part) {
-      const unsigned long long digit = bits >> 63 ? 0 - parts[part] : parts[part];
-      if (digit != 0) atomicAdd(&digits[limb + part], digit);
+    for (int k = 0; k < 4; ++k) values[k] = x[i + k * threads];
+#pragma unroll 1
+    for (int k = 0; k < 4; ++k) {
+      own.add(k == 0 ? values[0] : k == 1 ? values[1] : k == 2 ? values[2] : values[3], digits);
     }
   }
+  for (; i < n; i += threads) own.add(x[i], digits);
+  // One lane adds for all that hold the same limbs.
+  const int limb = reduce_warp<Highest>(own.limb);
+  const bool same = own.limb == limb;
+  unsigned long long sums[4];
+#pragma unroll
+  for (int k = 0; k < 4; ++k) sums[k] = reduce_warp<Sum>(same ? own.sums[k] : 0ull);
+  if (!same) own.flush(digits);
+  if (threadIdx.x % 32 == 0 && limb >= 0) {
+#pragma unroll
+    for (int k = 0; k < 4; ++k) own.sums[k] = sums[k];
+    own.limb = limb;
+    own.flush(digits);
+  }
   __syncthreads();
-  for (int i = threadIdx.x; i <= exact_digits; i += 256) {
-    if (digits[i] != 0) atomicAdd(&state[i], digits[i]);
+  for (int k = threadIdx.x; k <= exact_digits; k += 256) {
+    if (digits[k] != 0) atomicAdd(&state[k], digits[k]);
   }
 }
 
 // Digits to [0, 2^32), but for the last.
 __global__ void __launch_bounds__(32) exact_carry_kernel(std::int64_t* state) {
-  if (threadIdx.x != 0) return;
-  for (int i = 0; i + 1 < exact_digits; ++i) {
-    const std::int64_t low = state[i] & 0xffffffff;
-    state[i + 1] += (state[i] - low) / (std::int64_t{1} << 32);
-    state[i] = low;
+  __shared__ std::int64_t digits[exact_digits];
+  for (int i = threadIdx.x; i < exact_digits; i += 32) digits[i] = state[i];
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    std::int64_t carry = 0;
+#pragma unroll 4
+    for (int i = 0; i < exact_digits; ++i) {
+      const std::int64_t digit = digits[i] + carry;
+      const std::int64_t low = i + 1 < exact_digits ? digit & 0xffffffff : digit;
+      carry = (digit - low) >> 32;
+      digits[i] = low;
+    }
   }
+  __syncthreads();
+  for (int i = threadIdx.x; i < exact_digits; i += 32) state[i] = digits[i];
 }
 
 }  // namespace
 
-void sum(const Access& access, Context&, const Tensor& x, const Tensor& total) {
-  const Queue& queue = queue_of(access);
+void sum(const Access& access, Context& context, const Tensor& x, const Tensor& total) {
   double* const to = data<double>(access, total);
   if (x.dtype() == DType::f64) {
-    start(queue, blocks_of(1), 256, sum_kernel<double>, x.numel(), data<double>(access, x), to);
+    sum_of<1, double>(access, context, x, to);
   } else {
-    by_dtype(x.dtype(), [&]<class T>(T*) {
-      start(queue, blocks_of(1), 256, sum_kernel<T>, x.numel(), data<T>(access, x), to);
-    });
+    by_dtype(x.dtype(), [&]<class T>(T*) { sum_of<pack_size<T>, T>(access, context, x, to); });
   }
 }
 
@@ -134,7 +218,8 @@ void square_sums(const Access& access, Context&, const Tensor& x, std::int64_t b
 void exact_sum(const Access& access, Context&, const Tensor& x, const Tensor& state) {
   const Queue& queue = queue_of(access);
   std::int64_t* const digits = data<std::int64_t>(access, state);
-  start(queue, blocks_of(std::min<std::int64_t>(ceil_div(x.numel(), 256), 1024)), 256,
+  // Two blocks for each multiprocessor of the largest GPUs; fewer where threads had few elements.
+  start(queue, blocks_of(std::min<std::int64_t>(ceil_div(x.numel(), 256 * 8), 264)), 256,
         exact_sum_kernel, x.numel(), data<double>(access, x),
         reinterpret_cast<unsigned long long*>(digits));
   start(queue, blocks_of(1), 32, exact_carry_kernel, digits);

@@ -73,15 +73,23 @@ Tensor TensorParallel::sum_to_rows(Context& context, const Tensor& x,
     product(0, x.dim(0));
     return sum_to_rows(context, x);
   }
+  // A part of every rank's rows at a time, which go together while the next are multiplied. Parts
+  // large enough to keep a GPU busy.
   const std::int64_t rows = x.dim(0) / size;
+  const std::int64_t parts = rows >= 4096 ? 4 : 2, step = (rows + parts - 1) / parts;
+  Tensor own = context.empty({rows, x.dim(1)}, x.dtype(), Category::activation);
   std::vector<Work> going;
-  for (int r = 0; r < size; ++r) {
-    product(r * rows, rows);
-    going.push_back(group.reduce(context, x.rows(r * rows, rows), r, ReduceOp::sum, Async::yes));
+  for (std::int64_t begin = 0; begin < rows; begin += step) {
+    const std::int64_t count = std::min(step, rows - begin);
+    const Tensor part = context.empty({count * size, x.dim(1)}, x.dtype(), Category::communication);
+    for (int r = 0; r < size; ++r) {
+      product(r * rows + begin, count);
+      copy(context, x.rows(r * rows + begin, count), part.rows(r * count, count));
+    }
+    going.push_back(
+        group.reduce_scatter(context, part, own.rows(begin, count), ReduceOp::sum, Async::yes));
   }
   for (const Work& work : going) work.wait(context);
-  Tensor own = context.empty({rows, x.dim(1)}, x.dtype(), Category::activation);
-  copy(context, x.rows(rank * rows, rows), own);
   return own;
 }
 
@@ -171,14 +179,17 @@ Tensor RowParallelLinear::backward_input(Context& context, WeightVersion version
 }
 
 void RowParallelLinear::backward_weight(Context& context, LinearRecord& record) const {
-  // Under sequence parallelism of this rank's rows alone; the tensor group adds up later.
-  const bool part = bias_ && parallel_.sequence_parallel;
+  // A whole bias has the same gradient on all ranks of the tensor group, to the last bit, so not
+  // one that goes with a product: an algorithm chosen by time may be another elsewhere.
+  const bool alone = parallel_.size == 1;
   weight_.add_product(context, record.gradient, record.input,
-                      bias_ && !part ? bias_.gradient(context) : Tensor());
-  if (part) {
-    const std::int64_t rows = record.gradient.dim(0) / parallel_.size;
-    bias_backward(context, record.gradient.rows(parallel_.rank * rows, rows),
-                  bias_.gradient(context));
+                      bias_ && alone ? bias_.gradient(context) : Tensor());
+  if (bias_ && !alone) {
+    // Under sequence parallelism of this rank's rows alone; the tensor group adds up later.
+    const std::int64_t rows =
+        record.gradient.dim(0) / (parallel_.sequence_parallel ? parallel_.size : 1);
+    const std::int64_t first = parallel_.sequence_parallel ? parallel_.rank * rows : 0;
+    bias_backward(context, record.gradient.rows(first, rows), bias_.gradient(context));
   }
   record = {};
 }

@@ -71,4 +71,15 @@ Tensor VocabParallelCrossEntropy::backward(Context& context, float scale, Record
   return gradient;
 }
 
+void VocabParallelCrossEntropy::run(Context& context, const Tensor& logits, const Tensor& labels,
+                                    const Tensor& losses, std::optional<float> scale) const {
+  if (parallel_.size == 1) {
+    const auto shape = shape_of(parallel_, vocabulary_, columns_, label_smoothing_);
+    return cross_entropy(context, shape, logits, labels, losses, scale);
+  }
+  Record record;
+  forward(context, logits, labels, losses, record);
+  if (scale) backward(context, *scale, record);
+}
+
 }  // namespace trident

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "core/context.h"
 #include "parallel/parameter.h"
@@ -38,6 +39,9 @@ class VocabParallelCrossEntropy {
                Record&) const;
   // The gradient of scale · Σ losses, in the logits' memory; frees the record.
   Tensor backward(Context&, float scale, Record&) const;
+  // Both, where nothing is wanted in between; without a scale the losses alone.
+  void run(Context&, const Tensor& logits, const Tensor& labels, const Tensor& losses,
+           std::optional<float> scale) const;
 
  private:
   TensorParallel parallel_;

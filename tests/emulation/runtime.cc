@@ -9,7 +9,9 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/emulation/grid.h"
@@ -160,6 +162,8 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorNoDevice";
     case cudaErrorInvalidDevice:
       return "cudaErrorInvalidDevice";
+    case cudaErrorPeerAccessAlreadyEnabled:
+      return "cudaErrorPeerAccessAlreadyEnabled";
     case cudaErrorNotReady:
       return "cudaErrorNotReady";
     case cudaErrorLaunchFailure:
@@ -187,6 +191,16 @@ cudaError_t cudaGetDevice(int* device) {
 cudaError_t cudaSetDevice(int device) {
   current_device = device;
   return cudaSuccess;
+}
+cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) {
+  *can = 1;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned) {
+  static std::set<std::pair<int, int>> enabled;
+  const std::lock_guard lock(machine().mutex);
+  return answer(enabled.emplace(current_device, peer).second ? cudaSuccess
+                                                             : cudaErrorPeerAccessAlreadyEnabled);
 }
 cudaError_t cudaDriverGetVersion(int* version) {
   const std::lock_guard lock(machine().mutex);

@@ -47,7 +47,7 @@ class AttentionTest : public KernelTest {
     expect_near(r.out, out, "out");
     expect_near(r.log_sum_exp, log_sums, "log_sum_exp", 2e-6);
     // The kernel's delta comes from the rounded out.
-    expect_near(r.grad_qkv, a.backward(qkv, grad), "grad_qkv", dtype == DType::f32 ? 1e-5 : 1.5e-2);
+    expect_near(r.grad_qkv, a.backward(qkv, grad), "grad_qkv", dtype == DType::f32 ? 1e-5 : 1e-2);
   }
 };
 
@@ -74,6 +74,9 @@ TEST_P(AttentionTest, MatchesTheReferenceForOddSizes) {
   check({{1, 70, 2, 2, 128}});
   check({{1, 257, 1, 1, 16}});  // one more than forward's block of keys
   check({{1, 571, 2, 1, 12}});
+  // As models train: heads of 64 and 128, several sequences and groups.
+  check({{2, 256, 8, 2, 64}});
+  check({{1, 200, 8, 2, 128}});
 }
 
 TEST_P(AttentionTest, DropoutDependsOnTheGlobalElement) {

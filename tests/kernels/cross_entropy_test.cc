@@ -29,7 +29,7 @@ class CrossEntropyTest : public KernelTest {
       }
       const auto target = static_cast<std::int64_t>(reference::at(label, t));
       out.push_back((1 - smoothing) * (std::log(total) - reference::at(logits, t * v + target)) +
-                    smoothing * mean);
+                    (smoothing > 0 ? smoothing * mean : 0));
     }
     return out;
   }
@@ -125,6 +125,75 @@ TEST_P(CrossEntropyTest, SlicesOfAPaddedVocabularyGiveTheWholeLossAndGradient) {
   }
 }
 
+TEST_P(CrossEntropyTest, WholeRowsGiveLossAndGradientAtOnce) {
+  // Beyond one pass of a block on a GPU, and at most one value a thread.
+  for (const std::int64_t vocabulary : {1, 3, 130, 4099, 20011}) {
+    for (const float smoothing : {0.0f, 0.2f}) {
+      const std::int64_t width = vocabulary + vocabulary % 8 + 3;
+      const Values logits = random(tokens * vocabulary, "logits", 3), label = labels(vocabulary);
+      const Values want = losses(logits, label, static_cast<double>(smoothing));
+      const double scale = 0.25;
+      Values padded(static_cast<std::size_t>(tokens * width), 1e9), gradient = padded;
+      for (std::int64_t t = 0; t < tokens; ++t) {
+        double total = 0;
+        for (std::int64_t i = 0; i < vocabulary; ++i) {
+          total += std::exp(reference::at(logits, t * vocabulary + i));
+        }
+        for (std::int64_t i = 0; i < width; ++i) {
+          if (i >= vocabulary) {
+            reference::at(gradient, t * width + i) = 0;
+            continue;
+          }
+          const double x = reference::at(logits, t * vocabulary + i);
+          const bool here = i == static_cast<std::int64_t>(reference::at(label, t));
+          reference::at(padded, t * width + i) = x;
+          reference::at(gradient, t * width + i) =
+              scale * (std::exp(x) / total - (here ? 1 - static_cast<double>(smoothing) : 0) -
+                       static_cast<double>(smoothing) / static_cast<double>(vocabulary));
+        }
+      }
+      const CrossEntropyShape shape{0, vocabulary, vocabulary, smoothing};
+      const Tensor x = put(padded, {tokens, width}), loss = empty_f32({tokens}),
+                   label_tensor = put_as(DType::i32, label, {tokens});
+      cross_entropy(context, shape, x, label_tensor, loss, std::nullopt);
+      if (vocabulary > 1) expect_near(loss, want, "losses alone", 2e-6);
+      EXPECT_EQ(get(x), get(put(padded, {tokens, width})));
+      cross_entropy(context, shape, x, label_tensor, loss, static_cast<float>(scale));
+      if (vocabulary > 1) expect_near(loss, want, "losses", 2e-6);
+      if (vocabulary > 1)
+        expect_near(x, gradient, "gradient", dtype == DType::f32 ? 5e-6 : tolerance);
+      for (std::int64_t t = 0; t < tokens; ++t) {
+        for (std::int64_t i = vocabulary; i < width; ++i) {
+          EXPECT_EQ(reference::at(get(x), t * width + i), 0.0);
+        }
+      }
+      if (vocabulary == 1) {
+        EXPECT_EQ(get(loss), Values(tokens, 0.0));
+      }
+    }
+  }
+  EXPECT_THROW(cross_entropy(context, {4, 5, 9, 0}, empty({tokens, 5}),
+                             put_as(DType::i32, labels(5), {tokens}), empty_f32({tokens}), 1.0f),
+               Error);
+}
+
+// Some logits may be -infinity, a whole pack and a thread's first ones too.
+TEST_P(CrossEntropyTest, MinusInfinityCountsNothing) {
+  constexpr std::int64_t columns = 5003;
+  Values logits = random(tokens * columns, "logits");
+  for (std::int64_t t = 0; t < tokens; ++t) {
+    for (std::int64_t i = 0; i < columns; ++i) {
+      if (i < 64 || i % 3 == 0) reference::at(logits, t * columns + i) = -INFINITY;
+    }
+    reference::at(logits, t * columns + t * 11) = 0.5;  // the label's
+  }
+  const Tensor loss = empty_f32({tokens});
+  const Values label = labels(tokens * 11);
+  cross_entropy(context, {0, columns, columns, 0}, put(logits, {tokens, columns}),
+                put_as(DType::i32, label, {tokens}), loss, std::nullopt);
+  expect_near(loss, losses(logits, label, 0), "losses", 2e-6);
+}
+
 TEST_P(CrossEntropyTest, ANaNLogitReachesTheLoss) {
   for (const std::int64_t bad : {0, 40}) {
     Values logits = random(tokens * 41, "logits");
@@ -140,6 +209,9 @@ TEST_P(CrossEntropyTest, ANaNLogitReachesTheLoss) {
     const Values got = get(loss);
     EXPECT_FALSE(std::isnan(got[0]));
     EXPECT_TRUE(std::isnan(got[1]));
+    cross_entropy(context, shape, in, labels_tensor, loss, std::nullopt);
+    EXPECT_FALSE(std::isnan(get(loss)[0]));
+    EXPECT_TRUE(std::isnan(get(loss)[1]));
   }
 }
 

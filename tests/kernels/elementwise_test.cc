@@ -1,5 +1,7 @@
 #include "kernels/elementwise.h"
 
+#include <numeric>
+
 #include "core/exact_sum.h"
 #include "tests/kernels/reference.h"
 #include "tests/kernels/setup.h"
@@ -100,6 +102,29 @@ TEST_P(ElementwiseTest, BiasAndItsGradientMatchTheReference) {
   }
 }
 
+TEST_P(ElementwiseTest, BiasGradientsOfManyRowsMatchTheReference) {
+  for (const auto& [rows, columns] :
+       {std::pair<std::int64_t, std::int64_t>{33, 264}, {2000, 17}, {20000, 8}}) {
+    const Values grad = random(rows * columns, "grad");
+    Values want(static_cast<std::size_t>(columns));
+    for (std::int64_t i = 0; i < rows * columns; ++i) {
+      reference::at(want, i % columns) += reference::at(grad, i);
+    }
+    const Tensor sums = put_as(DType::f32, Values(want.size(), 0.0), {columns});
+    bias_backward(context, put(grad, {rows, columns}), sums);
+    expect_near(sums, want, "sums", 5e-6);
+  }
+}
+
+TEST_P(ElementwiseTest, SumsOfManyElementsMatchTheReference) {
+  for (const std::int64_t n : {4096, 4097, 20003}) {
+    const Values x = random(n, "x");
+    const Tensor total = put_as(DType::f64, {7.0}, {1});
+    sum(context, put(x, {n}), total);
+    EXPECT_NEAR(get(total)[0], std::accumulate(x.begin(), x.end(), 0.0), 1e-9);
+  }
+}
+
 TEST_P(ElementwiseTest, SumsAreInIndexOrderAndSquareSumsByBlock) {
   const Values x = random_of(DType::f32, 1000, "x");
   const Tensor f32 = put_as(DType::f32, x, {1000});
@@ -157,6 +182,28 @@ TEST_P(ElementwiseTest, RefusesUnequalCountsAndTypes) {
                Error);
   EXPECT_THROW(square_sums(context, empty_f32({3}), 0, empty_f32({3})), Error);
   EXPECT_THROW(add_bias(context, empty({3, 4}), empty({3}), empty({3, 4})), Error);
+}
+
+// Squares of a tensor mostly share their digits, and some lie about the border of two.
+TEST_P(ElementwiseTest, ExactSumOfLikeValuesHasTheDigitsOfTheHosts) {
+  for (const int exponent : {0, 14, 37, 900}) {
+    for (const std::int64_t n : {1, 31, 257, 20000}) {
+      Values values = random(n, "values");
+      ExactSum want;
+      for (std::int64_t i = 0; i < n; ++i) {
+        double& value = reference::at(values, i);
+        value = std::ldexp(value * value, exponent + static_cast<int>(i % 2));
+        if (i % 100 == 99) value = 0;
+        want.add(value);
+      }
+      const Tensor state = context.empty({ExactSum::limbs + 1}, DType::i64, Category::workspace);
+      fill(context, state, 0);
+      exact_sum(context, put_as(DType::f64, values, {n}), state);
+      const auto digits = want.state();
+      EXPECT_EQ(context.to_host<std::int64_t>(state),
+                std::vector<std::int64_t>(digits.begin(), digits.end()));
+    }
+  }
 }
 
 TEST_P(ElementwiseTest, ExactSumHasTheDigitsOfTheHostsInAnyOrder) {

@@ -59,6 +59,40 @@ TEST_P(EmbeddingTest, GradientsAddInTokenOrder) {
   }
 }
 
+// As in text, where one id may be a part of all tokens: a GPU adds such a row in pieces.
+TEST_P(EmbeddingTest, FrequentIdsAddTheSameInEveryRun) {
+  constexpr std::int64_t columns = 24;
+  for (const std::int64_t count : {64, 65, 129, 2000}) {
+    Values id;
+    for (std::int64_t t = 0; t < count; ++t) {
+      id.push_back(static_cast<double>(t % 3 == 0 ? t * 7 % 15 : count % 2 == 0 ? 5 : 9));
+    }
+    const Values grad = random(count * columns, "grad");
+    const Values before = random_of(DType::f32, rows * columns, "before");
+    Values want = before;
+    for (std::int64_t t = 0; t < count; ++t) {
+      const auto row = static_cast<std::int64_t>(reference::at(id, t)) - begin;
+      if (row < 0 || row >= rows) continue;
+      for (std::int64_t i = 0; i < columns; ++i) {
+        reference::at(want, row * columns + i) += reference::at(grad, t * columns + i);
+      }
+    }
+    Values first;
+    for (int repeat = 0; repeat < 2; ++repeat) {
+      const Tensor table = put_as(DType::f32, before, {rows, columns});
+      embedding_backward(context, {.ids = put_as(DType::i32, id, {count}),
+                                   .grad_out = put(grad, {count, columns}),
+                                   .grad_table = table,
+                                   .begin = begin});
+      expect_near(table, want, "table", 1e-6);
+      if (repeat > 0) {
+        EXPECT_EQ(get(table), first);
+      }
+      first = get(table);
+    }
+  }
+}
+
 TEST_P(EmbeddingTest, PositionsWrapAtTheSequenceAndStartAtFirstRow) {
   const std::int64_t columns = 17, sequence = 5, first = 3, count = 12;
   const Values table = random(7 * columns, "table"), x = random(count * columns, "x");

@@ -107,6 +107,64 @@ TEST_P(NormTest, GradientsMatchNumericDifferences) {
   }
 }
 
+// Widths of models, beyond those that numeric differences can check: a GPU has a way for each.
+TEST_P(NormTest, WideRowsMatchTheFormulas) {
+  constexpr std::int64_t rows = 5;
+  for (const bool layer : {true, false}) {
+    for (const std::int64_t columns : {700, 768, 1100, 1600, 2048, 2304, 3000, 4096, 6000, 9000}) {
+      make({rows, columns, layer});
+      expect_near(y, reference::norm(x, weight, bias, epsilon), "y");
+      const Shape shape{rows, columns};
+      const auto n = static_cast<double>(columns);
+      Values want(x.size()), weight_want(weight.size()), bias_want(weight.size());
+      for (std::int64_t r = 0; r < rows; ++r) {
+        double center = 0, squares = 0, ones = 0, along = 0;
+        const auto each = [&](auto&& f) {
+          for (std::int64_t c = 0; c < columns; ++c) f(c, r * columns + c);
+        };
+        each([&](std::int64_t, std::int64_t i) { center += reference::at(x, i) / n; });
+        if (!layer) center = 0;
+        each([&](std::int64_t, std::int64_t i) {
+          squares += (reference::at(x, i) - center) * (reference::at(x, i) - center) / n;
+        });
+        const double scale = 1 / std::sqrt(squares + static_cast<double>(epsilon));
+        const auto h = [&](std::int64_t i) { return (reference::at(x, i) - center) * scale; };
+        const auto g = [&](std::int64_t c, std::int64_t i) {
+          return reference::at(grad_y, i) * reference::at(weight, c);
+        };
+        each([&](std::int64_t c, std::int64_t i) {
+          ones += layer ? g(c, i) / n : 0;
+          along += g(c, i) * h(i) / n;
+          reference::at(weight_want, c) += reference::at(grad_y, i) * h(i);
+          reference::at(bias_want, c) += reference::at(grad_y, i);
+        });
+        each([&](std::int64_t c, std::int64_t i) {
+          reference::at(want, i) = scale * (g(c, i) - ones - h(i) * along);
+        });
+      }
+      const Tensor grad_x = empty(shape);
+      norm_backward_input(context, {.grad_y = put(grad_y, shape),
+                                    .x = x_tensor,
+                                    .weight = weight_tensor,
+                                    .mean = mean,
+                                    .rstd = rstd,
+                                    .grad_x = grad_x});
+      expect_near(grad_x, want, "grad_x", dtype == DType::f32 ? 2e-6 : tolerance);
+      const Values zeros(weight.size(), 0.0);
+      const Tensor grad_weight = put_as(DType::f32, zeros, {columns});
+      const Tensor grad_bias = layer ? put_as(DType::f32, zeros, {columns}) : Tensor();
+      norm_backward_weight(context, {.grad_y = put(grad_y, shape),
+                                     .x = x_tensor,
+                                     .mean = mean,
+                                     .rstd = rstd,
+                                     .grad_weight = grad_weight,
+                                     .grad_bias = grad_bias});
+      expect_near(grad_weight, weight_want, "grad_weight", 5e-6);
+      if (layer) expect_near(grad_bias, bias_want, "grad_bias", 2e-6);
+    }
+  }
+}
+
 TEST_P(NormTest, ARowDoesNotDependOnTheOthers) {
   make({19, 257, true});
   const Values all = get(y);

@@ -18,7 +18,7 @@ struct PlanCase {
   Overrides overrides;
 };
 // A seeded model's plan: states and traffic exactly, peaks within 5% of the whole. `libraries`:
-// bytes of workspace that are planned for libraries, and that a fake one doesn't take.
+// bytes of workspace that libraries take on both sides, and that don't widen the 5%.
 void expect_planned(const PlanCase&, std::int64_t libraries = 0);
 
 }  // namespace trident::testing
