@@ -76,13 +76,19 @@ ProgressThread& ProcessGroup::Impl::progress() {
 }
 
 void ProcessGroup::Impl::prepare(Device& device) {
-  if (membership.ready != nullptr) return;
-  membership.ready = device.make_event();
-  membership.done = device.make_event();
+  if (membership.ready == nullptr) {
+    membership.ready = device.make_event();
+    membership.done = device.make_event();
+  }
   Endpoint& endpoint = *membership.endpoint;
-  if (!endpoint.has_communicators() || membership.members.size() == 1) return;
+  if (membership.communicator != nullptr || !endpoint.has_communicators() ||
+      membership.members.size() == 1) {
+    return;
+  }
   // The first member's key goes to all by the hosts.
-  std::vector<std::byte> key = endpoint.communicator_key();
+  std::vector<std::byte> key = membership.rank == 0
+                                   ? endpoint.communicator_key()
+                                   : std::vector<std::byte>(endpoint.communicator_key_bytes());
   Descriptor d;
   d.group = membership.id;
   d.operation = Operation::split;
@@ -92,13 +98,17 @@ void ProcessGroup::Impl::prepare(Device& device) {
   d.dtype = DType::u8;
   Exchange exchange(membership, d, control_channel);
   direct::broadcast(exchange, key.data(), d.count);
-  membership.communicator = endpoint.open_communicator(
-      key, membership.name, static_cast<int>(membership.members.size()), membership.rank, device);
+  membership.communicator =
+      endpoint.open_communicator(key, membership.name, static_cast<int>(membership.members.size()),
+                                 membership.rank, device, Carries::collectives);
 }
 
 ProcessGroup::Impl::Link& ProcessGroup::Impl::link(Device& device, int peer, int channel,
                                                    bool receives) {
-  Link& link = links_[{peer, channel, receives}];
+  // Those of two ranks come in one order on both, so that they end in one.
+  const int sender = receives ? peer : membership.rank,
+            receiver = receives ? membership.rank : peer;
+  Link& link = links_[{sender, receiver, channel}];
   if (link.stream == nullptr) {
     link.stream = device.make_stream();
     link.thread = std::make_unique<ProgressThread>();
@@ -190,6 +200,23 @@ ProcessGroup ProcessGroup::split(int color, int key, const std::string& name) co
   hash.add(static_cast<std::uint64_t>(color));
   hash.add(name.data(), name.size());
   return ProcessGroup(make_group(impl_, members, name, hash.value()));
+}
+
+void ProcessGroup::connect(Context& context, std::span<const ProcessGroup> groups) const {
+  need(impl_, "connect");
+  if (context.plans() || context.device().kind() != DeviceKind::cuda ||
+      !impl_->membership.endpoint->has_communicators() || size() == 1) {
+    return;
+  }
+  impl_->prepare(context.device());
+  for (const ProcessGroup& group : groups) {
+    const bool in_one = group.defined() && group.size() > 1;
+    const int color =
+        in_one ? *std::min_element(group.world_ranks().begin(), group.world_ranks().end()) : -1;
+    const auto part = impl_->membership.communicator->split(color, in_one ? group.rank() : 0,
+                                                            in_one ? group.name() : std::string());
+    if (in_one) group.impl_->membership.communicator = part;
+  }
 }
 
 ProcessGroup make_world_group(std::shared_ptr<Endpoint> endpoint) {

@@ -85,6 +85,12 @@ class ProcessGroup {
   // no communication. The caller's rank must be among them.
   ProcessGroup subgroup(std::span<const int> members, const std::string& name) const;
 
+  // Of tensors on the context's GPU, where a library connects the members: opens what `groups`
+  // need, split from this group's, rather than at each group's first operation beside others. All
+  // members call it with the same number of groups at the same places, undefined ones where they
+  // are in none; the groups at a place have no rank in common. Else does nothing.
+  void connect(Context&, std::span<const ProcessGroup> groups) const;
+
   // tensor := op over the members' tensors, in place. In deterministic mode (a property of the
   // transport's options) every element is added in group-rank order, whatever the size.
   Work all_reduce(Context&, const Tensor& tensor, ReduceOp op = ReduceOp::sum,

@@ -78,7 +78,12 @@ Work issue(const Group& group, Context& context, Async async, Descriptor descrip
   descriptor.sequence = impl.next_operation++;
   impl.operations.fetch_add(1, std::memory_order_relaxed);
   Tensor staging;
-  if (impl.membership.endpoint->needs_staging()) {
+  const bool on_gpu = context.device().kind() == DeviceKind::cuda;
+  const Endpoint& endpoint = *impl.membership.endpoint;
+  const bool by_library = on_gpu && endpoint.reduces(descriptor.reduce_op) &&
+                          (descriptor.operation == Operation::all_reduce ||
+                           descriptor.operation == Operation::reduce_scatter);
+  if (endpoint.needs_staging() && !by_library) {
     const std::size_t bytes = staging_bytes(
         descriptor.operation, descriptor.algorithm, elements, descriptor.dtype,
         impl.membership.rank, static_cast<int>(impl.membership.members.size()), descriptor.root);
@@ -88,7 +93,6 @@ Work issue(const Group& group, Context& context, Async async, Descriptor descrip
     }
   }
   if (context.plans()) return Work(std::make_shared<PlannedWork>(staging));
-  const bool on_gpu = context.device().kind() == DeviceKind::cuda;
   need_reach(group, name_of(descriptor.operation).data(), context);
   if (on_gpu) impl.prepare(context.device());
   // The group is a bare pointer here: its own thread must not be the last to hold it.

@@ -44,6 +44,7 @@ struct ProcessGroup::Impl {
   // Messages by a library: those from one member to another on one channel have a communicator, a
   // queue and a thread of their own, so that none waits for another's.
   struct Link {
+    bool opened = false;  // a message that opens the communicator has been issued
     std::shared_ptr<Communicator>
         communicator;  // of two; made by the thread, with its first message
     std::unique_ptr<Stream> stream;
@@ -56,7 +57,7 @@ struct ProcessGroup::Impl {
   std::shared_ptr<DeviceEvent> side_finished;
 
  private:
-  std::map<std::tuple<int, int, bool>, Link> links_;
+  std::map<std::tuple<int, int, int>, Link> links_;  // by sender, receiver, channel
   std::unique_ptr<Stream> side_stream_;
   std::unique_ptr<ProgressThread> progress_;  // last: ends before what it uses
 };

@@ -87,8 +87,12 @@ struct QueueMessageWork final : Work::Impl {
   QueueMessageWork(Context& c, std::shared_ptr<Message> m, bool r)
       : context(c), message(std::move(m)), receives(r) {}
   ~QueueMessageWork() override {
-    if (waited || message->transfer.request == nullptr || message->done()) return;
-    if (receives && !message->transfer.request->test()) return;
+    try {
+      if (waited || message->transfer.request == nullptr || message->done()) return;
+      if (receives && !message->transfer.request->test()) return;
+    } catch (const std::exception&) {
+      // The device has failed, which its next use tells.
+    }
     context.keep(std::make_shared<DroppedMessage>(message));
   }
   void wait(const Access& access) override {
@@ -103,20 +107,40 @@ struct QueueMessageWork final : Work::Impl {
   bool waited = false;
 };
 
-// By a library. The sender's host tells the receiver's of each message, so that one that is late or
-// another than expected is an error there, and the library never waits for it.
+// What the hosts of a message that a library carries tell each other. The sender's tells of it, so
+// that one that is late or another than expected is an error at the receiver's, whose answer says
+// that it has come to it: the library's kernels, which hold their GPUs until both run, then only
+// wait for a launch. The first answer of a link brings the key of its communicator.
+struct Handshake {
+  Handshake(ProcessGroup::Impl& impl, const Descriptor& d, int peer, int channel, bool receives,
+            bool first)
+      : news(impl.membership, d, first_message_channel + channel),
+        answers(impl.membership, d, first_answer_channel + channel) {
+    told = receives ? news.receive(peer, nullptr, 0) : news.send(peer, nullptr, 0);
+    if (d.count == 0) return;
+    Endpoint& endpoint = *impl.membership.endpoint;
+    if (first && receives) key = endpoint.communicator_key();
+    if (first && !receives) key.resize(endpoint.communicator_key_bytes());
+    answer = receives ? answers.send(peer, key.data(), key.size())
+                      : answers.receive(peer, key.data(), key.size());
+  }
+
+  Exchange news, answers;
+  std::vector<std::byte> key;
+  Exchange::Transfer told, answer;  // go before what they use
+};
+
 Work by_communicator(const Group& group, Context& context, const Descriptor& d,
                      const Tensor& tensor, int peer, int channel, bool receives) {
   ProcessGroup::Impl& impl = *group;
   impl.membership.endpoint->check();
   ProcessGroup::Impl::Link& link = impl.link(context.device(), peer, channel, receives);
   const auto fate = std::make_shared<std::atomic<Fate>>(Fate::open);
-  const auto run = [&impl, &link, fate, device = &context.device(), d, tensor, peer, channel,
+  const bool first = !std::exchange(link.opened, link.opened || d.count > 0);
+  const auto hosts = std::make_shared<Handshake>(impl, d, peer, channel, receives, first);
+  const auto run = [&impl, &link, fate, hosts, device = &context.device(), tensor,
                     receives](const Access& access) {
-    Exchange exchange(impl.membership, d, first_message_channel + channel);
-    const auto bytes = static_cast<std::size_t>(tensor.bytes());
-    Exchange::Transfer told =
-        receives ? exchange.receive(peer, nullptr, 0) : exchange.send(peer, nullptr, 0);
+    Exchange::Transfer& told = hosts->told;
     // Until somebody waits for it, a receive needn't be able to end, and one that was dropped ends
     // if nobody has sent.
     constexpr std::chrono::milliseconds look{20};
@@ -126,25 +150,20 @@ Work by_communicator(const Group& group, Context& context, const Descriptor& d,
       if (outcome == Outcome::peer_ended) std::this_thread::sleep_for(look);
     }
     if (receives && *fate == Fate::dropped && !told.request->test()) return;
-    exchange.wait(told);
+    hosts->news.wait(told);
+    const auto bytes = static_cast<std::size_t>(tensor.bytes());
     if (bytes == 0) return;
+    hosts->answers.wait(hosts->answer);
     if (link.communicator == nullptr) {
-      // The receiver's key, so that a sender whose message is not taken is late here.
-      Endpoint& endpoint = *impl.membership.endpoint;
-      std::vector<std::byte> key = endpoint.communicator_key();
-      Exchange keys(impl.membership, d, first_key_channel + channel);
-      Exchange::Transfer transfer = receives ? keys.send(peer, key.data(), key.size())
-                                             : keys.receive(peer, key.data(), key.size());
-      keys.wait(transfer);
-      link.communicator =
-          endpoint.open_communicator(key, impl.membership.name, 2, receives ? 1 : 0, *device);
+      link.communicator = impl.membership.endpoint->open_communicator(
+          hosts->key, impl.membership.name, 2, receives ? 1 : 0, *device, Carries::messages);
     }
     const Communicator::Part part{receives ? 0 : 1, TensorAddress::of(access, tensor), bytes};
     const std::span<const Communicator::Part> one(&part, 1);
     if (receives) {
       link.communicator->exchange(access, {}, one);
     } else {
-      exchange.count_sent(bytes);
+      hosts->news.count_sent(bytes);
       link.communicator->exchange(access, one, {});
     }
   };

@@ -1,5 +1,6 @@
 #include "parallel/queued_work.h"
 
+#include <exception>
 #include <utility>
 
 namespace trident {
@@ -28,7 +29,11 @@ QueuedWork::QueuedWork(Context& context, std::function<void(const Access&)> run)
 }
 
 QueuedWork::~QueuedWork() {
-  if (*fate_ == Fate::waited || state_->done()) return;
+  try {
+    if (*fate_ == Fate::waited || state_->done()) return;
+  } catch (const std::exception&) {
+    // The device has failed, which its next use tells.
+  }
   *fate_ = Fate::dropped;
   context_.keep(state_);
 }

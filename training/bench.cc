@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "core/rng.h"
 #include "kernels/backend.h"
+#include "parallel/transport/nccl/nccl.h"
 #include "training/from_config.h"
 #include "training/monitor.h"
 #include "training/plan.h"
@@ -67,6 +68,13 @@ std::vector<HostMicroBatch> random_batches(const Config& config, std::uint64_t s
   return list;
 }
 
+Json versions_json(const Devices& devices) {
+  Json versions = Json::object();
+  for (const auto& [name, version] : devices.versions()) versions[name] = version;
+  if (!devices.versions().empty()) versions["nccl"] = nccl_version();
+  return versions;
+}
+
 }  // namespace
 
 Json bench_gemm(const Devices& devices, int threads) {
@@ -87,6 +95,7 @@ Json bench_gemm(const Devices& devices, int threads) {
   }
   return {{"threads", threads},
           {"device", devices.text()},
+          {"versions", versions_json(devices)},
           {"instructions", backend_of(context).instructions()},
           {"products", products}};
 }
@@ -318,6 +327,7 @@ Json bench_step(const Config& config, const ArchitectureSet& architectures, int 
           {"dtype", config.precision.dtype},
           {"instructions", instructions},
           {"device", devices.text()},
+          {"versions", versions_json(devices)},
           {"ranks", config.world_size()},
           {"threads_per_rank", config.runtime.threads_per_rank},
           {"iterations", iterations},

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <span>
 
@@ -25,6 +26,8 @@ RankModel::RankModel(Context& context, const Config& config, const Architecture&
       loss_scale_(config.precision),
       check_(topology.world.duplicate("check"), topology.data.size()),
       unclipped_(config.gradient_clipping == 0) {
+  const std::array groups{topology.tensor, topology.data, topology.embedding, check_.group()};
+  topology.world.connect(context, groups);
   const auto stage_rank = static_cast<std::size_t>(topology.at.pipeline);
   forward_list_ = lower(forward_only(schedule_, window()))[stage_rank];
 
@@ -232,11 +235,13 @@ void RankModel::finish_step(const Tensor& losses, const StepRequest& request, Ad
   const bool close =
       request.close || whole_gradients_ || !(unchecked_ || (late_check() && unclipped_));
   const bool speaks = topology_.at.pipeline == last_stage_rank() && topology_.at.tensor == 0;
+  // Before the loss, for which the host waits.
+  const Tensor squares =
+      gradient_squares(context_, *buckets_, topology_.data, topology_.tensor.rank());
   const double loss = speaks ? own_loss(losses) : 0;
-  check_.begin(
-      context_, gradient_squares(context_, *buckets_, topology_.data, topology_.tensor.rank()),
-      speaks ? &loss : nullptr, topology_.at.data, request.stop != nullptr && request.stop->load(),
-      batch_tokens(), close ? Async::no : Async::yes);
+  check_.begin(context_, squares, speaks ? &loss : nullptr, topology_.at.data,
+               request.stop != nullptr && request.stop->load(), batch_tokens(),
+               close ? Async::no : Async::yes);
   believed_ = !close && !unchecked_;
   if (close) settle(result.own.emplace());
   if (whole_gradients_) gradients_->gather(context_);

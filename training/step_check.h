@@ -37,6 +37,7 @@ class StepCheck {
   void begin(Context&, const Tensor& gradient_squares, const double* loss_sum, int data_rank,
              bool stop, double tokens, Async async);
   bool open() const { return open_; }
+  const ProcessGroup& group() const { return world_; }
   // Waits for all ranks. Once after each begin().
   StepResult end(Context&);
 

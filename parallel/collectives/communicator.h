@@ -6,12 +6,16 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "core/device.h"
 #include "core/dtype.h"
 #include "kernels/reduce_op.h"
 
 namespace trident {
+
+// Messages: between two, beside other communicators.
+enum class Carries { collectives, messages };
 
 // One member's end. One thread at a time. Counts are elements; work goes into the access's queue,
 // and an address must stay until it has run. Throws CommunicationError where the library fails, and
@@ -20,8 +24,11 @@ class Communicator {
  public:
   virtual ~Communicator() = default;
 
-  // Whether it reduces by this operation. The order of additions is its own, the same in each run.
-  virtual bool reduces(ReduceOp, DType) const = 0;
+  // Another of the members with the same color, ranked by key; null for a negative color.
+  // Collective; nothing may be under way here.
+  virtual std::shared_ptr<Communicator> split(int color, int key, const std::string& name) = 0;
+
+  // The order of additions is the library's, the same in each run.
   virtual void all_reduce(const Access&, void* data, std::int64_t n, DType, ReduceOp) = 0;
   virtual void reduce_scatter(const Access&, const void* input, void* output, std::int64_t n, DType,
                               ReduceOp) = 0;

@@ -157,20 +157,23 @@ void Exchange::report(Outcome outcome, std::span<Transfer> transfers, std::size_
   const int self = world_rank(rank()), peer = world_rank(transfer.peer);
   const bool message = descriptor_.operation == Operation::message;
   std::string text = fmt::format("{}: operation #{}", place(), descriptor_.sequence);
+  const bool answer = channel_ >= first_answer_channel;
   if (message) {
-    const bool key = channel_ >= first_key_channel;
-    const bool self_sends = transfer.receives == key;
+    const bool self_sends = transfer.receives == answer;
     text = fmt::format("{}: message #{} from rank {} to rank {} on channel {}", place(),
                        descriptor_.sequence, self_sends ? self : peer, self_sends ? peer : self,
-                       channel_ - (key ? first_key_channel : first_message_channel));
+                       channel_ - (answer ? first_answer_channel : first_message_channel));
   }
   if (outcome == Outcome::mismatch) {
     const Descriptor& theirs = transfer.request->peer_descriptor();
     if (!message) report_mismatch(peer, theirs);
-    std::string sent = to_string(theirs, group_.members);
-    if (theirs.sequence != descriptor_.sequence) sent += fmt::format(" as #{}", theirs.sequence);
-    fail(fmt::format("{}: rank {} sent {}, rank {} expects {}", text, peer, sent, self,
-                     to_string(descriptor_, group_.members)));
+    const Descriptor &sent = answer ? descriptor_ : theirs,
+                     &expected = answer ? theirs : descriptor_;
+    const std::string other =
+        theirs.sequence == descriptor_.sequence ? "" : fmt::format(" as #{}", sent.sequence);
+    fail(fmt::format("{}: rank {} sent {}{}, rank {} expects {}", text, answer ? self : peer,
+                     to_string(sent, group_.members), other, answer ? peer : self,
+                     to_string(expected, group_.members)));
   }
   if (outcome == Outcome::peer_ended) report_ended(text, peer);
   std::vector<int> late;  // all that have not come, not only the first

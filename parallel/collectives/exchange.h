@@ -93,7 +93,7 @@ class Exchange {
   // Of tensors on a GPU, where a library carries them; else null. The operation's queue.
   Communicator* communicator() const { return on_host() ? nullptr : group_.communicator.get(); }
   const Access& access() const { return reach_.access; }
-  bool deterministic() const { return group_.endpoint->options().deterministic; }
+  bool reduced_by_library() const { return group_.endpoint->reduces(descriptor_.reduce_op); }
   // Waits for the member before this one to come to the same operation; throws like wait().
   void compare() {
     announce();

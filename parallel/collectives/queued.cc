@@ -27,12 +27,6 @@ void move(Exchange& exchange, const Parts& sends, const Parts& receives) {
   exchange.communicator()->exchange(exchange.access(), sends, receives);
 }
 
-bool reduced_by_library(const Exchange& exchange) {
-  return !exchange.deterministic() &&
-         exchange.communicator()->reduces(exchange.descriptor().reduce_op,
-                                          exchange.descriptor().dtype);
-}
-
 // The others' n elements by group rank, received to staging, and this member's own; reduced to
 // `result`. Each sends sends[peer].
 void reduce_received(Exchange& exchange, const Parts& sends, const std::byte* own,
@@ -62,7 +56,7 @@ void all_reduce(Exchange& exchange, std::byte* data, std::int64_t n, std::byte* 
                       bytes(self) * static_cast<std::size_t>(size - 1));
   exchange.compare();
   const Descriptor& d = exchange.descriptor();
-  if (reduced_by_library(exchange)) {
+  if (exchange.reduced_by_library()) {
     return exchange.communicator()->all_reduce(exchange.access(), data, n, d.dtype, d.reduce_op);
   }
   Parts segments, results, others;
@@ -81,7 +75,7 @@ void reduce_scatter(Exchange& exchange, const std::byte* input, std::byte* outpu
   exchange.count_sent(bytes * static_cast<std::size_t>(exchange.size() - 1));
   exchange.compare();
   const Descriptor& d = exchange.descriptor();
-  if (reduced_by_library(exchange)) {
+  if (exchange.reduced_by_library()) {
     return exchange.communicator()->reduce_scatter(exchange.access(), input, output, n, d.dtype,
                                                    d.reduce_op);
   }

@@ -75,14 +75,19 @@ class Endpoint {
   // Whether buffers on GPUs may be used: with a QueueSide, or where there are communicators by
   // them.
   virtual bool reaches_gpus() const { return false; }
-  // Communicators: a member makes a key, all open it with that.
+  // Communicators: one member makes a key, all open it with that.
   virtual bool has_communicators() const { return false; }
+  virtual std::size_t communicator_key_bytes() const { return 0; }
   virtual std::vector<std::byte> communicator_key() { return {}; }
   virtual std::shared_ptr<Communicator> open_communicator(const std::vector<std::byte>& /*key*/,
                                                           const std::string& /*name*/,
-                                                          int /*ranks*/, int /*rank*/, Device&) {
+                                                          int /*ranks*/, int /*rank*/, Device&,
+                                                          Carries) {
     return nullptr;
   }
+  // Whether communicators reduce by this operation; if not, members exchange parts, and add them up
+  // in staging.
+  virtual bool reduces(ReduceOp) const { return false; }
 
   // Throws AbortedError if the world is aborted.
   virtual void check() const = 0;
@@ -91,15 +96,19 @@ class Endpoint {
   virtual void abort(const std::string& reason) noexcept = 0;
 };
 
+// NCCL doesn't say what it makes of NaNs in minimum and maximum, and has no operations on bits.
+inline bool nccl_reduces(const TransportOptions& options, ReduceOp op) {
+  return options.nccl && !options.deterministic && (op == ReduceOp::sum || op == ReduceOp::average);
+}
+
 // Channels of a group's messages.
 inline constexpr int collective_channel = 0;
 inline constexpr int first_message_channel = 1;
 inline constexpr int message_channels = 8;
 inline constexpr int control_channel = first_message_channel + message_channels;
-// From a message's receiver back to its sender, by the message's channel: the key of a
-// communicator.
-inline constexpr int first_key_channel = control_channel + 1;
-inline constexpr int channel_count = first_key_channel + message_channels;
+// From a message's receiver back to its sender, by the message's channel: it has come to it.
+inline constexpr int first_answer_channel = control_channel + 1;
+inline constexpr int channel_count = first_answer_channel + message_channels;
 
 // what() of an exception; for texts of abort.
 std::string message_of(const std::exception_ptr& error) noexcept;

@@ -7,4 +7,8 @@ std::shared_ptr<Endpoint> with_nccl(std::shared_ptr<Endpoint>) {
   throw RequestError("transport nccl was asked for, but this program was built without CUDA");
 }
 
+std::string nccl_version() {
+  return "";
+}
+
 }  // namespace trident

@@ -35,6 +35,7 @@ class PlanningEndpoint final : public Endpoint {
     refuse();
   }
   bool needs_staging() const override { return staging_; }
+  bool reduces(ReduceOp op) const override { return nccl_reduces(options_, op); }
   void check() const override {}
   void fail(std::exception_ptr) noexcept override {}
   void abort(const std::string&) noexcept override {}

@@ -3,6 +3,7 @@
 // of a communicator that doesn't block do their work only when its state is asked for.
 #include <nccl.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -11,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "kernels/reduce.h"
@@ -33,13 +35,22 @@ struct World {
   bool aborted = false;
   std::vector<int> devices;  // of those that have opened it
   bool two_on_a_device = false;
+  // A split: what each member asks for, and the parts, once all have come.
+  struct Split {
+    struct Asked {
+      int rank, color, key, device;
+      ncclComm_t* part;
+    };
+    std::vector<Asked> asked;
+  };
+  Split split;
   // Messages under way by (sender, receiver), in order.
   std::map<std::pair<int, int>, std::deque<std::shared_ptr<Message>>> messages;
 };
 
 std::mutex registry_mutex;
 std::map<std::string, std::weak_ptr<World>> registry;
-int unique_ids = 0;
+std::atomic<int> unique_ids{0}, splits{0};
 
 struct Call {
   bool sends;
@@ -96,6 +107,7 @@ struct ncclComm {
   std::shared_ptr<World> world;
   int rank;
   std::deque<std::function<void()>> put_off;
+  bool splits = false;  // waits for the others
 };
 
 namespace {
@@ -229,6 +241,20 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* communicator, int ranks, ncclUni
   ++communicators;
   return ncclInProgress;
 }
+// The parts are there once all have asked; until then the parent is in progress.
+ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key, ncclComm_t* part,
+                           ncclConfig_t* config) {
+  if (config->blocking != 0 || color < NCCL_SPLIT_NOCOLOR) return ncclInvalidArgument;
+  World& world = *parent->world;
+  int device = 0;
+  cudaGetDevice(&device);
+  const std::lock_guard lock(world.mutex);
+  if (!parent->put_off.empty() || parent->splits) return ncclInvalidUsage;
+  *part = nullptr;
+  world.split.asked.push_back({parent->rank, color, key, device, part});
+  parent->splits = true;
+  return ncclInProgress;
+}
 ncclResult_t ncclCommDestroy(ncclComm_t communicator) {
   delete communicator;
   --communicators;
@@ -244,9 +270,39 @@ ncclResult_t ncclCommAbort(ncclComm_t communicator) {
   --communicators;
   return ncclSuccess;
 }
+namespace {
+// Of a world whose members have all asked. Its mutex is held.
+void carry_out_split(World& world) {
+  std::vector<World::Split::Asked> asked = std::exchange(world.split.asked, {});
+  std::sort(asked.begin(), asked.end(), [](const auto& a, const auto& b) {
+    return std::tuple(a.color, a.key, a.rank) < std::tuple(b.color, b.key, b.rank);
+  });
+  for (std::size_t begin = 0, end = 0; begin < asked.size(); begin = end) {
+    while (end < asked.size() && asked[end].color == asked[begin].color) ++end;
+    if (asked[begin].color == NCCL_SPLIT_NOCOLOR) continue;
+    const auto part = std::make_shared<World>(static_cast<int>(end - begin));
+    for (std::size_t i = begin; i < end; ++i) {
+      part->devices.push_back(asked[i].device);
+      *asked[i].part = new ncclComm{part, static_cast<int>(i - begin), {}};
+      ++communicators;
+    }
+  }
+  ++splits;
+}
+}  // namespace
+
 ncclResult_t ncclCommGetAsyncError(ncclComm_t communicator, ncclResult_t* error) {
   World& world = *communicator->world;
   const std::lock_guard lock(world.mutex);
+  if (communicator->splits && !world.aborted) {
+    const auto asks = [&](const World::Split::Asked& a) { return a.rank == communicator->rank; };
+    if (static_cast<int>(world.split.asked.size()) == world.ranks) carry_out_split(world);
+    communicator->splits = std::any_of(world.split.asked.begin(), world.split.asked.end(), asks);
+    if (communicator->splits) {
+      *error = ncclInProgress;
+      return ncclSuccess;
+    }
+  }
   const bool all_here = static_cast<int>(world.devices.size()) == world.ranks &&
                         fault != emulation::NcclFault::opening_never_ends;
   *error = world.aborted                                        ? ncclRemoteError
@@ -327,5 +383,11 @@ void set_nccl_fault(NcclFault value) {
 }
 int nccl_communicators() {
   return communicators;
+}
+int nccl_splits() {
+  return splits;
+}
+int nccl_unique_ids() {
+  return unique_ids;
 }
 }  // namespace emulation

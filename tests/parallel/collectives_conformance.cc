@@ -322,6 +322,47 @@ TEST_P(Collectives, SplitAndSubsetsOfAnyOrderReduceInTheirOwnRankOrder) {
   });
 }
 
+TEST_P(Collectives, GroupsConnectedAtOnceWorkAsOthers) {
+  run([](const Seat& s) {
+    const int size = s.world.size(), rank = s.world.rank();
+    const auto members_of = [&](auto&& wanted) {
+      std::vector<int> members;
+      for (int r = size - 1; r >= 0; --r) {
+        if (wanted(r)) members.push_back(r);
+      }
+      return members;
+    };
+    // Groups that fill the world, one that leaves ranks out, each rank's own, and the world again.
+    const std::vector<int> parity = members_of([&](int r) { return r % 2 == rank % 2; });
+    const std::vector<int> ends = members_of([&](int r) { return r == 0 || r == size - 1; });
+    const std::vector<int> own{rank};
+    const bool at_end = rank == 0 || rank == size - 1;
+    const ProcessGroup groups[] = {
+        s.world.subgroup(parity, "parity"),
+        at_end ? s.world.subgroup(ends, "ends") : ProcessGroup(),
+        s.world.subgroup(own, "own"),
+        s.world.duplicate("all"),
+    };
+    s.world.connect(s.context, groups);
+    for (const ProcessGroup& group : groups) {
+      if (!group.defined()) continue;
+      const Tensor x = s.own<float>(333);
+      group.all_reduce(s.context, x);
+      s.expect(x, reduced<float>(ReduceOp::sum, group.world_ranks(), 333), group.name());
+    }
+    // One that was not connected, after them.
+    const Tensor x = s.own<float>(50);
+    s.world.split(rank / 2, rank, "rows").all_reduce(s.context, x);
+    s.expect(
+        x,
+        reduced<float>(ReduceOp::sum,
+                       rank / 2 * 2 + 1 < size ? std::vector<int>{rank / 2 * 2, rank / 2 * 2 + 1}
+                                               : std::vector<int>{rank},
+                       50),
+        "rows");
+  });
+}
+
 TEST_P(Collectives, GroupsThatOverlapWorkAtTheSameTime) {
   run([](const Seat& s) {
     const int size = s.world.size(), rank = s.world.rank();

@@ -40,8 +40,10 @@ TEST_P(NcclAlone, CallsGiveARanksOwnValues) {
   Context context(*device, 1);
   const auto endpoint =
       with_nccl(local::make_endpoint(std::make_shared<local::World>(1, TransportOptions{}), 0));
-  const auto alone =
-      endpoint->open_communicator(endpoint->communicator_key(), "alone", 1, 0, *device);
+  const auto messages = endpoint->open_communicator(endpoint->communicator_key(), "messages", 1, 0,
+                                                    *device, Carries::messages);
+  const auto alone = messages->split(0, 0, "alone");
+  EXPECT_EQ(messages->split(-1, 0, "nobody"), nullptr);
   const std::vector<float> values{1, 2, 3};
   const Tensor x = context.from_host<float>({3}, values, Category::communication);
   std::vector<Tensor> results;
@@ -57,7 +59,7 @@ TEST_P(NcclAlone, CallsGiveARanksOwnValues) {
     alone->all_gather(access, at(results[0]), at(results[1]), 12);
     alone->broadcast(access, at(results[1]), 12, 0);
     const Communicator::Part sent{0, at(results[1]), 12}, taken{0, at(results[2]), 12};
-    alone->exchange(access, std::span(&sent, 1), std::span(&taken, 1));
+    messages->exchange(access, std::span(&sent, 1), std::span(&taken, 1));
   });
   EXPECT_EQ(context.to_host<float>(x), values);
   for (const Tensor& result : results) EXPECT_EQ(context.to_host<float>(result), values);

@@ -114,5 +114,50 @@ TEST_F(NcclFaults, AnErrorBetweenOperationsEndsAllRanks) {
               HasSubstr("nccl: group 'world': an operation: emulated NCCL error"));
 }
 
+// One root for all groups of a topology, whose communicators are split from the world's.
+TEST_F(NcclFaults, ConnectedGroupsAreSplitFromTheWorld) {
+  const int ids = emulation::nccl_unique_ids(), splits = emulation::nccl_splits();
+  EXPECT_EQ(error_of(
+                [](Context& c, const ProcessGroup& g) {
+                  const int row[] = {g.rank() / 2 * 2, g.rank() / 2 * 2 + 1};
+                  const int column[] = {g.rank() % 2, g.rank() % 2 + 2};
+                  const int ends[] = {0, 3};
+                  const ProcessGroup groups[] = {
+                      g.subgroup(row, "row"), g.subgroup(column, "column"),
+                      g.rank() % 3 == 0 ? g.subgroup(ends, "ends") : ProcessGroup()};
+                  g.connect(c, groups);
+                  for (const ProcessGroup& group : groups) {
+                    if (group.defined()) group.all_reduce(c, tensor(c));
+                  }
+                },
+                {0, 1, 2, 3}),
+            "no error");
+  EXPECT_EQ(emulation::nccl_unique_ids() - ids, 1);
+  EXPECT_EQ(emulation::nccl_splits() - splits, 3);
+}
+
+// A kernel of NCCL's that waits holds up whatever stops the device, as freeing memory does.
+TEST_F(NcclFaults, AMessageThatNobodyHasComeToHoldsNoQueue) {
+  EXPECT_EQ(error_of(
+                [](Context& c, const ProcessGroup& g) {
+                  const Tensor x = tensor(c);
+                  const auto pass = [&](Async async) {
+                    return g.rank() == 0 ? g.send(c, x, 1, async) : g.receive(c, x, 0, async);
+                  };
+                  pass(Async::no);  // opens the link
+                  Work sent;
+                  if (g.rank() == 0) sent = pass(Async::yes);
+                  std::this_thread::sleep_for(milliseconds(100));
+                  void* memory = nullptr;
+                  cudaMalloc(&memory, 64);
+                  cudaFree(memory);
+                  g.barrier(c);
+                  if (g.rank() == 1) sent = pass(Async::yes);
+                  sent.wait(c);
+                },
+                {0, 1}, milliseconds(5000)),
+            "no error");
+}
+
 }  // namespace
 }  // namespace trident

@@ -52,6 +52,18 @@ ncclDataType_t type_of(DType dtype) {
 
 class NcclCommunicator;
 
+// Blocks that a kernel for messages may take: several of them run beside each other and beside
+// products, and NCCL's buffers grow with it.
+constexpr int message_blocks = 8;
+
+ncclConfig_t config_of(Carries carries) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  // Calls return before they have done their work, so that a peer that never comes stops none.
+  config.blocking = 0;
+  if (carries == Carries::messages) config.maxCTAs = message_blocks;
+  return config;
+}
+
 // Looks after the communicators of a rank: an error of NCCL's, an operation that doesn't end in
 // time, or the end of all ranks aborts them, so that no queue stands still for ever.
 class Watch {
@@ -91,38 +103,44 @@ class Watch {
 class NcclCommunicator final : public Communicator {
  public:
   NcclCommunicator(std::shared_ptr<Watch> watch, std::string name, const ncclUniqueId& id,
-                   int ranks, int rank, Device& device)
+                   int ranks, int rank, Device& device, Carries carries)
       : watch_(std::move(watch)), name_(std::move(name)), device_(device) {
-    // The device becomes the calling thread's.
-    const auto here = device.make_event();
-    // Its calls return before they have done their work, so that a peer that never comes stops
-    // none.
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.blocking = 0;
-    try {
+    open([&] {
+      ncclConfig_t config = config_of(carries);
       demand(ncclCommInitRankConfig(&communicator_, ranks, id, rank, &config), opening);
-      settle(opening);
-    } catch (...) {
-      if (communicator_ != nullptr) ncclCommAbort(communicator_);
-      throw;
-    }
-    watch_->add(this);
+    });
+  }
+  // Split from `parent`, of which all members do the same.
+  NcclCommunicator(const NcclCommunicator& parent, std::string name, int color, int key)
+      : watch_(parent.watch_), name_(std::move(name)), device_(parent.device_) {
+    open([&] {
+      // No resources are shared: kernels of communicators that share some run one after the other,
+      // and a message would hold up what it waits for.
+      ncclConfig_t config = config_of(Carries::collectives);
+      parent.demand(ncclCommSplit(parent.communicator_, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key,
+                                  &communicator_, &config),
+                    opening);
+      parent.settle(opening);
+    });
   }
   ~NcclCommunicator() override {
+    // What is under way is still wanted, but for a time only.
+    while (!finished()) std::this_thread::sleep_for(std::chrono::microseconds(100));
     watch_->remove(this);
     const std::lock_guard lock(mutex_);
     if (communicator_ == nullptr) return;
-    // Nobody watches it any more: what has not ended must not be waited for.
+    // Nobody watches it any more.
     ncclResult_t state = ncclSuccess;
     const bool sound = ncclCommGetAsyncError(communicator_, &state) == ncclSuccess &&
-                       state == ncclSuccess &&
-                       (under_way_.empty() || under_way_.back().end->reached());
+                       state == ncclSuccess && (under_way_.empty() || ended(under_way_.back()));
     sound ? ncclCommDestroy(communicator_) : ncclCommAbort(communicator_);
   }
 
-  // NaNs: what NCCL makes of minimum and maximum is not said. Bits: it has no such operations.
-  bool reduces(ReduceOp op, DType) const override {
-    return op == ReduceOp::sum || op == ReduceOp::average;
+  std::shared_ptr<Communicator> split(int color, int key, const std::string& name) override {
+    const std::lock_guard lock(mutex_);
+    need_open("a split");
+    auto part = std::make_shared<NcclCommunicator>(*this, name, color, key);
+    return color < 0 ? nullptr : part;
   }
   void all_reduce(const Access& access, void* data, std::int64_t n, DType dtype,
                   ReduceOp op) override {
@@ -167,10 +185,11 @@ class NcclCommunicator final : public Communicator {
     });
   }
 
-  // For the watch. What is wrong, or nothing.
+  // For the watch. What is wrong, or nothing; nothing either while a call is being made, which
+  // has an end of its own.
   std::string problem() {
-    const std::lock_guard lock(mutex_);
-    if (communicator_ == nullptr) return "";
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock.owns_lock() || communicator_ == nullptr) return "";
     ncclResult_t result = ncclSuccess;
     if (ncclCommGetAsyncError(communicator_, &result) != ncclSuccess ||
         (result != ncclSuccess && result != ncclInProgress)) {
@@ -194,6 +213,41 @@ class NcclCommunicator final : public Communicator {
     const char* what;
   };
 
+  template <class Make>
+  void open(const Make& make) {
+    const auto here = device_.make_event();  // the device becomes the calling thread's
+    try {
+      make();
+      if (communicator_ != nullptr) settle(opening);
+    } catch (...) {
+      if (communicator_ != nullptr) ncclCommAbort(communicator_);
+      throw;
+    }
+    watch_->add(this);
+  }
+  void need_open(const char* what) const {
+    if (communicator_ != nullptr) return;
+    watch_->host().check();
+    throw CommunicationError("nccl: " + place(what) + ": the communicator was aborted");
+  }
+  // Nothing is under way, or it has failed or is late, for which the watch ends all ranks.
+  bool finished() const noexcept {
+    try {
+      watch_->host().check();
+      const std::lock_guard lock(mutex_);
+      return communicator_ == nullptr || under_way_.empty() || under_way_.back().end->reached();
+    } catch (const std::exception&) {
+      return true;
+    }
+  }
+  static bool ended(const UnderWay& one) noexcept {
+    try {
+      return one.end->reached();
+    } catch (const std::exception&) {
+      return false;  // the device has failed
+    }
+  }
+
   static constexpr const char* opening = "a communicator";
   static ncclRedOp_t operation(ReduceOp op) { return op == ReduceOp::sum ? ncclSum : ncclAvg; }
   std::string place(const std::string& what) const { return "group '" + name_ + "': " + what; }
@@ -213,7 +267,7 @@ class NcclCommunicator final : public Communicator {
   // Until what was called is in its queue.
   void settle(const char* what) const {
     const Deadline end = std::chrono::steady_clock::now() + watch_->host().options().timeout;
-    while (true) {
+    for (int looks = 0;; ++looks) {
       ncclResult_t state = ncclSuccess;
       demand(ncclCommGetAsyncError(communicator_, &state), what);
       if (state != ncclInProgress) return demand(state, what);
@@ -221,7 +275,9 @@ class NcclCommunicator final : public Communicator {
       if (std::chrono::steady_clock::now() > end) {
         throw CommunicationError("nccl: " + late(what));
       }
-      std::this_thread::sleep_for(std::chrono::microseconds(20));
+      // Most calls take less than a sleep does.
+      looks < 200 ? std::this_thread::yield()
+                  : std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
   }
   std::string late(const char* what) const {
@@ -232,10 +288,7 @@ class NcclCommunicator final : public Communicator {
   template <class Call>
   void run(const Access& access, const char* what, const Call& call) {
     const std::lock_guard lock(mutex_);
-    if (communicator_ == nullptr) {
-      watch_->host().check();
-      throw CommunicationError("nccl: " + place(what) + ": the communicator was aborted");
-    }
+    need_open(what);
     demand(call(communicator_, cuda::queue_of(access).stream), what);
     settle(what);
     while (under_way_.size() > 1 && under_way_.front().end->reached()) under_way_.pop_front();
@@ -249,7 +302,7 @@ class NcclCommunicator final : public Communicator {
   std::shared_ptr<Watch> watch_;
   std::string name_;
   Device& device_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   ncclComm_t communicator_ = nullptr;  // null: aborted
   std::deque<UnderWay> under_way_;     // in order of issue
 };
@@ -262,17 +315,30 @@ void Watch::run() {
     try {
       host_->check();
     } catch (const std::exception&) {
-      for (NcclCommunicator* const one : all_) one->abort();
+      abort_all();
       continue;
     }
     for (NcclCommunicator* const one : all_) {
-      const std::string problem = one->problem();
-      if (problem.empty()) continue;
-      host_->fail(std::make_exception_ptr(CommunicationError("nccl: " + problem)));
-      for (NcclCommunicator* const other : all_) other->abort();
+      std::exception_ptr error;
+      try {
+        const std::string problem = one->problem();
+        if (problem.empty()) continue;
+        error = std::make_exception_ptr(CommunicationError("nccl: " + problem));
+      } catch (const std::exception&) {
+        error = std::current_exception();  // the device's
+      }
+      host_->fail(error);
+      abort_all();
       break;
     }
   }
+}
+
+// At once: a thread inside one communicator may wait for a kernel of another.
+void Watch::abort_all() {
+  std::vector<std::thread> threads;
+  for (NcclCommunicator* const one : all_) threads.emplace_back([one] { one->abort(); });
+  for (std::thread& thread : threads) thread.join();
 }
 
 class NcclEndpoint final : public Endpoint {
@@ -308,6 +374,8 @@ class NcclEndpoint final : public Endpoint {
   void abort(const std::string& reason) noexcept override { host_->abort(reason); }
 
   bool has_communicators() const override { return true; }
+  std::size_t communicator_key_bytes() const override { return sizeof(ncclUniqueId); }
+  bool reduces(ReduceOp op) const override { return nccl_reduces(options(), op); }
   std::vector<std::byte> communicator_key() override {
     ncclUniqueId id;
     trident::check(ncclGetUniqueId(&id), "a unique id");
@@ -316,10 +384,10 @@ class NcclEndpoint final : public Endpoint {
   }
   std::shared_ptr<Communicator> open_communicator(const std::vector<std::byte>& key,
                                                   const std::string& name, int ranks, int rank,
-                                                  Device& device) override {
+                                                  Device& device, Carries carries) override {
     ncclUniqueId id;
     std::memcpy(&id, key.data(), sizeof id);
-    return std::make_shared<NcclCommunicator>(watch_, name, id, ranks, rank, device);
+    return std::make_shared<NcclCommunicator>(watch_, name, id, ranks, rank, device, carries);
   }
 
  private:
@@ -331,6 +399,13 @@ class NcclEndpoint final : public Endpoint {
 
 std::shared_ptr<Endpoint> with_nccl(std::shared_ptr<Endpoint> host) {
   return std::make_shared<NcclEndpoint>(std::move(host));
+}
+
+std::string nccl_version() {
+  int version = 0;
+  if (ncclGetVersion(&version) != ncclSuccess) return "";
+  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+         std::to_string(version % 100);
 }
 
 }  // namespace trident

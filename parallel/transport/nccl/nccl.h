@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "parallel/transport/endpoint.h"
 
@@ -10,5 +11,8 @@ namespace trident {
 
 // Takes every message of the hosts to `host`. NCCL serves at most one rank on a GPU.
 std::shared_ptr<Endpoint> with_nccl(std::shared_ptr<Endpoint> host);
+
+// "2.28.9"; "" in a build without CUDA.
+std::string nccl_version();
 
 }  // namespace trident

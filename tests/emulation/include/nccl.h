@@ -39,10 +39,13 @@ ncclResult_t ncclGetVersion(int* version);
 ncclResult_t ncclGetUniqueId(ncclUniqueId*);
 struct ncclConfig_t {
   int blocking = 1;
+  int maxCTAs = 0;
 };
 #define NCCL_CONFIG_INITIALIZER \
   {}
 ncclResult_t ncclCommInitRankConfig(ncclComm_t*, int ranks, ncclUniqueId, int rank, ncclConfig_t*);
+#define NCCL_SPLIT_NOCOLOR -1
+ncclResult_t ncclCommSplit(ncclComm_t, int color, int key, ncclComm_t* part, ncclConfig_t*);
 ncclResult_t ncclCommDestroy(ncclComm_t);
 ncclResult_t ncclCommAbort(ncclComm_t);
 ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* error);
@@ -66,4 +69,6 @@ namespace emulation {
 enum class NcclFault { none, opening_never_ends, network };
 void set_nccl_fault(NcclFault);
 int nccl_communicators();  // that are neither destroyed nor aborted
+int nccl_splits();         // that all members have come to, so far
+int nccl_unique_ids();     // so far
 }  // namespace emulation
