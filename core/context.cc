@@ -29,7 +29,13 @@ Context::~Context() {
 
 void Context::keep(std::shared_ptr<Pending> pending) {
   const std::lock_guard lock(pending_mutex_);
-  std::erase_if(pending_, [](const auto& one) { return one->done(); });
+  std::erase_if(pending_, [](const auto& one) {
+    try {
+      return one->done();
+    } catch (const std::exception&) {
+      return false;  // the device has failed, which its next use tells
+    }
+  });
   pending_.push_back(std::move(pending));
 }
 

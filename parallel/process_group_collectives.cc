@@ -80,7 +80,8 @@ Work issue(const Group& group, Context& context, Async async, Descriptor descrip
   Tensor staging;
   const bool on_gpu = context.device().kind() == DeviceKind::cuda;
   const Endpoint& endpoint = *impl.membership.endpoint;
-  const bool by_library = on_gpu && endpoint.reduces(descriptor.reduce_op) &&
+  const bool by_library = context.device().kernels() == DeviceKind::cuda &&
+                          endpoint.reduces(descriptor.reduce_op) &&
                           (descriptor.operation == Operation::all_reduce ||
                            descriptor.operation == Operation::reduce_scatter);
   if (endpoint.needs_staging() && !by_library) {

@@ -149,12 +149,21 @@ Work by_communicator(const Group& group, Context& context, const Descriptor& d,
       if (outcome == Outcome::complete || outcome == Outcome::mismatch) break;
       if (outcome == Outcome::peer_ended) std::this_thread::sleep_for(look);
     }
-    if (receives && *fate == Fate::dropped && !told.request->test()) return;
+    if (receives && *fate == Fate::dropped && !told.request->test()) {
+      told.request.reset();  // it must not take the next one's
+      return;
+    }
     hosts->news.wait(told);
     const auto bytes = static_cast<std::size_t>(tensor.bytes());
     if (bytes == 0) return;
     hosts->answers.wait(hosts->answer);
     if (link.communicator == nullptr) {
+      // With the first message alone, which may have failed.
+      impl.membership.endpoint->check();
+      if (hosts->key.empty()) {
+        throw CommunicationError(
+            fmt::format("group '{}': a link that did not open", impl.membership.name));
+      }
       link.communicator = impl.membership.endpoint->open_communicator(
           hosts->key, impl.membership.name, 2, receives ? 1 : 0, *device, Carries::messages);
     }

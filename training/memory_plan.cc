@@ -50,11 +50,13 @@ std::pair<MemoryPlan, MemoryPlan> memory_of(const Shortened& run, const Architec
                                             int pipeline, Device& device) {
   const Config& config = run.config;
   const RankGrid grid = rank_grid_of(config);
-  Context context(device, static_cast<int>(config.runtime.threads_per_rank));
+  Context context(device, static_cast<int>(config.runtime.threads_per_rank),
+                  kernel_options(config));
   const auto transport = make_planning_transport(
       grid.rank({.tensor = 0, .data = 0, .pipeline = pipeline}),
       static_cast<int>(config.world_size()), static_cast<int>(config.runtime.ranks_per_node),
-      config.runtime.transport == "mpi", transport_options(config));
+      config.runtime.transport == "mpi" || config.runtime.transport == "nccl",
+      transport_options(config));
   RankModel model(context, config, architecture, run.schedule,
                   topology_of(config, run.schedule, *transport));
   context.ledger().reset_peaks();

@@ -112,7 +112,7 @@ class LtProducts final : public Products {
 
   void run(const Queue& queue, const Access& access, Context& context,
            const GemmArgs& args) override {
-    if (args.bias && args.bias.dtype() == args.c.dtype() &&
+    if (args.bias && args.bias.dtype() == args.c.dtype() && !without("epilogues") &&
         multiply(queue, access, context, args, CUBLASLT_EPILOGUE_BIAS, nullptr)) {
       return;
     }

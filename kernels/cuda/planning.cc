@@ -33,9 +33,17 @@ void reserve_gemm(const Access&, Context& context, const GemmArgs& args) {
   } else if (args.bias_gradient) {
     reserve_for<float>(context, column_partials(args.a.dim(0), args.a.dim(1), 1));
   }
-  // Algorithms are timed on another result.
+  // Algorithms are timed on another result, and against those of the steps on one more.
   if (args.accumulate && !context.kernel_options().deterministic) {
-    context.empty(args.c.shape(), args.c.dtype(), Category::workspace);
+    const auto like_c = [&] {
+      return context.empty(args.c.shape(), args.c.dtype(), Category::workspace);
+    };
+    const Tensor other = like_c();
+    if (args.bias_gradient) {
+      const Tensor sums = context.empty({args.c.dim(0)}, DType::f32, Category::workspace);
+      like_c();
+      reserve_for<float>(context, column_partials(args.a.dim(0), args.a.dim(1), 1));
+    }
   }
 }
 

@@ -79,9 +79,11 @@ Tensor TensorParallel::sum_to_rows(Context& context, const Tensor& x,
   const std::int64_t parts = rows >= 4096 ? 4 : 2, step = (rows + parts - 1) / parts;
   Tensor own = context.empty({rows, x.dim(1)}, x.dtype(), Category::activation);
   std::vector<Work> going;
+  std::vector<Tensor> kept;  // until they have gone
   for (std::int64_t begin = 0; begin < rows; begin += step) {
     const std::int64_t count = std::min(step, rows - begin);
-    const Tensor part = context.empty({count * size, x.dim(1)}, x.dtype(), Category::communication);
+    const Tensor& part = kept.emplace_back(
+        context.empty({count * size, x.dim(1)}, x.dtype(), Category::communication));
     for (int r = 0; r < size; ++r) {
       product(r * rows + begin, count);
       copy(context, x.rows(r * rows + begin, count), part.rows(r * count, count));

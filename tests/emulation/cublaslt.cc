@@ -460,6 +460,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
       return CUBLAS_STATUS_NOT_SUPPORTED;
     }
     ++counts.done[id];
+    counts.in_tf32 += description->compute == CUBLAS_COMPUTE_32F_FAST_TF32;
     delay = behavior.delay[id];
   }
   const auto work = [=, input = a_layout->type, output = d_layout->type] {

@@ -262,8 +262,13 @@ ncclResult_t ncclCommDestroy(ncclComm_t communicator) {
 }
 ncclResult_t ncclCommAbort(ncclComm_t communicator) {
   {
-    const std::lock_guard lock(communicator->world->mutex);
-    communicator->world->aborted = true;
+    World& world = *communicator->world;
+    const std::lock_guard lock(world.mutex);
+    world.aborted = true;
+    // Where its part would be stored may go.
+    std::erase_if(world.split.asked, [&](const World::Split::Asked& asked) {
+      return asked.rank == communicator->rank;
+    });
   }
   communicator->world->changed.notify_all();
   delete communicator;

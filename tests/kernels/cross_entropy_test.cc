@@ -37,11 +37,11 @@ class CrossEntropyTest : public KernelTest {
 
 // On a GPU rows of another width may be read in other pieces: the sums must be the same.
 TEST_P(CrossEntropyTest, PaddingChangesNoBit) {
-  constexpr std::int64_t valid = 1501;
+  constexpr std::int64_t valid = 18501;
   const Values logits = random(tokens * valid, "logits", 3);
   const Tensor label = put_as(DType::i32, labels(valid), {tokens});
   std::vector<Values> found;
-  for (const std::int64_t width : {valid, std::int64_t{1504}, std::int64_t{2048}}) {
+  for (const std::int64_t width : {valid, std::int64_t{18504}, std::int64_t{20480}}) {
     Values padded(static_cast<std::size_t>(tokens * width), 1e9);
     for (std::int64_t i = 0; i < tokens * valid; ++i) {
       reference::at(padded, i / valid * width + i % valid) = reference::at(logits, i);
@@ -51,7 +51,14 @@ TEST_P(CrossEntropyTest, PaddingChangesNoBit) {
                  statistics = empty_f32({3, tokens});
     cross_entropy_maximum(context, shape, x, maximum);
     cross_entropy_statistics(context, shape, x, label, maximum, statistics);
-    found.push_back(get(statistics));
+    const Tensor loss = empty_f32({tokens});
+    cross_entropy(context, shape, x, label, loss, 1.0f);
+    Values all = get(statistics), gradient = get(x);
+    for (const double value : get(loss)) all.push_back(value);
+    for (std::int64_t i = 0; i < tokens * width; ++i) {
+      if (i % width < valid) all.push_back(reference::at(gradient, i));
+    }
+    found.push_back(std::move(all));
   }
   EXPECT_EQ(found[0], found[1]);
   EXPECT_EQ(found[1], found[2]);
@@ -129,7 +136,8 @@ TEST_P(CrossEntropyTest, WholeRowsGiveLossAndGradientAtOnce) {
   // Beyond one pass of a block on a GPU, and at most one value a thread.
   for (const std::int64_t vocabulary : {1, 3, 130, 4099, 20011}) {
     for (const float smoothing : {0.0f, 0.2f}) {
-      const std::int64_t width = vocabulary + vocabulary % 8 + 3;
+      // Odd, or of whole packs.
+      const std::int64_t width = smoothing > 0 ? vocabulary + 3 : (vocabulary / 8 + 1) * 8;
       const Values logits = random(tokens * vocabulary, "logits", 3), label = labels(vocabulary);
       const Values want = losses(logits, label, static_cast<double>(smoothing));
       const double scale = 0.25;

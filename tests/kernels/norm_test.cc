@@ -111,7 +111,8 @@ TEST_P(NormTest, GradientsMatchNumericDifferences) {
 TEST_P(NormTest, WideRowsMatchTheFormulas) {
   constexpr std::int64_t rows = 5;
   for (const bool layer : {true, false}) {
-    for (const std::int64_t columns : {700, 768, 1100, 1600, 2048, 2304, 3000, 4096, 6000, 9000}) {
+    for (const std::int64_t columns :
+         {256, 700, 768, 1024, 1100, 1600, 2048, 2304, 3000, 4096, 6000, 8192, 9000}) {
       make({rows, columns, layer});
       expect_near(y, reference::norm(x, weight, bias, epsilon), "y");
       const Shape shape{rows, columns};
@@ -150,6 +151,22 @@ TEST_P(NormTest, WideRowsMatchTheFormulas) {
                                     .rstd = rstd,
                                     .grad_x = grad_x});
       expect_near(grad_x, want, "grad_x", dtype == DType::f32 ? 2e-6 : tolerance);
+      // In place over a residual's gradient, and over grad_y.
+      const Values residual = random(rows * columns, "residual");
+      Values sum = want;
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += residual[i];
+      for (const bool over_residual : {true, false}) {
+        const Tensor over = put(over_residual ? residual : grad_y, shape);
+        norm_backward_input(context,
+                            {.grad_y = over_residual ? put(grad_y, shape) : over,
+                             .x = x_tensor,
+                             .weight = weight_tensor,
+                             .mean = mean,
+                             .rstd = rstd,
+                             .grad_x = over,
+                             .residual_grad = over_residual ? over : put(residual, shape)});
+        expect_near(over, sum, "grad_x in place", dtype == DType::f32 ? 2e-6 : tolerance);
+      }
       const Values zeros(weight.size(), 0.0);
       const Tensor grad_weight = put_as(DType::f32, zeros, {columns});
       const Tensor grad_bias = layer ? put_as(DType::f32, zeros, {columns}) : Tensor();

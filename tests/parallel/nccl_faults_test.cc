@@ -19,6 +19,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using testing::AllOf;
+using testing::AnyOf;
 using testing::HasSubstr;
 
 class NcclFaults : public testing::Test {
@@ -66,6 +67,38 @@ TEST_F(NcclFaults, ACommunicatorThatNeverOpensIsLate) {
   emulation::set_nccl_fault(emulation::NcclFault::opening_never_ends);
   EXPECT_THAT(error_of([](Context& c, const ProcessGroup& g) { g.all_reduce(c, tensor(c)); },
                        {0, 1}, milliseconds(1000)),
+              HasSubstr("nccl: group 'world': a communicator did not end in 1000 ms"));
+}
+
+TEST_F(NcclFaults, MessagesAfterOneThatOpensNoLinkFailAsWell) {
+  emulation::set_nccl_fault(emulation::NcclFault::opening_never_ends);
+  EXPECT_THAT(error_of(
+                  [](Context& c, const ProcessGroup& g) {
+                    const Tensor x = tensor(c);
+                    std::vector<Work> all;
+                    for (int i = 0; i < 3; ++i) {
+                      all.push_back(g.rank() == 0 ? g.send(c, x, 1, Async::yes)
+                                                  : g.receive(c, x, 0, Async::yes));
+                    }
+                    // The last ones first: they come to a link that is not open.
+                    std::this_thread::sleep_for(milliseconds(1500));
+                    for (auto work = all.rbegin(); work != all.rend(); ++work) work->wait(c);
+                  },
+                  {0, 1}, milliseconds(1000)),
+              AnyOf(HasSubstr("nccl: group 'world': a communicator did not end in 1000 ms"),
+                    HasSubstr("group 'world': a link that did not open")));
+}
+
+TEST_F(NcclFaults, ASplitThatNeverEndsIsLateAndLeavesNoCommunicator) {
+  EXPECT_THAT(error_of(
+                  [](Context& c, const ProcessGroup& g) {
+                    const int all[] = {0, 1};
+                    const ProcessGroup group = g.subgroup(all, "all");
+                    g.all_reduce(c, tensor(c));  // the world's is open
+                    if (g.rank() == 0) g.connect(c, std::span(&group, 1));
+                    std::this_thread::sleep_for(milliseconds(1500));
+                  },
+                  {0, 1}, milliseconds(1000)),
               HasSubstr("nccl: group 'world': a communicator did not end in 1000 ms"));
 }
 

@@ -108,10 +108,16 @@ void expect_same_bits(const Outcome& a, const Outcome& b) {
 void on_ranks(const Config& config, const TransportOptions& options,
               const std::function<void(RankModel&)>& body) {
   const auto architecture = built_in_architectures().at(config.model.architecture);
-  const auto device = make_device(usual_device());
+  std::vector<std::unique_ptr<Device>> devices;
+  // NCCL has a GPU for each rank.
+  for (int i = 0; i < (options.nccl ? static_cast<int>(config.world_size()) : 1); ++i) {
+    devices.push_back(options.nccl ? make_cuda_device(i) : make_device(usual_device()));
+  }
   const Schedule schedule = schedule_of(config);
   run_local(static_cast<int>(config.world_size()), options, [&](Transport& transport) {
-    Context context(*device, static_cast<int>(config.runtime.threads_per_rank));
+    const auto rank = static_cast<std::size_t>(transport.world().rank());
+    Context context(*devices[rank % devices.size()],
+                    static_cast<int>(config.runtime.threads_per_rank), kernel_options(config));
     RankModel model(context, config, *architecture, schedule,
                     topology_of(config, schedule, transport));
     model.initialise();

@@ -18,6 +18,13 @@ TEST(Plan, CountsTheKernelsOfAGpu) {
       {"gpt2", {1, 1, 1}, wide},
       {"llama", {1, 2, 1}, {"parallel.sequence_parallel=true"}},
       {"llama", {1, 1, 1}, wide + adafactor},
+      {"llama",
+       {1, 2, 1},
+       wide + Overrides{"parallel.sequence_parallel=true", "parallel.tp_comm_overlap=true"}},
+      {"gpt2", {2, 2, 1}, wide + Overrides{"runtime.transport=nccl"}},
+      {"gpt2",
+       {2, 2, 1},
+       wide + Overrides{"runtime.transport=nccl", "training.deterministic=true"}},
       {"gpt2", {2, 2, 2}, {"zero_optimization.stage=1"}},
       {"llama", {2, 1, 2}, adafactor + Overrides{"zero_optimization.stage=3"}}};
   for (PlanCase c : cases) {

@@ -110,18 +110,10 @@ class NcclCommunicator final : public Communicator {
       demand(ncclCommInitRankConfig(&communicator_, ranks, id, rank, &config), opening);
     });
   }
-  // Split from `parent`, of which all members do the same.
-  NcclCommunicator(const NcclCommunicator& parent, std::string name, int color, int key)
-      : watch_(parent.watch_), name_(std::move(name)), device_(parent.device_) {
-    open([&] {
-      // No resources are shared: kernels of communicators that share some run one after the other,
-      // and a message would hold up what it waits for.
-      ncclConfig_t config = config_of(Carries::collectives);
-      parent.demand(ncclCommSplit(parent.communicator_, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key,
-                                  &communicator_, &config),
-                    opening);
-      parent.settle(opening);
-    });
+  // Takes one that is there.
+  NcclCommunicator(std::shared_ptr<Watch> watch, std::string name, ncclComm_t part, Device& device)
+      : watch_(std::move(watch)), name_(std::move(name)), device_(device) {
+    open([&] { communicator_ = part; });
   }
   ~NcclCommunicator() override {
     // What is under way is still wanted, but for a time only.
@@ -137,10 +129,27 @@ class NcclCommunicator final : public Communicator {
   }
 
   std::shared_ptr<Communicator> split(int color, int key, const std::string& name) override {
-    const std::lock_guard lock(mutex_);
-    need_open("a split");
-    auto part = std::make_shared<NcclCommunicator>(*this, name, color, key);
-    return color < 0 ? nullptr : part;
+    ncclComm_t part = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      need_open("a split");
+      // No resources are shared: kernels of communicators that share some run one after the other,
+      // and a message would hold up what it waits for.
+      ncclConfig_t config = config_of(Carries::collectives);
+      try {
+        demand(ncclCommSplit(communicator_, color < 0 ? NCCL_SPLIT_NOCOLOR : color, key, &part,
+                             &config),
+               opening);
+        settle(opening);
+      } catch (...) {
+        // NCCL stores the part when its own thread is done with it, for which the abort waits.
+        ncclCommAbort(std::exchange(communicator_, nullptr));
+        if (part != nullptr) ncclCommAbort(part);
+        throw;
+      }
+    }
+    if (color < 0) return nullptr;
+    return std::make_shared<NcclCommunicator>(watch_, name, part, device_);
   }
   void all_reduce(const Access& access, void* data, std::int64_t n, DType dtype,
                   ReduceOp op) override {

@@ -109,6 +109,7 @@ inline constexpr int product_algorithms = 3;
 
 struct ProductCounts {
   int asked = 0;                                 // calls of the heuristic
+  int in_tf32 = 0;                               // of those done
   std::array<int, product_algorithms> done{};    // by algorithm
   std::array<int, product_algorithms> failed{};  // that cublasLtMatmul refused
   int of_all() const {

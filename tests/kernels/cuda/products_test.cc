@@ -27,7 +27,7 @@ using Done = std::array<int, emulation::product_algorithms>;
 constexpr auto all_epilogues = {CUBLASLT_EPILOGUE_DEFAULT,  CUBLASLT_EPILOGUE_BIAS,
                                 CUBLASLT_EPILOGUE_GELU_AUX, CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
                                 CUBLASLT_EPILOGUE_DGELU,    CUBLASLT_EPILOGUE_BGRADB};
-constexpr auto slow = milliseconds(5);
+constexpr auto slow = milliseconds(50);
 
 class CudaProducts : public testing::Test {
  protected:
@@ -394,7 +394,11 @@ TEST_F(CudaProducts, OfEqualSizesAndOtherAlignmentsHaveTheirOwnPlans) {
 TEST_F(CudaProducts, InTf32AreAskedForWhereTheOperandsAreFp32) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     Case products(*device, {.deterministic = true, .tf32 = true}, dtype);
+    emulation::reset_product_counts();
     products.plain();
+    const auto counts = emulation::product_counts(CUBLASLT_EPILOGUE_DEFAULT);
+    EXPECT_GT(counts.of_all(), 0);
+    EXPECT_EQ(counts.in_tf32, dtype == DType::f32 ? counts.of_all() : 0);
     products.with_gelu(true);
   }
 }
