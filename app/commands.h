@@ -1,6 +1,7 @@
 // The subcommands of `trident`; each adds itself to the command line and gives its exit code.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -24,6 +25,10 @@ struct Launch {
   std::shared_ptr<MpiJob> job = std::make_shared<MpiJob>();
 };
 Launch detect_launch();  // reads the environment that mpirun and srun set
+// How many of the machine's ranks, `world` in all, share the `gpus` that this process sees. Slurm
+// can give each task GPUs of its own: CUDA_VISIBLE_DEVICES is set, and there are fewer than ranks.
+// (Where it shows all ranks the same, NCCL tells of it.)
+std::int64_t ranks_on_gpus(const Launch&, std::int64_t world, std::int64_t gpus);
 
 // What the chosen subcommand does; set by its callback, run by main.
 using Action = std::function<int()>;

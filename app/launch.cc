@@ -43,4 +43,11 @@ Launch detect_launch() {
   return launch;
 }
 
+std::int64_t ranks_on_gpus(const Launch& launch, std::int64_t world, std::int64_t gpus) {
+  if (!launch.mpi) return world;
+  const bool own =
+      gpus > 0 && gpus < launch.local_ranks && std::getenv("CUDA_VISIBLE_DEVICES") != nullptr;
+  return own ? 1 : launch.local_ranks;
+}
+
 }  // namespace trident::app

@@ -56,7 +56,9 @@ LoadedConfig load(const ConfigOptions& options, const Launch& launch,
   const GpuSearch gpus = find_gpus();
   load.gpus = gpus.count;
   // Processes exchange a GPU's tensors by NCCL, which has a GPU for each.
-  if (gpus.count > 0 && (!launch.mpi || launch.local_ranks <= gpus.count)) load.device = "cuda";
+  const bool enough = !launch.mpi || ranks_on_gpus(launch, launch.ranks, gpus.count) <= gpus.count;
+  if (launch.mpi && gpus.count > 0 && enough) load.gpus = launch.local_ranks;
+  if (gpus.count > 0 && enough) load.device = "cuda";
   LoadedConfig loaded = load_any_size(options, load);
   if (loaded.device_is_auto && loaded.config.runtime.device == "cpu") {
     loaded.why_cpu = gpus.count > 0 ? "more processes than GPUs" : gpus.reason;
@@ -67,8 +69,10 @@ LoadedConfig load(const ConfigOptions& options, const Launch& launch,
   const Architecture& architecture = *architectures.at(config.model.architecture);
   // A tenth is left to others. Nodes differ, and what is free changes while processes ask.
   const std::int64_t sharers = launch.mpi ? launch.local_ranks : config.world_size();
-  const auto of_gpu = config.runtime.device == "cuda" ? Devices(config).memory(sharers)
-                                                      : std::optional<std::int64_t>();
+  const auto of_gpu =
+      config.runtime.device == "cuda"
+          ? Devices(config).memory(ranks_on_gpus(launch, config.world_size(), gpus.count))
+          : std::optional<std::int64_t>();
   std::int64_t limit = memory.value_or(of_gpu.value_or(available_memory() / sharers) / 10 * 9);
   if (launch.mpi && !memory) limit = launch.job->least(limit);
   if (loaded.accumulation_is_given) {  // which leaves one size

@@ -139,7 +139,7 @@ double measure_product_rate(const Config& config, const Launch& launch, const De
 
 // What MFU is a share of, and what ranks share, for the closing summary.
 Shared sharing_text(const Config& config, const Launch& launch, const Devices& devices) {
-  const std::int64_t ranks = launch.mpi ? launch.local_ranks : config.world_size();
+  const std::int64_t ranks = ranks_on_gpus(launch, config.world_size(), devices.count());
   if (devices.gpu().empty()) {
     const std::int64_t threads = config.runtime.ranks_per_node * config.runtime.threads_per_rank;
     return {"of this machine's product rate",
@@ -161,7 +161,7 @@ Shared sharing_text(const Config& config, const Launch& launch, const Devices& d
 // What would fit, where a device has no memory left.
 std::string what_fits(const Config& config, const Architecture& architecture, const Launch& launch,
                       const Devices& devices) {
-  const auto memory = devices.memory(launch.mpi ? launch.local_ranks : config.world_size());
+  const auto memory = devices.memory(ranks_on_gpus(launch, config.world_size(), devices.count()));
   return memory ? "\n" + fit_text(fit_memory(config, architecture, *memory / 10 * 9)) : "";
 }
 
@@ -189,7 +189,7 @@ int train(const TrainOptions& options, const Launch& launch) {
         std::to_string(launch.ranks) + "; use \"mpi\" or \"auto\"");
   }
   const Devices devices(loaded.config);
-  const std::int64_t here = launch.mpi ? launch.local_ranks : loaded.config.world_size();
+  const std::int64_t here = ranks_on_gpus(launch, loaded.config.world_size(), devices.count());
   if (loaded.config.runtime.transport == "nccl" && here > devices.count()) {
     throw RequestError(fmt::format(
         "config: /runtime/transport: \"nccl\" needs a GPU for each rank, this machine has {} for "
