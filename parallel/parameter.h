@@ -60,7 +60,7 @@ struct ParameterSpec {
   bool tied = false;
   bool replica = false;
 
-  bool decays() const { return shard.global.rank() >= 2; }  // weight decay, INTERFACE.md
+  bool decays() const { return shard.global.rank() >= 2; }  // weight decay
 };
 
 class Parameter;

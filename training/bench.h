@@ -1,4 +1,4 @@
-// Measurements of this machine for `trident bench`; JSON as INTERFACE says.
+// Measurements of this machine for `trident bench`, and the JSON that it prints.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The files of a run, written by world rank 0 under logging.dir (INTERFACE: "Files of a run").
+// The files of a run, written by world rank 0 under logging.dir (README: "Your own run").
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
 // What a rank sends in a training step, in closed form: the direct collectives of
-// parallel/collectives.h over the records of rank_share.h.
+// parallel/collectives/direct.h over the records of rank_share.h.
 #pragma once
 
 #include <cstdint>
