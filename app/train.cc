@@ -141,7 +141,8 @@ double measure_product_rate(const Config& config, const Launch& launch, const De
 Shared sharing_text(const Config& config, const Launch& launch, const Devices& devices) {
   const std::int64_t ranks = ranks_on_gpus(launch, config.world_size(), devices.count());
   if (devices.gpu().empty()) {
-    const std::int64_t threads = config.runtime.ranks_per_node * config.runtime.threads_per_rank;
+    const std::int64_t here = launch.mpi ? launch.local_ranks : config.world_size();
+    const std::int64_t threads = here * config.runtime.threads_per_rank;
     return {"of this machine's product rate",
             threads > launch.cores
                 ? fmt::format("{} rank threads share {} cores: by the clock, waiting for a core "

@@ -183,7 +183,7 @@ struct CheckpointConfig {
 struct RuntimeConfig {
   std::string device = "auto";        // after loading never "auto"
   std::string transport = "auto";     // after loading never "auto"
-  std::int64_t ranks_per_node = 0;    // derived: LoadOptions::local_ranks, else the world size
+  std::int64_t ranks_per_node = 0;    // 0: nodes are hosts, as the transport finds them
   std::int64_t threads_per_rank = 0;  // derived: max(1, cores / ranks on this machine)
   double timeout_seconds = 600.0;
   std::string collective_algorithm = "auto";  // after loading "auto" only if not deterministic

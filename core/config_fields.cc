@@ -568,11 +568,12 @@ std::vector<Field> runtime_fields() {
        .choices = {{"auto"}, {"local"}, {"mpi"}, {"nccl"}}},
       {.path = "/runtime/ranks_per_node",
        .member = member(&R::ranks_per_node),
-       .doc = "Consecutive ranks that count as one node; it sets the groups inside and across "
-              "nodes.",
+       .doc = "Plays nodes inside hosts: so many consecutive ranks count as one, for the groups "
+              "inside and across nodes. Left out, nodes are hosts, of equal size or not; given, "
+              "it has to cut hosts into whole nodes.",
        .unit = "ranks",
        .range = from(1, kMaxRanks),
-       .derived = "as the transport sees it"},
+       .derived = "hosts, as the transport finds them"},
       {.path = "/runtime/threads_per_rank",
        .member = member(&R::threads_per_rank),
        .doc = "Compute threads of each rank; \"auto\" shares the machine's cores out evenly.",

@@ -261,7 +261,6 @@ void Resolver::run(const std::string& name) {
   }
   if (problems_.sound("/parallel/data_parallel_size")) {
     const std::int64_t local = options_.local_ranks.value_or(config_.world_size());
-    if (runtime.ranks_per_node == 0) runtime.ranks_per_node = local;
     if (runtime.threads_per_rank == 0) {
       runtime.threads_per_rank = std::max<std::int64_t>(1, options_.cores / local);
     }

@@ -212,7 +212,7 @@ void validate_layout(const Config& config, Problems& problems) {
   if (!problems.sound({kData, kTensor, kPipeline})) return;
   const std::int64_t world = config.world_size();
   const std::int64_t node = config.runtime.ranks_per_node;
-  if (problems.sound(kNode) && node < world && world % node != 0) {
+  if (problems.sound(kNode) && node > 0 && node < world && world % node != 0) {
     problems.add(kNode, fmt::format("{} does not divide the number of ranks ({}); use {}", node,
                                     world, divisors_near(world, node)));
   }

@@ -38,13 +38,6 @@ void check_rank(int rank, int world) {
   }
 }
 
-void check_node(int ranks_per_node, int world) {
-  if (ranks_per_node < 1) {
-    throw RequestError(fmt::format("ranks_per_node is {}; needs 1 or more (the world has {} ranks)",
-                                   ranks_per_node, world));
-  }
-}
-
 }  // namespace
 
 RankGrid::RankGrid(int data, int tensor, int pipeline, const std::string& order)
@@ -108,38 +101,6 @@ std::vector<int> RankGrid::embedding_group(int rank, int first, int last) const 
   const auto at = [&](int pipeline) { return stages.at(static_cast<std::size_t>(pipeline)); };
   if (first == last) return {at(first)};
   return {at(first), at(last)};
-}
-
-std::vector<int> RankGrid::node_group(int rank, int ranks_per_node) const {
-  check_rank(rank, world_size());
-  check_node(ranks_per_node, world_size());
-  const int first = rank - rank % ranks_per_node;
-  std::vector<int> ranks;
-  for (int r = first;
-       r < std::min<std::int64_t>(std::int64_t{first} + ranks_per_node, world_size()); ++r) {
-    ranks.push_back(r);
-  }
-  return ranks;
-}
-
-std::vector<int> RankGrid::cross_node_group(int rank, int ranks_per_node) const {
-  check_rank(rank, world_size());
-  check_node(ranks_per_node, world_size());
-  std::vector<int> ranks;
-  for (std::int64_t r = rank % ranks_per_node; r < world_size(); r += ranks_per_node) {
-    ranks.push_back(static_cast<int>(r));
-  }
-  return ranks;
-}
-
-bool RankGrid::crosses_nodes(Axis axis, int ranks_per_node) const {
-  check_node(ranks_per_node, world_size());
-  for (int rank = 0; rank < world_size(); ++rank) {  // a group's first member has coordinate 0
-    const int first =
-        rank - rank / strides_[index(axis)] % sizes_[index(axis)] * strides_[index(axis)];
-    if (first / ranks_per_node != rank / ranks_per_node) return true;
-  }
-  return false;
 }
 
 }  // namespace trident

@@ -34,12 +34,6 @@ class RankGrid {
   // The ranks of `rank`'s (data, tensor) that hold the first and the last stage: pipeline ranks
   // `first` and `last` (-1: the last one); one where they are the same.
   std::vector<int> embedding_group(int rank, int first = 0, int last = -1) const;
-  // Ranks of `rank`'s node, and the ranks with its position inside a node on all nodes. The last
-  // node may be short of ranks.
-  std::vector<int> node_group(int rank, int ranks_per_node) const;
-  std::vector<int> cross_node_group(int rank, int ranks_per_node) const;
-  // True when some group along `axis` spans two nodes.
-  bool crosses_nodes(Axis axis, int ranks_per_node) const;
 
  private:
   std::array<int, 3> sizes_;    // by Axis

@@ -8,7 +8,7 @@
 
 namespace trident {
 
-Topology make_topology(const ProcessGroup& world, const RankGrid& grid, int ranks_per_node,
+Topology make_topology(const ProcessGroup& world, const RankGrid& grid, const Nodes& nodes,
                        StageEnds ends) {
   if (world.size() != grid.world_size()) {
     throw RequestError(fmt::format("the world has {} ranks; dp {} x tp {} x pp {} needs {}",
@@ -27,13 +27,15 @@ Topology make_topology(const ProcessGroup& world, const RankGrid& grid, int rank
   if (std::find(holders.begin(), holders.end(), rank) != holders.end()) {
     t.embedding = make(holders, "embedding");
   }
-  t.node = make(grid.node_group(rank, ranks_per_node), "node");
-  t.across_nodes = make(grid.cross_node_group(rank, ranks_per_node), "across_nodes");
-  if (grid.crosses_nodes(Axis::tensor, ranks_per_node)) {
+  t.node = make(nodes.inside(rank), "node");
+  t.across_nodes = make(nodes.across(rank), "across_nodes");
+  if (const auto across = nodes.groups_across(grid, Axis::tensor); !across.empty()) {
     t.warnings.push_back(fmt::format(
-        "tensor parallelism crosses nodes: groups of {} ranks (first: {}) with {} ranks per node; "
-        "its all-reduces are the most frequent traffic, keep them inside a node",
-        t.tensor.size(), fmt::join(grid.group(0, Axis::tensor), ","), ranks_per_node));
+        "tensor parallelism crosses nodes: {} of {} groups of {} ranks do (the first is {}; nodes: "
+        "{}); its all-reduces are the most frequent traffic, keep them inside a node: start the "
+        "ranks node after node (mpirun --map-by slot), a multiple of {} on each",
+        across.size(), world.size() / t.tensor.size(), t.tensor.size(),
+        fmt::join(across.front(), ","), nodes.text(), t.tensor.size()));
   }
   return t;
 }

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "parallel/nodes.h"
 #include "parallel/process_group.h"
 #include "parallel/rank_grid.h"
 
@@ -17,7 +18,7 @@ struct Topology {
   // Undefined on others; one rank where it holds both.
   ProcessGroup embedding;
   ProcessGroup node;                  // ranks that share this rank's node
-  ProcessGroup across_nodes;          // ranks at this rank's place on every node
+  ProcessGroup across_nodes;          // ranks at this rank's place on their nodes
   std::vector<std::string> warnings;  // e.g. tensor parallelism crosses nodes
 };
 
@@ -27,7 +28,7 @@ struct StageEnds {
 };
 
 // Throws RequestError if the grid does not fill the world.
-Topology make_topology(const ProcessGroup& world, const RankGrid& grid, int ranks_per_node,
+Topology make_topology(const ProcessGroup& world, const RankGrid& grid, const Nodes& nodes,
                        StageEnds ends = {});
 
 }  // namespace trident

@@ -115,7 +115,7 @@ RankGrid rank_grid_of(const Config& config) {
 }
 
 Topology topology_of(const Config& config, const Schedule& schedule, Transport& transport) {
-  return make_topology(transport.world(), rank_grid_of(config), transport.ranks_per_node(),
+  return make_topology(transport.world(), rank_grid_of(config), transport.nodes(),
                        {.first = schedule.rank_of_stage(0),
                         .last = schedule.rank_of_stage(schedule.total_stages() - 1)});
 }

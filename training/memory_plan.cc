@@ -54,7 +54,7 @@ std::pair<MemoryPlan, MemoryPlan> memory_of(const Shortened& run, const Architec
                   kernel_options(config));
   const auto transport = make_planning_transport(
       grid.rank({.tensor = 0, .data = 0, .pipeline = pipeline}),
-      static_cast<int>(config.world_size()), static_cast<int>(config.runtime.ranks_per_node),
+      static_cast<int>(config.world_size()),
       config.runtime.transport == "mpi" || config.runtime.transport == "nccl",
       transport_options(config));
   RankModel model(context, config, architecture, run.schedule,

@@ -48,7 +48,7 @@ class Endpoint {
   virtual ~Endpoint() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  virtual int ranks_per_node() const = 0;
+  virtual Nodes nodes() const = 0;
   virtual const TransportOptions& options() const = 0;
 
   // Tells of a group before its first message; throws Error where it can't be told from another.

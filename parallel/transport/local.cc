@@ -17,7 +17,7 @@ class LocalTransport final : public Transport {
   explicit LocalTransport(std::shared_ptr<Endpoint> endpoint)
       : endpoint_(std::move(endpoint)), world_(make_world_group(endpoint_)) {}
   ProcessGroup world() const override { return world_; }
-  int ranks_per_node() const override { return endpoint_->ranks_per_node(); }
+  Nodes nodes() const override { return endpoint_->nodes(); }
   void abort(const std::string& reason) noexcept override { endpoint_->abort(reason); }
 
  private:

@@ -234,8 +234,9 @@ class LocalEndpoint final : public Endpoint {
 
   int rank() const override { return rank_; }
   int size() const override { return world_->size(); }
-  int ranks_per_node() const override {
-    return options().ranks_per_node > 0 ? options().ranks_per_node : size();
+  Nodes nodes() const override {
+    return Nodes::consecutive(size(),
+                              options().ranks_per_node > 0 ? options().ranks_per_node : size());
   }
   const TransportOptions& options() const override { return world_->options(); }
   bool needs_staging() const override { return false; }

@@ -64,7 +64,7 @@ class MpiTransport final : public Transport {
     endpoint_->close();
   }
   ProcessGroup world() const override { return world_; }
-  int ranks_per_node() const override { return endpoint_->ranks_per_node(); }
+  Nodes nodes() const override { return endpoint_->nodes(); }
   void abort(const std::string& reason) noexcept override { endpoint_->abort(reason); }
 
  private:

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 
@@ -49,36 +50,33 @@ MpiEndpoint::MpiEndpoint(const TransportOptions& options) : options_(options) {
   MPI_Comm_get_attr(messages_, MPI_TAG_UB, &highest, &found);
   const int highest_tag = found != 0 ? *static_cast<int*>(highest) : 32767;
   group_slots_ = static_cast<std::uint64_t>(highest_tag) / channel_slots;
-  find_node();
+  find_nodes();
 }
 
 MpiEndpoint::~MpiEndpoint() {
   close();
 }
 
-void MpiEndpoint::find_node() {
-  if (options_.ranks_per_node > 0) {
-    ranks_per_node_ = options_.ranks_per_node;
-    return;
-  }
-  MPI_Comm node = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_split_type(messages_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &node),
+// Ranks that MPI lets share memory share a host.
+void MpiEndpoint::find_nodes() {
+  MPI_Comm host = MPI_COMM_NULL;
+  check_mpi(MPI_Comm_split_type(messages_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &host),
             "MPI_Comm_split_type");
-  int here[2] = {rank_, 0};  // the node's first rank, its number of ranks
-  MPI_Comm_size(node, &here[1]);
-  MPI_Bcast(here, 1, MPI_INT, 0, node);
-  MPI_Comm_free(&node);
-  int largest = 0;
-  MPI_Allreduce(&here[1], &largest, 1, MPI_INT, MPI_MAX, messages_);
-  int regular = here[0] == rank_ / largest * largest ? 1 : 0, all_regular = 0;
-  MPI_Allreduce(&regular, &all_regular, 1, MPI_INT, MPI_MIN, messages_);
-  if (all_regular == 0) {
-    throw RequestError(fmt::format(
-        "mpi: ranks are not placed node after node, {} on each; start them so (mpirun --map-by "
-        "slot) or set ranks_per_node",
-        largest));
-  }
-  ranks_per_node_ = largest;
+  int first = rank_;
+  MPI_Bcast(&first, 1, MPI_INT, 0, host);
+  MPI_Comm_free(&host);
+  const auto places = static_cast<std::size_t>(size_);
+  std::vector<int> hosts(places);
+  MPI_Allgather(&first, 1, MPI_INT, hosts.data(), 1, MPI_INT, messages_);
+  using Name = std::array<char, MPI_MAX_PROCESSOR_NAME>;
+  Name name{};
+  int length = 0;
+  MPI_Get_processor_name(name.data(), &length);
+  std::vector<Name> all(places);
+  MPI_Allgather(name.data(), name.size(), MPI_CHAR, all.data(), name.size(), MPI_CHAR, messages_);
+  std::vector<std::string> names;
+  for (const Name& one : all) names.emplace_back(one.data());
+  nodes_ = nodes_of(std::move(hosts), options_.ranks_per_node, names);
 }
 
 void MpiEndpoint::close() {

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -30,7 +31,7 @@ class MpiEndpoint final : public Endpoint {
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
-  int ranks_per_node() const override { return ranks_per_node_; }
+  Nodes nodes() const override { return *nodes_; }
   const TransportOptions& options() const override { return options_; }
   void open_group(std::uint64_t id, const std::string& name) override;
 
@@ -61,14 +62,14 @@ class MpiEndpoint final : public Endpoint {
 
  private:
   int tag_of(std::uint64_t group, int channel) const;
-  void find_node();
+  void find_nodes();
   void read_control();
   void poll();
 
   TransportOptions options_;
   int rank_ = 0;
   int size_ = 0;
-  int ranks_per_node_ = 0;
+  std::optional<Nodes> nodes_;
   std::uint64_t group_slots_ = 0;  // tags hold a group's slot and a channel
   MPI_Comm messages_ = MPI_COMM_NULL;
   MPI_Comm control_ = MPI_COMM_NULL;  // who has ended

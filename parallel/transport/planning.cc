@@ -11,16 +11,13 @@ namespace {
 
 class PlanningEndpoint final : public Endpoint {
  public:
-  PlanningEndpoint(int rank, int size, int ranks_per_node, bool staging,
-                   const TransportOptions& options)
-      : rank_(rank),
-        size_(size),
-        ranks_per_node_(ranks_per_node),
-        staging_(staging),
-        options_(options) {}
+  PlanningEndpoint(int rank, int size, bool staging, const TransportOptions& options)
+      : rank_(rank), size_(size), staging_(staging), options_(options) {}
   int rank() const override { return rank_; }
   int size() const override { return size_; }
-  int ranks_per_node() const override { return ranks_per_node_; }
+  Nodes nodes() const override {
+    return Nodes::consecutive(size_, options_.ranks_per_node > 0 ? options_.ranks_per_node : size_);
+  }
   const TransportOptions& options() const override { return options_; }
   std::unique_ptr<Request> post_send(int, int, const Descriptor&, const void*, std::size_t,
                                      std::shared_ptr<QueueSide>) override {
@@ -44,7 +41,7 @@ class PlanningEndpoint final : public Endpoint {
   [[noreturn]] static void refuse() {
     throw Error("planning transport: a message on a device that computes");
   }
-  int rank_, size_, ranks_per_node_;
+  int rank_, size_;
   bool staging_;
   TransportOptions options_;
 };
@@ -52,23 +49,22 @@ class PlanningEndpoint final : public Endpoint {
 class PlanningTransport final : public Transport {
  public:
   explicit PlanningTransport(std::shared_ptr<Endpoint> endpoint)
-      : ranks_per_node_(endpoint->ranks_per_node()),
-        world_(make_world_group(std::move(endpoint))) {}
+      : endpoint_(endpoint), world_(make_world_group(std::move(endpoint))) {}
   ProcessGroup world() const override { return world_; }
-  int ranks_per_node() const override { return ranks_per_node_; }
+  Nodes nodes() const override { return endpoint_->nodes(); }
   void abort(const std::string&) noexcept override {}
 
  private:
-  int ranks_per_node_;
+  std::shared_ptr<Endpoint> endpoint_;
   ProcessGroup world_;
 };
 
 }  // namespace
 
-std::unique_ptr<Transport> make_planning_transport(int rank, int size, int ranks_per_node,
-                                                   bool staging, const TransportOptions& options) {
+std::unique_ptr<Transport> make_planning_transport(int rank, int size, bool staging,
+                                                   const TransportOptions& options) {
   return std::make_unique<PlanningTransport>(
-      std::make_shared<PlanningEndpoint>(rank, size, ranks_per_node, staging, options));
+      std::make_shared<PlanningEndpoint>(rank, size, staging, options));
 }
 
 }  // namespace trident

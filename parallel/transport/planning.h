@@ -9,7 +9,7 @@
 namespace trident {
 
 // `staging`: operations take the memory that a transport by messages needs (mpi), or none (local).
-std::unique_ptr<Transport> make_planning_transport(int rank, int size, int ranks_per_node,
-                                                   bool staging, const TransportOptions& options);
+std::unique_ptr<Transport> make_planning_transport(int rank, int size, bool staging,
+                                                   const TransportOptions& options);
 
 }  // namespace trident

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "parallel/nodes.h"
 #include "parallel/process_group.h"
 
 namespace trident {
@@ -17,7 +18,7 @@ struct TransportOptions {
   bool deterministic = true;                   // reductions add in group-rank order
   std::chrono::milliseconds timeout{600'000};  // a peer later than this is an error; > 0
   Algorithm algorithm = Algorithm::automatic;  // all_reduce's default
-  int ranks_per_node = 0;                      // 0: as the transport sees it
+  int ranks_per_node = 0;                      // 0: nodes are hosts
   bool nccl = false;                           // tensors of GPUs go by NCCL, one rank a GPU
   int threads_per_rank = 1;                    // a waiting rank sleeps at once if cores are few
   // For tests: a point-to-point message arrives this much later than it was sent, for as many
@@ -30,7 +31,7 @@ class Transport {
  public:
   virtual ~Transport() = default;
   virtual ProcessGroup world() const = 0;
-  virtual int ranks_per_node() const = 0;  // ranks r with equal r / ranks_per_node share a node
+  virtual Nodes nodes() const = 0;
   // Ends all ranks: every operation of every rank that is not complete throws AbortedError naming
   // `reason`, and so do all that follow (mpi: prints it and ends the job). The first call wins.
   virtual void abort(const std::string& reason) noexcept = 0;

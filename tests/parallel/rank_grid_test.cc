@@ -87,38 +87,6 @@ TEST(RankGrid, TheGroupsOfEveryAxisPartitionTheWorldAndAllMembersAgree) {
   }
 }
 
-TEST(RankGrid, NodesPartitionTheWorldBothWays) {
-  const RankGrid grid(3, 2, 2);
-  for (const int per_node : {1, 2, 3, 4, 5, 6, 12, 100, 2'000'000'000}) {
-    std::multiset<int> inside, across;
-    for (int r = 0; r < grid.world_size(); ++r) {
-      const auto node = grid.node_group(r, per_node), line = grid.cross_node_group(r, per_node);
-      for (const int m : node) EXPECT_EQ(m / per_node, r / per_node);
-      for (const int m : line) EXPECT_EQ(m % per_node, r % per_node);
-      if (node[0] == r) inside.insert(node.begin(), node.end());
-      if (line[0] == r) across.insert(line.begin(), line.end());
-    }
-    EXPECT_EQ(inside, across);
-    EXPECT_EQ(inside.size(), 12u);
-    EXPECT_EQ(std::set<int>(inside.begin(), inside.end()).size(), 12u);
-  }
-}
-
-TEST(RankGrid, CrossesNodesIsWhatTheGroupsSay) {
-  for (const std::string order : orders) {
-    const RankGrid grid(2, 4, 3, order);
-    for (const int per_node : {1, 2, 3, 4, 6, 8, 12, 24}) {
-      for (const Axis axis : axes) {
-        bool crosses = false;
-        for (int r = 0; r < grid.world_size(); ++r) {
-          for (const int m : grid.group(r, axis)) crosses |= m / per_node != r / per_node;
-        }
-        EXPECT_EQ(grid.crosses_nodes(axis, per_node), crosses) << order << " " << per_node;
-      }
-    }
-  }
-}
-
 TEST(RankGrid, WrongArgumentsAreNamed) {
   expect_request_error([] { RankGrid(2, 0, 1); }, "tp size is 0");
   expect_request_error([] { RankGrid(2, 1, 1, "tp-dp"); }, "rank order 'tp-dp' must name");
@@ -127,7 +95,6 @@ TEST(RankGrid, WrongArgumentsAreNamed) {
   const RankGrid grid(2, 2, 2);
   expect_request_error([&] { grid.coordinates(8); }, "rank 8 is not in a world of 8 ranks");
   expect_request_error([&] { grid.rank({0, 2, 0}); }, "dp coordinate 2 is not one of 0 to 1");
-  expect_request_error([&] { grid.node_group(0, 0); }, "ranks_per_node is 0");
 }
 
 }  // namespace

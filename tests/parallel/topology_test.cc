@@ -15,10 +15,11 @@ using testing::HasSubstr;
 
 TEST(Topology, EveryRanksGroupsAreTheGridsAndCarryData) {
   const RankGrid grid(2, 2, 3, "tp-pp-dp");
+  const Nodes nodes = Nodes::consecutive(12, 4);
   const auto device = make_cpu_device();
   run_local(12, {}, [&](Transport& transport) {
     Context context(*device, 1);
-    const Topology t = make_topology(transport.world(), grid, 4);
+    const Topology t = make_topology(transport.world(), grid, nodes);
     const int rank = transport.world().rank();
     EXPECT_EQ(t.at, grid.coordinates(rank));
     EXPECT_EQ(t.tensor.world_ranks(), grid.group(rank, Axis::tensor));
@@ -31,8 +32,8 @@ TEST(Topology, EveryRanksGroupsAreTheGridsAndCarryData) {
     if (t.embedding.defined()) {
       EXPECT_EQ(t.embedding.world_ranks(), grid.embedding_group(rank));
     }
-    EXPECT_EQ(t.node.world_ranks(), grid.node_group(rank, 4));
-    EXPECT_EQ(t.across_nodes.world_ranks(), grid.cross_node_group(rank, 4));
+    EXPECT_EQ(t.node.world_ranks(), nodes.inside(rank));
+    EXPECT_EQ(t.across_nodes.world_ranks(), nodes.across(rank));
     EXPECT_TRUE(t.warnings.empty());
 
     for (const ProcessGroup& group :
@@ -50,7 +51,7 @@ TEST(Topology, EveryRanksGroupsAreTheGridsAndCarryData) {
 
 TEST(Topology, OneRankIsAllGroups) {
   run_local(1, {}, [&](Transport& transport) {
-    const Topology t = make_topology(transport.world(), RankGrid(1, 1, 1), 1);
+    const Topology t = make_topology(transport.world(), RankGrid(1, 1, 1), transport.nodes());
     for (const ProcessGroup& group : {t.tensor, t.data, t.pipeline, t.embedding, t.node}) {
       EXPECT_EQ(group.world_ranks(), std::vector<int>{0});
     }
@@ -61,12 +62,14 @@ TEST(Topology, OneRankIsAllGroups) {
 TEST(Topology, TheEmbeddingGroupHoldsTheFirstAndTheLastStage) {
   run_local(8, {}, [&](Transport& transport) {
     const RankGrid grid(2, 1, 4);
-    const Topology v = make_topology(transport.world(), grid, 8, {.first = 0, .last = 0});
+    const Topology v =
+        make_topology(transport.world(), grid, transport.nodes(), {.first = 0, .last = 0});
     EXPECT_EQ(v.embedding.defined(), v.at.pipeline == 0);
     if (v.embedding.defined()) {
       EXPECT_EQ(v.embedding.size(), 1);
     }
-    const Topology own = make_topology(transport.world(), grid, 8, {.first = 2, .last = 1});
+    const Topology own =
+        make_topology(transport.world(), grid, transport.nodes(), {.first = 2, .last = 1});
     EXPECT_EQ(own.embedding.defined(), own.at.pipeline == 1 || own.at.pipeline == 2);
     if (own.embedding.defined()) {
       EXPECT_EQ(own.embedding.rank(), own.at.pipeline == 2 ? 0 : 1);
@@ -78,18 +81,19 @@ TEST(Topology, WarnsWhenTensorParallelismCrossesNodes) {
   TransportOptions options;
   options.ranks_per_node = 2;
   run_local(8, options, [&](Transport& transport) {
-    EXPECT_EQ(transport.ranks_per_node(), 2);
-    const Topology t = make_topology(transport.world(), RankGrid(2, 4, 1), 2);
+    const Topology t = make_topology(transport.world(), RankGrid(2, 4, 1), transport.nodes());
     ASSERT_EQ(t.warnings.size(), 1u);
-    EXPECT_THAT(t.warnings[0], HasSubstr("tensor parallelism crosses nodes"));
-    EXPECT_THAT(t.warnings[0], HasSubstr("0,1,2,3"));
+    EXPECT_THAT(
+        t.warnings[0],
+        HasSubstr("tensor parallelism crosses nodes: 2 of 2 groups of 4 ranks do (the first "
+                  "group is 0,1,2,3; nodes: ranks 0,1 | 2,3 | 4,5 | 6,7)"));
   });
 }
 
 TEST(Topology, AGridThatDoesNotFillTheWorldIsRefused) {
   try {
     run_local(6, {}, [&](Transport& transport) {
-      make_topology(transport.world(), RankGrid(2, 2, 2), 6);
+      make_topology(transport.world(), RankGrid(2, 2, 2), transport.nodes());
     });
     FAIL() << "no error";
   } catch (const RequestError& e) {

@@ -357,7 +357,7 @@ class NcclEndpoint final : public Endpoint {
 
   int rank() const override { return host_->rank(); }
   int size() const override { return host_->size(); }
-  int ranks_per_node() const override { return host_->ranks_per_node(); }
+  Nodes nodes() const override { return host_->nodes(); }
   const TransportOptions& options() const override { return host_->options(); }
   void open_group(std::uint64_t id, const std::string& name) override {
     host_->open_group(id, name);

@@ -1,0 +1,107 @@
+#include "parallel/nodes.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <map>
+#include <set>
+
+#include "core/error.h"
+
+namespace trident {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+template <class Run>
+std::string refusal(Run run) {
+  try {
+    run();
+  } catch (const RequestError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+// Placements: node after node, one each in turn (mpirun --map-by node), uneven, and any.
+std::vector<Nodes> placements() {
+  std::vector<Nodes> all;
+  for (const int per_node : {1, 2, 3, 4, 5, 6, 12, 100, 2'000'000'000}) {
+    all.push_back(Nodes::consecutive(12, per_node));
+  }
+  all.push_back(Nodes::found({0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1}));
+  all.push_back(Nodes::found({0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1}));
+  all.push_back(Nodes::found({7, 7, 3, 7, 9, 3, 3, 3, 9, 7, 7, 7}));
+  return all;
+}
+
+TEST(Nodes, PartitionTheWorldBothWays) {
+  for (const Nodes& nodes : placements()) {
+    std::multiset<int> inside, across;
+    for (int r = 0; r < 12; ++r) {
+      const auto node = nodes.inside(r), line = nodes.across(r);
+      for (const int m : node) EXPECT_EQ(nodes.of(m), nodes.of(r));
+      std::set<int> seen;
+      for (const int m : line) {
+        EXPECT_TRUE(seen.insert(nodes.of(m)).second) << "two ranks of one node";
+        EXPECT_EQ(nodes.across(m), line);
+      }
+      if (node[0] == r) inside.insert(node.begin(), node.end());
+      if (line[0] == r) across.insert(line.begin(), line.end());
+    }
+    EXPECT_EQ(inside, across) << nodes.text();
+    EXPECT_EQ(inside.size(), 12U);
+    EXPECT_EQ(std::set<int>(inside.begin(), inside.end()).size(), 12U);
+  }
+}
+
+TEST(Nodes, FollowWhoSharesAHost) {
+  const Nodes turns = Nodes::found({0, 1, 0, 1});
+  EXPECT_THAT(turns.inside(2), ElementsAre(0, 2));
+  EXPECT_THAT(turns.across(2), ElementsAre(2, 3));
+  EXPECT_EQ(turns.text(), "ranks 0,2 | 1,3");
+  const Nodes uneven = Nodes::found({0, 5, 5, 5});
+  EXPECT_THAT(uneven.inside(3), ElementsAre(1, 2, 3));
+  EXPECT_THAT(uneven.across(0), ElementsAre(0, 1));
+  EXPECT_THAT(uneven.across(3), ElementsAre(3));
+  EXPECT_EQ(uneven.text(), "ranks 0 | 1 to 3");
+  EXPECT_EQ(Nodes::consecutive(64, 8).text(),
+            "ranks 0 to 7 | 8 to 15 | 16 to 23 | 24 to 31 | … (8 nodes)");
+}
+
+TEST(Nodes, CountTheGroupsThatSpanThem) {
+  for (const std::string order : {"tp-dp-pp", "dp-pp-tp", "pp-tp-dp"}) {
+    const RankGrid grid(2, 3, 2, order);
+    for (const Nodes& nodes : placements()) {
+      for (const Axis axis : {Axis::tensor, Axis::data, Axis::pipeline}) {
+        std::set<std::vector<int>> spanning;
+        for (int r = 0; r < 12; ++r) {
+          for (const int m : grid.group(r, axis)) {
+            if (nodes.of(m) != nodes.of(r)) spanning.insert(grid.group(r, axis));
+          }
+        }
+        EXPECT_EQ(nodes.groups_across(grid, axis), static_cast<int>(spanning.size()))
+            << order << " " << nodes.text();
+      }
+    }
+  }
+}
+
+TEST(Nodes, RanksPerNodeMayCutHostsButNotJoinThem) {
+  EXPECT_EQ(nodes_of({0, 0, 4, 4}, 0).text(), "ranks 0,1 | 2,3");
+  EXPECT_EQ(nodes_of({0, 0, 0, 0}, 2).text(), "ranks 0,1 | 2,3");
+  EXPECT_EQ(nodes_of({0, 0, 4, 4}, 1).text(), "ranks 0 | 1 | 2 | 3");
+  EXPECT_THAT(refusal([] {
+                nodes_of({0, 1, 0, 1}, 2, {"a", "b", "a", "b"});
+              }),
+              HasSubstr("config: /runtime/ranks_per_node: 2 takes ranks 0 and 1 for one node, but "
+                        "they are on different hosts (rank 0 on a, rank 1 on b); leave it out"));
+  EXPECT_THAT(refusal([] { nodes_of({0, 0, 4, 4}, 4); }), HasSubstr("takes ranks 1 and 2"));
+  EXPECT_EQ(refusal([] { Nodes::consecutive(8, 0); }),
+            "ranks_per_node is 0; needs 1 or more (the world has 8 ranks)");
+}
+
+}  // namespace
+}  // namespace trident
