@@ -71,7 +71,7 @@ TEST(Nodes, FollowWhoSharesAHost) {
             "ranks 0 to 7 | 8 to 15 | 16 to 23 | 24 to 31 | … (8 nodes)");
 }
 
-TEST(Nodes, CountTheGroupsThatSpanThem) {
+TEST(Nodes, FindTheGroupsThatSpanThem) {
   for (const std::string order : {"tp-dp-pp", "dp-pp-tp", "pp-tp-dp"}) {
     const RankGrid grid(2, 3, 2, order);
     for (const Nodes& nodes : placements()) {
@@ -82,8 +82,9 @@ TEST(Nodes, CountTheGroupsThatSpanThem) {
             if (nodes.of(m) != nodes.of(r)) spanning.insert(grid.group(r, axis));
           }
         }
-        EXPECT_EQ(nodes.groups_across(grid, axis), static_cast<int>(spanning.size()))
-            << order << " " << nodes.text();
+        const auto found = nodes.groups_across(grid, axis);
+        EXPECT_EQ(std::set(found.begin(), found.end()), spanning) << order << " " << nodes.text();
+        EXPECT_EQ(found.size(), spanning.size());
       }
     }
   }

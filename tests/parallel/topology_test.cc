@@ -86,7 +86,7 @@ TEST(Topology, WarnsWhenTensorParallelismCrossesNodes) {
     EXPECT_THAT(
         t.warnings[0],
         HasSubstr("tensor parallelism crosses nodes: 2 of 2 groups of 4 ranks do (the first "
-                  "group is 0,1,2,3; nodes: ranks 0,1 | 2,3 | 4,5 | 6,7)"));
+                  "is 0,1,2,3; nodes: ranks 0,1 | 2,3 | 4,5 | 6,7)"));
   });
 }
 
