@@ -34,6 +34,7 @@ Group make_group(const Group& parent, const std::vector<int>& members, const std
   const Membership& from = parent->membership;
   auto impl = std::make_shared<ProcessGroup::Impl>();
   impl->membership.endpoint = from.endpoint;
+  impl->membership.patient = from.patient;
   impl->membership.name = name;
   impl->membership.id = id;
   for (std::size_t i = 0; i < members.size(); ++i) {
@@ -75,13 +76,13 @@ ProgressThread& ProcessGroup::Impl::progress() {
   return *progress_;
 }
 
-void ProcessGroup::Impl::prepare(Device& device) {
+void ProcessGroup::Impl::prepare(Device& device, bool wants_communicator) {
   if (membership.ready == nullptr) {
     membership.ready = device.make_event();
     membership.done = device.make_event();
   }
   Endpoint& endpoint = *membership.endpoint;
-  if (membership.communicator != nullptr || !endpoint.has_communicators() ||
+  if (!wants_communicator || membership.communicator != nullptr || !endpoint.has_communicators() ||
       membership.members.size() == 1) {
     return;
   }
@@ -169,6 +170,12 @@ ProcessGroup ProcessGroup::duplicate(const std::string& name) const {
   return subgroup(all, name);
 }
 
+ProcessGroup ProcessGroup::patient(const std::string& name) const {
+  ProcessGroup group = duplicate(name);
+  group.impl_->membership.patient = true;
+  return group;
+}
+
 ProcessGroup ProcessGroup::split(int color, int key, const std::string& name) const {
   need(impl_, "split");
   struct Choice {
@@ -208,7 +215,7 @@ void ProcessGroup::connect(Context& context, std::span<const ProcessGroup> group
       !impl_->membership.endpoint->has_communicators() || size() == 1) {
     return;
   }
-  impl_->prepare(context.device());
+  impl_->prepare(context.device(), true);
   for (const ProcessGroup& group : groups) {
     const bool in_one = group.defined() && group.size() > 1;
     const int color =

@@ -2,9 +2,9 @@
 //
 // A value: copies are the same group. Every collective is called by all members in the same order
 // with the same operation, count, dtype and arguments; the members check that of each other. A
-// mismatch, or a member that does not come within the timeout, is a CommunicationError on every
-// rank that names the group, the ranks, both operations and the sequence number. Groups of one
-// rank return at once.
+// mismatch, or a member that does not come within the timeout (but see patient()), is a
+// CommunicationError on every rank that names the group, the ranks, both operations and the
+// sequence number. Groups of one rank return at once.
 //
 // Work enters the context's stream in order, on the CPU too: the buffers are read and written when
 // the stream gets there. With `Async::yes` the operation goes on beside later stream work;
@@ -79,6 +79,11 @@ class ProcessGroup {
   // Another group of the same members, for operations that may overlap with this one's. No
   // communication.
   ProcessGroup duplicate(const std::string& name) const;
+  // A duplicate whose operations, and those of groups made from it, wait as long as the members
+  // live, however long one takes: for work whose time depends on files. A member that has ended or
+  // failed, or under MPI can't be reached for the timeout, still ends the wait. Of tensors on GPUs
+  // that NCCL carries this holds for barriers only: what NCCL has begun has to end in the timeout.
+  ProcessGroup patient(const std::string& name) const;
   // Members with equal color form a group, ordered by (key, rank). Collective over this group.
   ProcessGroup split(int color, int key, const std::string& name) const;
   // The group of these members (ranks of this group, in the order given). Called by exactly those;

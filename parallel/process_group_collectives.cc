@@ -95,7 +95,10 @@ Work issue(const Group& group, Context& context, Async async, Descriptor descrip
   }
   if (context.plans()) return Work(std::make_shared<PlannedWork>(staging));
   need_reach(group, name_of(descriptor.operation).data(), context);
-  if (on_gpu) impl.prepare(context.device());
+  if (on_gpu) {  // hosts meet in a barrier
+    impl.prepare(context.device(),
+                 !impl.membership.patient || descriptor.operation != Operation::barrier);
+  }
   // The group is a bare pointer here: its own thread must not be the last to hold it.
   const bool looks = async == Async::no;  // else the core is wanted beside it
   auto run = [&impl, &context, descriptor, staging, body, looks](const Access& access) {

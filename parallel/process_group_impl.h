@@ -39,8 +39,9 @@ struct ProcessGroup::Impl {
   void run_in_order(std::function<void()> operation);
   // Starts the thread at the first call. In stream work.
   ProgressThread& progress();
-  // Of tensors on a GPU: what its collectives need, made at the first call.
-  void prepare(Device& device);
+  // Of tensors on a GPU: what its collectives need, made at the first call;
+  // a communicator where one is wanted (opening it takes all members at once).
+  void prepare(Device& device, bool wants_communicator);
   // Messages by a library: those from one member to another on one channel have a communicator, a
   // queue and a thread of their own, so that none waits for another's.
   struct Link {

@@ -145,7 +145,8 @@ Work by_communicator(const Group& group, Context& context, const Descriptor& d,
     // if nobody has sent.
     constexpr std::chrono::milliseconds look{20};
     while (receives && *fate == Fate::open) {
-      const Outcome outcome = told.request->wait(std::chrono::steady_clock::now() + look);
+      Countdown countdown(look);
+      const Outcome outcome = told.request->wait(countdown);
       if (outcome == Outcome::complete || outcome == Outcome::mismatch) break;
       if (outcome == Outcome::peer_ended) std::this_thread::sleep_for(look);
     }

@@ -46,11 +46,15 @@ void Exchange::wait(std::span<Transfer> transfers) {
     announced_.clear();
     wait(announced);
   }
-  const Deadline deadline = std::chrono::steady_clock::now() + group_.endpoint->options().timeout;
+  Countdown limit = countdown();
   for (std::size_t i = 0; i < transfers.size(); ++i) {
-    const Outcome outcome = transfers[i].request->wait(deadline);
+    const Outcome outcome = transfers[i].request->wait(limit);
     if (outcome != Outcome::complete) report(outcome, transfers, i);
   }
+}
+
+Countdown Exchange::countdown() const {
+  return group_.patient ? Countdown() : Countdown(group_.endpoint->options().timeout);
 }
 
 void Exchange::announce() {
@@ -67,9 +71,7 @@ void Exchange::meet(const void* input, void* output) {
         new (meeting()->desk()) Card{static_cast<const std::byte*>(input),
                                      static_cast<std::byte*>(output), &group_.ready, &group_.done};
   }
-  const Meeting::Result result =
-      meeting()->arrive(descriptor_, shown, output, looks_,
-                        std::chrono::steady_clock::now() + group_.endpoint->options().timeout);
+  const Meeting::Result result = meeting()->arrive(descriptor_, shown, output, looks_, countdown());
   if (result.outcome == Outcome::complete) {
     for (int i = 0; !on_host() && i < size(); ++i) {
       if (i == rank()) continue;

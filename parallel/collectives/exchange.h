@@ -25,6 +25,7 @@ struct Membership {
   int rank = 0;              // of this member in the group
   std::atomic<std::int64_t> bytes_sent{0};
   std::unique_ptr<Meeting> meeting;  // null where members send messages
+  bool patient = false;              // waits as long as the members live
   // Of tensors on GPUs that a library connects, made with the group's first operation.
   std::shared_ptr<Communicator> communicator;
   // Of tensors on a GPU, made with the group's first operation: when this member's queue has its
@@ -115,6 +116,7 @@ class Exchange {
   [[noreturn]] void report_ended(const std::string& text, int peer);
   [[noreturn]] void report_late(const std::string& text, std::vector<int> late);
   std::string place() const;
+  Countdown countdown() const;  // for a wait that begins now
   int world_rank(int peer) const { return group_.members[static_cast<std::size_t>(peer)]; }
   // What a member of a GPU group shows in place of its buffers.
   struct Card {

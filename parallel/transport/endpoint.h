@@ -1,5 +1,5 @@
 // The byte-level service that a transport gives to the collectives: messages between world ranks
-// with a deadline and an abort flag. A transport of another kind implements this.
+// with a limit on waiting and an abort flag. A transport of another kind implements this.
 #pragma once
 
 #include <chrono>
@@ -35,7 +35,7 @@ class Request {
   // Whether wait would return at once; never blocks.
   virtual bool test() = 0;
   // Throws AbortedError when the world is aborted before the message is complete.
-  virtual Outcome wait(Deadline deadline) = 0;
+  virtual Outcome wait(Countdown& countdown) = 0;
   // Receives, once complete (or mismatch).
   virtual const Descriptor& peer_descriptor() const = 0;
   // post_receive_view, once complete: the message, valid until the request goes.

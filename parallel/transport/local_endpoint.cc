@@ -126,21 +126,21 @@ class SendRequest final : public Request {
 
   bool test() override { return send_->complete.load(std::memory_order_acquire); }
 
-  Outcome wait(Deadline deadline) override {
+  Outcome wait(Countdown& countdown) override {
     if (spin(*world_, send_->complete)) return Outcome::complete;
     Mailbox& box = world_->mailbox(peer_);
     Lock lock(box.mutex);
     const Sleeper sleeper(box, send_->changed);
     for (;;) {
       if (send_->complete.load(std::memory_order_acquire)) return Outcome::complete;
-      if (send_->claimed) {  // the reader ends, or its own deadline passes
+      if (send_->claimed) {  // the reader ends, or its own wait does
         send_->changed.wait(lock);
         continue;
       }
       if (world_->aborted()) world_->throw_aborted(key_.sender);
       if (world_->ended(peer_)) return Outcome::peer_ended;
-      if (Clock::now() >= deadline) return Outcome::late;
-      send_->changed.wait_until(lock, deadline);
+      if (countdown.over()) return Outcome::late;
+      send_->changed.wait_until(lock, countdown.next_look());
     }
   }
 
@@ -184,7 +184,7 @@ class ReceiveRequest final : public Request {
     return true;
   }
 
-  Outcome wait(Deadline deadline) override {
+  Outcome wait(Countdown& countdown) override {
     if (spin(*world_, receive_->complete)) return outcome();
     Mailbox& box = world_->mailbox(rank_);
     Lock lock(box.mutex);
@@ -202,8 +202,8 @@ class ReceiveRequest final : public Request {
           continue;
         }
         if (world_->ended(key_.sender)) return Outcome::peer_ended;
-        if (Clock::now() >= deadline) return Outcome::late;
-        receive_->changed.wait_until(lock, deadline);
+        if (countdown.over()) return Outcome::late;
+        receive_->changed.wait_until(lock, countdown.next_look());
       }
     }
     transfer(std::move(lock), receive_->source, receive_);

@@ -40,10 +40,10 @@ class Board {
   explicit Board(std::size_t members) : seats(members) {}
   std::vector<Seat> seats;
 
-  // Returns when ready(), which another thread makes true before it calls tell(), or at the
-  // deadline.
+  // Returns when ready(), which another thread makes true before it calls tell(), or when the
+  // countdown is over.
   template <class Ready>
-  void wait_until(bool looks, Deadline deadline, Ready ready) {
+  void wait_until(bool looks, Countdown countdown, Ready ready) {
     if (ready()) return;
     if (looks) {
       const auto end = Clock::now() + look_time;
@@ -56,7 +56,7 @@ class Board {
     }
     std::unique_lock lock(mutex_);
     sleepers_.fetch_add(1);
-    while (!ready() && Clock::now() < deadline) changed_.wait_until(lock, deadline);
+    while (!ready() && !countdown.over()) changed_.wait_until(lock, countdown.next_look());
     sleepers_.fetch_sub(1);
   }
   void tell() {
@@ -103,7 +103,7 @@ class LocalMeeting final : public Meeting {
   std::byte* desk() override { return own().desks.get() + (number_ + 1) % 2 * desk_bytes; }
 
   Result arrive(const Descriptor& descriptor, const void* input, void* output, bool looks,
-                Deadline deadline) override {
+                Countdown countdown) override {
     ++number_;
     own().shown[number_ % 2] = {descriptor, static_cast<const std::byte*>(input),
                                 static_cast<std::byte*>(output)};
@@ -120,7 +120,7 @@ class LocalMeeting final : public Meeting {
       }
       return all || world_->aborted();
     };
-    board_->wait_until(looks && world_->spins(), deadline, over);
+    board_->wait_until(looks && world_->spins(), countdown, over);
     Result result;
     for (std::size_t i = 0; i < members_.size(); ++i) {
       if (ended(i)) result.members.push_back(static_cast<int>(i));
@@ -166,7 +166,7 @@ class LocalMeeting final : public Meeting {
       return std::all_of(board_->seats.begin(), board_->seats.end(),
                          [&](const Seat& seat) { return seat.finished.load() >= number_; });
     };
-    board_->wait_until(looks && world_->spins(), forever(),
+    board_->wait_until(looks && world_->spins(), Countdown(),
                        [&] { return all_finished() || world_->aborted(); });
     if (all_finished()) return;
     abandon();
@@ -174,14 +174,13 @@ class LocalMeeting final : public Meeting {
   }
 
   void abandon() noexcept override {
-    board_->wait_until(false, forever(), [&] {
+    board_->wait_until(false, Countdown(), [&] {
       return std::all_of(board_->seats.begin(), board_->seats.end(),
                          [&](const Seat& seat) { return seat.touching.load() != number_; });
     });
   }
 
  private:
-  static Deadline forever() { return Clock::now() + std::chrono::hours(24 * 365); }
   Seat& own() { return board_->seats[self_]; }
   const Shown& shown(int member) const {
     return board_->seats[static_cast<std::size_t>(member)].shown[number_ % 2];

@@ -24,10 +24,10 @@ struct Send {
   const std::byte* data = nullptr;  // the sender's, or `owned`
   std::size_t bytes = 0;
   std::unique_ptr<std::byte[]> owned;
-  std::shared_ptr<QueueSide> side;    // `data` is a GPU's
-  Deadline deliver_at{};              // not before (injected latency)
-  bool claimed = false;               // somebody reads `data`
-  std::atomic<bool> complete{false};  // the sender's buffer is free
+  std::shared_ptr<QueueSide> side;            // `data` is a GPU's
+  Countdown::Clock::time_point deliver_at{};  // not before (injected latency)
+  bool claimed = false;                       // somebody reads `data`
+  std::atomic<bool> complete{false};          // the sender's buffer is free
   std::condition_variable changed;
 };
 

@@ -2,20 +2,18 @@
 // its descriptor and its buffers, and reads and writes theirs.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <vector>
 
+#include "core/countdown.h"
 #include "parallel/collectives/descriptor.h"
 
 namespace trident {
 
-using Deadline = std::chrono::steady_clock::time_point;
-
 enum class Outcome {
   complete,
-  late,        // the deadline passed
+  late,        // the countdown is over
   peer_ended,  // the other rank's body has returned
   mismatch     // the peer's descriptor differs; no data was touched
 };
@@ -39,7 +37,7 @@ class Meeting {
   // is complete may this member touch the others' buffers. Throws AbortedError.
   // `looks`: may keep its core for some microseconds in the hope that the others come soon.
   virtual Result arrive(const Descriptor& descriptor, const void* input, void* output, bool looks,
-                        Deadline deadline) = 0;
+                        Countdown countdown) = 0;
   // What a member has shown, after arrive.
   virtual const Descriptor& descriptor(int member) const = 0;
   virtual const std::byte* input(int member) const = 0;

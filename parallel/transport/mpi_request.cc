@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "core/error.h"
 
@@ -40,8 +41,8 @@ MpiRequest::~MpiRequest() {
   if (!complete_ && !endpoint_.closed()) {
     if (kind_ == Kind::send) {
       try {
-        const Deadline deadline = Clock::now() + endpoint_.options().timeout;
-        if (wait(deadline) != Outcome::complete) {
+        Countdown countdown(endpoint_.options().timeout);
+        if (wait(countdown) != Outcome::complete) {
           endpoint_.abort("a message to rank " + std::to_string(peer_) + " was never received");
         }
       } catch (...) {
@@ -128,18 +129,14 @@ bool MpiRequest::test() {
   return advance();
 }
 
-Outcome MpiRequest::wait(Deadline deadline) {
+Outcome MpiRequest::wait(Countdown& countdown) {
   BackOff back_off;
-  Deadline given_up = deadline;
-  Outcome outcome = Outcome::late;
+  std::optional<Countdown> grace;  // once the peer has ended
   for (;;) {
     if (test()) return mismatch_ ? Outcome::mismatch : Outcome::complete;
-    const auto now = Clock::now();
-    if (now >= given_up && !checked_) return outcome;
-    if (outcome == Outcome::late && endpoint_.ended(peer_)) {
-      given_up = std::min(deadline, now + farewell_grace);
-      outcome = Outcome::peer_ended;
-    }
+    if (countdown.over() && !checked_) return Outcome::late;
+    if (grace && grace->over() && !checked_) return Outcome::peer_ended;
+    if (!grace && endpoint_.ended(peer_)) grace.emplace(farewell_grace);
     back_off.pause();
   }
 }

@@ -19,7 +19,7 @@ class MpiRequest final : public Request {
   ~MpiRequest() override;
 
   bool test() override;
-  Outcome wait(Deadline deadline) override;
+  Outcome wait(Countdown& countdown) override;
   const Descriptor& peer_descriptor() const override { return envelope_.descriptor; }
   const std::byte* view() const override { return data_; }
 

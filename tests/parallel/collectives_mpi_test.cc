@@ -1,6 +1,7 @@
 // The conformance suite over MPI, one rank a process, and scenarios that must end the whole job:
 //   mpirun -n 4 parallel_collectives_mpi_test
 //   mpirun -n 4 parallel_collectives_mpi_test mismatch|late|throw|ended|abort
+// and one that must not: patient.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -51,6 +52,15 @@ const std::map<std::string, Scenario> scenarios = {
        if (g.rank() == 1) throw std::runtime_error("disk full");
        g.all_reduce(c, x);
      }},
+    {"patient",
+     [](Transport&, Context& c, const ProcessGroup& g, const Tensor&) {
+       const ProcessGroup files = g.patient("files");
+       for (int slow = 0; slow < g.size(); ++slow) {
+         if (g.rank() == slow) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+         files.barrier(c);
+       }
+       g.barrier(c);
+     }},
     {"ended",
      [](Transport&, Context& c, const ProcessGroup& g, const Tensor& x) {
        if (g.rank() != 1) g.receive(c, x, 1);
@@ -62,7 +72,7 @@ const std::map<std::string, Scenario> scenarios = {
 
 int run_scenario(const std::string& name) {
   TransportOptions options;
-  options.timeout = std::chrono::seconds(name == "late" ? 1 : 60);
+  options.timeout = std::chrono::seconds(name == "late" || name == "patient" ? 1 : 60);
   const auto device = make_cpu_device();
   const auto transport = make_mpi_transport(options);
   Context context(*device, 1);

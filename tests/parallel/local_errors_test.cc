@@ -229,6 +229,33 @@ struct Special : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+TEST_P(LocalErrors, APatientGroupWaitsBeyondTheTimeoutButNotForOneThatHasEnded) {
+  const milliseconds timeout(150), work(500);
+  const auto devices = devices_of(3);
+  run_local(3, {.timeout = timeout, .nccl = GetParam().nccl}, [&](Transport& transport) {
+    const ProcessGroup world = transport.world(), files = world.patient("files");
+    Context c(*devices[static_cast<std::size_t>(world.rank())], 1);
+    if (world.rank() == 2) std::this_thread::sleep_for(work);
+    files.barrier(c);
+    const ProcessGroup part = files.split(0, world.rank(), "part");  // is as patient
+    if (world.rank() == 1) std::this_thread::sleep_for(work);
+    part.barrier(c);
+    world.barrier(c);
+  });
+  expect_error<CommunicationError>(3, HasSubstr("rank 1, which has ended"),
+                                   [](Transport&, Context& c, const ProcessGroup& g) {
+                                     const ProcessGroup files = g.patient("files");
+                                     if (g.rank() != 1) files.barrier(c);
+                                   });
+  expect_error<Special>(3, testing::Eq("disk full"),
+                        [](Transport&, Context& c, const ProcessGroup& g) {
+                          const ProcessGroup files = g.patient("files");
+                          if (g.rank() == 1) throw Special("disk full");
+                          files.barrier(c);
+                        });
+  expect_stopped(3);
+}
+
 TEST_P(LocalErrors, AnExceptionOfOneRankEndsAllAndIsRethrownAsItWas) {
   expect_error<Special>(8, testing::Eq("disk full"),
                         [](Transport&, Context& c, const ProcessGroup& g) {

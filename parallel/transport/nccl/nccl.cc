@@ -205,7 +205,7 @@ class NcclCommunicator final : public Communicator {
       return place("an operation") + ": " + text_of(result, communicator_);
     }
     while (!under_way_.empty() && under_way_.front().end->reached()) under_way_.pop_front();
-    if (!under_way_.empty() && std::chrono::steady_clock::now() > under_way_.front().deadline) {
+    if (!under_way_.empty() && under_way_.front().countdown.over()) {
       return late(under_way_.front().what);
     }
     return "";
@@ -218,7 +218,7 @@ class NcclCommunicator final : public Communicator {
  private:
   struct UnderWay {
     std::unique_ptr<DeviceEvent> end;
-    Deadline deadline;
+    Countdown countdown;
     const char* what;
   };
 
@@ -265,23 +265,23 @@ class NcclCommunicator final : public Communicator {
   // NCCL before the hosts have told of it.
   void demand(ncclResult_t result, const char* what) const {
     if (result == ncclSuccess || result == ncclInProgress) return;
-    const Deadline end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+    Countdown patience{std::chrono::seconds(1)};
     do {
       watch_->host().check();
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    } while (result == ncclRemoteError && std::chrono::steady_clock::now() < end);
+    } while (result == ncclRemoteError && !patience.over());
     check(result, place(what), communicator_);
   }
 
   // Until what was called is in its queue.
   void settle(const char* what) const {
-    const Deadline end = std::chrono::steady_clock::now() + watch_->host().options().timeout;
+    Countdown countdown(watch_->host().options().timeout);
     for (int looks = 0;; ++looks) {
       ncclResult_t state = ncclSuccess;
       demand(ncclCommGetAsyncError(communicator_, &state), what);
       if (state != ncclInProgress) return demand(state, what);
       watch_->host().check();
-      if (std::chrono::steady_clock::now() > end) {
+      if (countdown.over()) {
         throw CommunicationError("nccl: " + late(what));
       }
       // Most calls take less than a sleep does.
@@ -303,9 +303,7 @@ class NcclCommunicator final : public Communicator {
     while (under_way_.size() > 1 && under_way_.front().end->reached()) under_way_.pop_front();
     auto end = device_.make_event();
     end->record(access);
-    under_way_.push_back({std::move(end),
-                          std::chrono::steady_clock::now() + watch_->host().options().timeout,
-                          what});
+    under_way_.push_back({std::move(end), Countdown(watch_->host().options().timeout), what});
   }
 
   std::shared_ptr<Watch> watch_;

@@ -1,0 +1,41 @@
+#include "core/countdown.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace trident {
+namespace {
+
+using std::chrono::milliseconds;
+
+TEST(Countdown, AGapInWhichNobodyLookedCountsForAPartOnly) {
+  Countdown countdown(milliseconds(80));
+  std::this_thread::sleep_for(milliseconds(300));  // as if the process had been stopped
+  EXPECT_FALSE(countdown.over());
+}
+
+TEST(Countdown, EndsAfterItsLimitWhereSomebodyLooks) {
+  const auto begin = Countdown::Clock::now();
+  Countdown countdown(milliseconds(80));
+  while (!countdown.over()) std::this_thread::sleep_until(countdown.next_look());
+  EXPECT_GE(Countdown::Clock::now() - begin, milliseconds(80));
+}
+
+TEST(Countdown, ProgressGivesTheWholeLimitAgain) {
+  Countdown countdown(milliseconds(50));
+  while (!countdown.over()) std::this_thread::sleep_until(countdown.next_look());
+  countdown.restart();
+  EXPECT_FALSE(countdown.over());
+}
+
+TEST(Countdown, WithoutALimitItIsNeverOver) {
+  Countdown countdown;
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_FALSE(countdown.over());
+    EXPECT_GT(countdown.next_look(), Countdown::Clock::now());
+  }
+}
+
+}  // namespace
+}  // namespace trident
