@@ -14,7 +14,7 @@ int run(int argc, char** argv) {
   CLI::App app{"Trident pretrains transformers with data, tensor and pipeline parallelism"};
   app.name("trident");
   app.require_subcommand(1);
-  const trident::app::Launch launch = trident::app::detect_launch();
+  const trident::app::Launch launch = trident::app::detect_launch(argv);
   trident::app::Action action;
   trident::app::add_train(app, launch, action);
   trident::app::add_plan(app, launch, action);

@@ -63,6 +63,7 @@ LoadedConfig load(const ConfigOptions& options, const Launch& launch,
   if (loaded.device_is_auto && loaded.config.runtime.device == "cpu") {
     loaded.why_cpu = gpus.count > 0 ? "more processes than GPUs" : gpus.reason;
   }
+  let_threads_sleep(launch, loaded.config.runtime.threads_per_rank);
   if (!loaded.micro_batch_is_auto) return loaded;
   const Config& config = loaded.config;
   const ArchitectureSet architectures = built_in_architectures();

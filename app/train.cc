@@ -159,6 +159,17 @@ Shared sharing_text(const Config& config, const Launch& launch, const Devices& d
           : ""};
 }
 
+// A run with more threads than cores goes on, but nobody wants it.
+std::string crowded_text(const Config& config, const Launch& launch, const Devices& devices) {
+  const std::int64_t ranks = launch.mpi ? launch.local_ranks : config.world_size();
+  const std::int64_t threads = config.runtime.threads_per_rank;
+  if (!devices.gpu().empty() || threads == 1 || ranks * threads <= launch.cores) return "";
+  return fmt::format(
+      "warning: config: /runtime/threads_per_rank: {} ranks of {} threads share {} cores of this "
+      "machine, so threads sleep where they would wait for each other; use {}",
+      ranks, threads, launch.cores, std::max<std::int64_t>(1, launch.cores / ranks));
+}
+
 // What would fit, where a device has no memory left.
 std::string what_fits(const Config& config, const Architecture& architecture, const Launch& launch,
                       const Devices& devices) {
@@ -215,6 +226,8 @@ int train(const TrainOptions& options, const Launch& launch) {
         config.parallel.tensor_model_parallel_size, config.parallel.pipeline_model_parallel_size,
         schedule_name(config), config.runtime.transport, config.runtime.threads_per_rank,
         devices.text(), loaded.why_cpu.empty() ? "" : " (" + loaded.why_cpu + ")");
+    const std::string crowded = crowded_text(config, launch, devices);
+    if (!crowded.empty()) fmt::print(stderr, "{}\n", crowded);
     hooks.on_iteration = [&](IterationMetrics& m) { progress.show(m); };
     hooks.on_message = [](const std::string& text) { fmt::print(stderr, "{}\n", text); };
   }
