@@ -58,6 +58,9 @@ void add_bench(CLI::App& app, const Launch& launch, Action& action) {
         "collectives",
         "All-reduce by algorithm and size, between in-process ranks or those of mpirun",
         [&launch](const Options& o) {
+          launch.start->join("bench collectives");
+          launch.start->agree({});
+          launch.start->done();
           return launch.mpi ? bench_collectives_mpi(o.largest)
                             : bench_collectives(o.ranks, o.largest);
         },
@@ -73,6 +76,7 @@ void add_bench(CLI::App& app, const Launch& launch, Action& action) {
     auto [command, options] = add(
         "step", "A training step on random tokens",
         [&launch](const Options& o) {
+          launch.start->join("bench step");
           return bench_step(load(o.config, launch).config, built_in_architectures(), o.iterations);
         },
         bench_step_text);

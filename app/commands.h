@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "parallel/transport/transport.h"
+#include "app/start.h"
 
 namespace CLI {
 class App;
@@ -18,12 +18,13 @@ namespace trident::app {
 struct Launch {
   bool mpi = false;            // under mpirun or srun
   int ranks = 1;               // of the MPI world
+  int rank = 0;                // of this process in it
   int local_ranks = 1;         // on this machine
   int local_rank = 0;          // of this process among them
   bool leads = true;           // world rank 0: the one that talks
   int cores = 1;               // that this machine's ranks may use together
   char** arguments = nullptr;  // main's
-  std::shared_ptr<MpiJob> job = std::make_shared<MpiJob>();
+  std::shared_ptr<StartPhase> start;
 };
 Launch detect_launch(char** arguments);  // reads the environment that mpirun and srun set
 // A thread of libgomp's spins for milliseconds before it sleeps, unless its own process has more

@@ -28,7 +28,7 @@ Launch detect_launch(char** arguments) {
     launch.ranks = number("OMPI_COMM_WORLD_SIZE", 1);
     launch.local_ranks = number("OMPI_COMM_WORLD_LOCAL_SIZE", launch.ranks);
     launch.local_rank = number("OMPI_COMM_WORLD_LOCAL_RANK", 0);
-    launch.leads = number("OMPI_COMM_WORLD_RANK", 0) == 0;
+    launch.rank = number("OMPI_COMM_WORLD_RANK", 0);
     bound = number("OMPI_MCA_orte_bound_at_launch", 0) != 0;
   } else if (std::getenv("PMIX_RANK") != nullptr || std::getenv("PMI_RANK") != nullptr) {  // srun
     launch.mpi = true;
@@ -37,7 +37,7 @@ Launch detect_launch(char** arguments) {
     launch.local_ranks =
         number("SLURM_STEP_TASKS_PER_NODE", number("SLURM_TASKS_PER_NODE", launch.ranks));
     launch.local_rank = number("SLURM_LOCALID", 0);
-    launch.leads = number("PMIX_RANK", number("PMI_RANK", 0)) == 0;
+    launch.rank = number("PMIX_RANK", number("PMI_RANK", 0));
     bound = true;  // Slurm binds each task to cores of its own unless told otherwise
   }
   if (bound) {
@@ -45,6 +45,8 @@ Launch detect_launch(char** arguments) {
         std::max(launch.cores, std::min(launch.cores * launch.local_ranks,
                                         static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN))));
   }
+  launch.leads = launch.rank == 0;
+  launch.start = std::make_shared<StartPhase>(launch.mpi, launch.rank, launch.ranks);
   return launch;
 }
 

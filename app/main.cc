@@ -4,11 +4,30 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <sstream>
+#include <string>
 
 #include "app/commands.h"
 #include "core/error.h"
 
 namespace {
+
+// A command line that CLI11 refuses, or a wish for help.
+template <class Fail>
+int refused(const CLI::App& app, const CLI::ParseError& error, const trident::app::Launch& launch,
+            const Fail& fail) {
+  std::ostringstream out, err;
+  if (app.exit(error, out, err) == 0) {
+    if (launch.leads) fmt::print("{}", out.str());
+    return 0;
+  }
+  for (const char* command : {"train", "plan"}) {
+    if (app.got_subcommand(command)) launch.start->join(command);
+  }
+  std::string text = err.str();
+  while (!text.empty() && text.back() == '\n') text.pop_back();
+  return fail(2, text);
+}
 
 int run(int argc, char** argv) {
   CLI::App app{"Trident pretrains transformers with data, tensor and pipeline parallelism"};
@@ -24,27 +43,32 @@ int run(int argc, char** argv) {
   trident::app::add_bench(app, launch, action);
   trident::app::add_schedule(app, launch, action);
   trident::app::add_later(app);
+  const auto fail = [&](int code, const std::string& text) {
+    code = launch.start->fail(code, text);
+    launch.start->finish(code);
+    return code;
+  };
   try {
     app.parse(argc, argv);
     const int code = action();
-    launch.job->finish();
+    launch.start->finish(code);
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
       throw trident::Error("standard output: not all of it could be written");
     }
     return code;
   } catch (const CLI::RequiredError& error) {
     const auto unknown = app.remaining();
-    if (unknown.empty() || !app.get_subcommands().empty()) return app.exit(error) == 0 ? 0 : 2;
-    fmt::print(stderr, "trident: there is no command {}; see trident --help\n", unknown.front());
-    return 2;
+    if (unknown.empty() || !app.get_subcommands().empty()) return refused(app, error, launch, fail);
+    return fail(2, "trident: there is no command " + unknown.front() + "; see trident --help");
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    return refused(app, error, launch, fail);
+  } catch (const trident::app::StartRefused& refused) {
+    launch.start->finish(refused.code);
+    return refused.code;
   } catch (const trident::RequestError& error) {
-    if (launch.leads) fmt::print(stderr, "{}\n", error.what());
-    return 2;
+    return fail(2, error.what());
   } catch (const std::exception& error) {
-    fmt::print(stderr, "trident: {}\n", error.what());
-    return 3;
+    return fail(3, error.what());
   }
 }
 

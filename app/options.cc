@@ -11,6 +11,7 @@
 #include "training/devices.h"
 #include "training/fit.h"
 #include "training/from_config.h"
+#include "training/trainer.h"
 
 namespace trident::app {
 
@@ -64,7 +65,19 @@ LoadedConfig load(const ConfigOptions& options, const Launch& launch,
     loaded.why_cpu = gpus.count > 0 ? "more processes than GPUs" : gpus.reason;
   }
   let_threads_sleep(launch, loaded.config.runtime.threads_per_rank);
-  if (!loaded.micro_batch_is_auto) return loaded;
+  StartPhase& start = *launch.start;
+  start.limit(transport_options(loaded.config).timeout);
+  const auto same_size = [&](std::int64_t limit) {
+    return start.agree(
+        {{"config: /batch/micro_batch_size", loaded.micro_batch_is_auto ? "\"auto\"" : "a number",
+          "give all ranks the same file and --set"},
+         {"--memory", memory ? std::to_string(*memory) : "none", "give all ranks the same"}},
+        limit);
+  };
+  if (!loaded.micro_batch_is_auto) {
+    same_size(0);
+    return loaded;
+  }
   const Config& config = loaded.config;
   const ArchitectureSet architectures = built_in_architectures();
   const Architecture& architecture = *architectures.at(config.model.architecture);
@@ -75,7 +88,7 @@ LoadedConfig load(const ConfigOptions& options, const Launch& launch,
           ? Devices(config).memory(ranks_on_gpus(launch, config.world_size(), gpus.count))
           : std::optional<std::int64_t>();
   std::int64_t limit = memory.value_or(of_gpu.value_or(available_memory() / sharers) / 10 * 9);
-  if (launch.mpi && !memory) limit = launch.job->least(limit);
+  limit = same_size(limit);
   if (loaded.accumulation_is_given) {  // which leaves one size
     const auto peak = memory ? std::nullopt : planned_peak(config, architecture);
     if (peak && *peak > limit) {

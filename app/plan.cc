@@ -26,6 +26,7 @@ void add_plan(CLI::App& app, const Launch& launch, Action& action) {
                       "Memory a rank, such as 24GiB: does it fit, and what would");
   command->callback([options, &launch, &action] {
     action = [options, &launch] {
+      launch.start->join("plan");
       std::optional<std::int64_t> memory;
       if (options->memory) memory = parse_memory(*options->memory);
       const Config config = load(options->config, launch, memory).config;
@@ -34,6 +35,9 @@ void add_plan(CLI::App& app, const Launch& launch, Action& action) {
       const Plan plan = make_plan(config, architecture);
       std::optional<MemoryFit> fit;
       if (memory) fit = fit_memory(config, architecture, *memory);
+      launch.start->agree({});
+      launch.start->done();
+      if (!launch.leads) return 0;
       if (options->format == "json") {
         nlohmann::ordered_json json = plan_json(plan);
         if (fit) json["memory"] = fit_json(*fit);

@@ -98,6 +98,8 @@ void measure(std::vector<ScheduleReport>& reports, const Times& times, const Lau
         fmt::format("trident schedule: {} stages need as many ranks, mpirun started {}",
                     report.schedule.stages, launch.ranks));
   }
+  launch.start->agree({});
+  launch.start->done();
   std::unique_ptr<Transport> mpi;
   if (launch.mpi) mpi = make_mpi_transport({.timeout = std::chrono::hours(24)});
   for (ScheduleReport& report : reports) {
@@ -136,6 +138,7 @@ std::vector<std::string> separated(const std::vector<std::string>& lists) {
 }
 
 int show_one(const Options& options, bool kind_given, const Launch& launch) {
+  if (options.measure) launch.start->join("schedule --measure");
   const Times times = parse_times(options.times);
   need_place(options.out);
   std::vector<ScheduleReport> reports;
@@ -155,6 +158,7 @@ int show_one(const Options& options, bool kind_given, const Launch& launch) {
 }
 
 int compare(const Options& options, const std::vector<std::string>& kinds, const Launch& launch) {
+  if (options.measure) launch.start->join("schedule compare --measure");
   const Times times = parse_times(options.times);
   need_sizes(options.request);
   need_place(options.out);

@@ -184,10 +184,13 @@ struct TrainOptions {
 };
 
 int train(const TrainOptions& options, const Launch& launch) {
+  launch.start->join(options.dry_run ? "train --dry-run" : "train");
   const LoadedConfig loaded = load(options.config, launch);
   const ArchitectureSet architectures = built_in_architectures();
   if (options.dry_run) {
     const Plan plan = make_plan(loaded.config, *architectures.at(loaded.config.model.architecture));
+    launch.start->agree({});
+    launch.start->done();
     if (launch.leads && options.format == "json") {
       fmt::print("{{\"config\": {}, \"plan\": {}}}\n", loaded.filled_in, plan_json(plan).dump(2));
     } else if (launch.leads) {
@@ -211,6 +214,13 @@ int train(const TrainOptions& options, const Launch& launch) {
   TrainingInputs inputs = prepare_training(loaded.config, architectures);
   const Config& config = inputs.config;
   const Plan plan = make_plan(config, *inputs.architecture, inputs.schedule);
+  if (launch.mpi && config.world_size() != launch.ranks) {
+    throw RequestError(fmt::format(
+        "config: /parallel: {} ranks are needed, mpirun started {}; change data_parallel_size",
+        config.world_size(), launch.ranks));
+  }
+  launch.start->agree({});
+  launch.start->done();
   if (launch.leads) prepare_output(config);
   const StopSignals signals;
   inputs.product_rate = measure_product_rate(config, launch, devices);
@@ -232,37 +242,33 @@ int train(const TrainOptions& options, const Launch& launch) {
     hooks.on_message = [](const std::string& text) { fmt::print(stderr, "{}\n", text); };
   }
   TrainingSummary summary;
+  // Under MPI before this rank ends: the others wait for it as long as it lives.
+  const auto conclude = [&] {
+    if (!launch.leads) return;
+    if (options.format == "json") {
+      const IterationMetrics& last = summary.history.back();
+      fmt::print("{}\n", nlohmann::ordered_json{{"iterations", last.iteration},
+                                                {"loss", last.loss},  // null where not finite
+                                                {"stopped", summary.stopped}}
+                             .dump());
+    } else {
+      const std::string sample = sample_text(config);
+      fmt::print(
+          "{}", closing_text(config, plan, summary, sample, sharing_text(config, launch, devices)));
+    }
+  };
   if (launch.mpi && config.runtime.transport != "local") {
-    const auto transport = make_mpi_transport(transport_options(config));
-    if (transport->world().size() != config.world_size()) {
-      throw RequestError(fmt::format(
-          "config: /parallel: {} ranks are needed, mpirun started {}; change data_parallel_size",
-          config.world_size(), transport->world().size()));
-    }
-    try {
-      summary = train_rank(inputs, *transport, devices.of(launch.local_rank), hooks);
-    } catch (const std::exception& error) {
-      transport->abort(error.what());
-      throw;
-    }
+    run_mpi(transport_options(config), [&](Transport& transport) {
+      summary = train_rank(inputs, transport, devices.of(launch.local_rank), hooks);
+      conclude();
+    });
   } else {
     try {
       summary = train_local(inputs, devices, hooks);
     } catch (const OutOfMemory& error) {
       throw OutOfMemory(error.what() + what_fits(config, *inputs.architecture, launch, devices));
     }
-  }
-  if (!launch.leads) return summary.stopped ? 130 : 0;
-  if (options.format == "json") {
-    const IterationMetrics& last = summary.history.back();
-    fmt::print("{}\n", nlohmann::ordered_json{{"iterations", last.iteration},
-                                              {"loss", last.loss},  // null where not finite
-                                              {"stopped", summary.stopped}}
-                           .dump());
-  } else {
-    const std::string sample = sample_text(config);
-    fmt::print("{}",
-               closing_text(config, plan, summary, sample, sharing_text(config, launch, devices)));
+    conclude();
   }
   return summary.stopped || signals.stop() ? 130 : 0;
 }

@@ -131,11 +131,8 @@ double timed(Context& context, const ProcessGroup& world, bool small, Run run) {
   return median(times);
 }
 
-Json collectives_of(Transport& transport, const char* name, std::int64_t largest) {
-  const auto device = make_cpu_device();
-  Context context(*device, 1);
-  const AbortOnUnwind abort(transport);
-  const ProcessGroup world = transport.world();
+Json collectives_of(Context& context, const ProcessGroup& world, const char* name,
+                    std::int64_t largest) {
   const int ranks = world.size();
   const auto zeros = [&](std::int64_t bytes) {
     const Tensor tensor = context.empty({bytes / 4}, DType::f32, Category::communication);
@@ -199,6 +196,13 @@ Json collectives_of(Transport& transport, const char* name, std::int64_t largest
           {"copy_gb_per_second", rate * ranks}, {"bound_gb_per_second", rate}};
 }
 
+Json collectives_of(Transport& transport, const char* name, std::int64_t largest) {
+  const auto device = make_cpu_device();
+  Context context(*device, 1);
+  return end_all_on_error(
+      transport, [&] { return collectives_of(context, transport.world(), name, largest); });
+}
+
 }  // namespace
 
 Json bench_collectives(int ranks, std::int64_t largest) {
@@ -260,56 +264,57 @@ Json bench_step(const Config& config, const ArchitectureSet& architectures, int 
         Device& device = devices.of(transport.world().rank());
         Context context(device, static_cast<int>(config.runtime.threads_per_rank),
                         kernel_options(config));
-        const AbortOnUnwind abort(transport);
-        const Topology topology = topology_of(config, schedule, transport);
-        RankModel model(context, config, architecture, schedule, topology);
-        model.initialise();
-        Monitor monitor(model, topology.world.duplicate("monitor"));
-        const auto batches = random_batches(config, static_cast<std::uint64_t>(topology.at.data));
-        std::optional<Context> all_threads;
-        if (topology.world.rank() == 0) {
-          all_threads.emplace(device, static_cast<int>(threads), kernel_options(config));
-          instructions = backend_of(context).instructions();
-        }
-        double before = 0;
-        for (int i = -2; i < iterations; ++i) {
-          monitor.begin();
-          topology.world.barrier(context);
-          const ClockReading begin = read_clock();
-          auto now = batches;
-          for (int ahead = 0; ahead < model.look_ahead(); ++ahead) {
-            now.push_back(batches[static_cast<std::size_t>(ahead) % batches.size()]);
+        end_all_on_error(transport, [&] {
+          const Topology topology = topology_of(config, schedule, transport);
+          RankModel model(context, config, architecture, schedule, topology);
+          model.initialise();
+          Monitor monitor(model, topology.world.duplicate("monitor"));
+          const auto batches = random_batches(config, static_cast<std::uint64_t>(topology.at.data));
+          std::optional<Context> all_threads;
+          if (topology.world.rank() == 0) {
+            all_threads.emplace(device, static_cast<int>(threads), kernel_options(config));
+            instructions = backend_of(context).instructions();
           }
-          const StepResult step = model.train(now, config.optimizer.params.lr);
-          topology.world.barrier(context);
-          const double seconds = seconds_between(begin, read_clock());
-          monitor.end();
-          const double bubble = monitor.collect(false).bubble_ratio;
-          if (topology.world.rank() != 0) continue;
-          last = step;
-          const double after =
-              peak ? *peak * gpus
-                   : gpus * product_rate(*all_threads, dtype, usual_product(*all_threads, dtype),
-                                         std::max(0.1, seconds / 20));
-          if (i >= 0) {
-            times.push_back(seconds);
-            rates.push_back((before + after) / 2);
-            shares.push_back(flops / seconds / rates.back());
-            bubbles.push_back(bubble);
+          double before = 0;
+          for (int i = -2; i < iterations; ++i) {
+            monitor.begin();
+            topology.world.barrier(context);
+            const ClockReading begin = read_clock();
+            auto now = batches;
+            for (int ahead = 0; ahead < model.look_ahead(); ++ahead) {
+              now.push_back(batches[static_cast<std::size_t>(ahead) % batches.size()]);
+            }
+            const StepResult step = model.train(now, config.optimizer.params.lr);
+            topology.world.barrier(context);
+            const double seconds = seconds_between(begin, read_clock());
+            monitor.end();
+            const double bubble = monitor.collect(false).bubble_ratio;
+            if (topology.world.rank() != 0) continue;
+            last = step;
+            const double after =
+                peak ? *peak * gpus
+                     : gpus * product_rate(*all_threads, dtype, usual_product(*all_threads, dtype),
+                                           std::max(0.1, seconds / 20));
+            if (i >= 0) {
+              times.push_back(seconds);
+              rates.push_back((before + after) / 2);
+              shares.push_back(flops / seconds / rates.back());
+              bubbles.push_back(bubble);
+            }
+            before = after;
           }
-          before = after;
-        }
-        const Ledger::Figures figures = context.ledger().figures();
-        const std::lock_guard lock(mutex);
-        ledger["peak_bytes"] = ledger["peak_bytes"].get<std::int64_t>() + figures.peak_total;
-        const auto largest = [&](std::string_view name, std::int64_t bytes) {
-          Json& value = ledger["largest_rank"][std::string(name)];
-          value = std::max(bytes, value.is_null() ? 0 : value.get<std::int64_t>());
-        };
-        for (int c = 0; c < category_count; ++c) {
-          largest(name_of(static_cast<Category>(c)), figures.peak[static_cast<std::size_t>(c)]);
-        }
-        largest("total", figures.peak_total);
+          const Ledger::Figures figures = context.ledger().figures();
+          const std::lock_guard lock(mutex);
+          ledger["peak_bytes"] = ledger["peak_bytes"].get<std::int64_t>() + figures.peak_total;
+          const auto largest = [&](std::string_view name, std::int64_t bytes) {
+            Json& value = ledger["largest_rank"][std::string(name)];
+            value = std::max(bytes, value.is_null() ? 0 : value.get<std::int64_t>());
+          };
+          for (int c = 0; c < category_count; ++c) {
+            largest(name_of(static_cast<Category>(c)), figures.peak[static_cast<std::size_t>(c)]);
+          }
+          largest("total", figures.peak_total);
+        });
       });
   const double seconds = median(times);
   const double tokens = static_cast<double>(config.batch.global_batch_size) *

@@ -155,18 +155,12 @@ Simulation read_traces(const Schedule& schedule, const std::vector<ExecutionTrac
   return result;
 }
 
-}  // namespace
-
 std::optional<Simulation> run_timed(const Schedule& schedule, const StageTimes& times,
-                                    double transfer, Transport& transport) {
-  const ProcessGroup world = transport.world();
+                                    double transfer, Context& context, const ProcessGroup& world) {
   if (world.size() != schedule.stages) {
     throw RequestError(fmt::format("the world has {} ranks, the schedule {}; start {}",
                                    world.size(), schedule.stages, schedule.stages));
   }
-  const auto device = make_cpu_device();
-  Context context(*device, 1);
-  const AbortOnUnwind abort(transport);
   prctl(PR_SET_TIMERSLACK, 1UL);  // of this thread: sleeps end on time
   const auto lists = lower(schedule);
   std::size_t most = 0;
@@ -194,6 +188,16 @@ std::optional<Simulation> run_timed(const Schedule& schedule, const StageTimes& 
     if (!best || ran.bubble.makespan < best->bubble.makespan) best = std::move(ran);
   }
   return best;
+}
+
+}  // namespace
+
+std::optional<Simulation> run_timed(const Schedule& schedule, const StageTimes& times,
+                                    double transfer, Transport& transport) {
+  const auto device = make_cpu_device();
+  Context context(*device, 1);
+  return end_all_on_error(
+      transport, [&] { return run_timed(schedule, times, transfer, context, transport.world()); });
 }
 
 Simulation run_timed_local(const Schedule& schedule, const StageTimes& times, double transfer) {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "core/error.h"
 #include "core/file.h"
@@ -50,14 +51,12 @@ BatchShape batch_shape(const Config& config, const Topology& topology) {
 // One rank's run, step by step.
 class TrainingRun {
  public:
-  TrainingRun(const TrainingInputs& inputs, Transport& transport, Device& device,
+  TrainingRun(const TrainingInputs& inputs, Transport& transport, Context& context,
               const TrainerHooks& hooks)
       : inputs_(inputs),
         config_(inputs.config),
         hooks_(hooks),
-        context_(device, static_cast<int>(config_.runtime.threads_per_rank),
-                 kernel_options(config_)),
-        abort_(transport),
+        context_(context),
         world_(transport.world()),
         topology_(topology_of(config_, inputs.schedule, transport)),
         model_(context_, config_, *inputs.architecture, inputs.schedule, topology_),
@@ -93,8 +92,7 @@ class TrainingRun {
   const TrainingInputs& inputs_;
   const Config& config_;
   const TrainerHooks& hooks_;
-  Context context_;
-  AbortOnUnwind abort_;
+  Context& context_;
   ProcessGroup world_;
   Topology topology_;
   RankModel model_;
@@ -331,7 +329,13 @@ TrainingInputs prepare_training(const Config& config, const ArchitectureSet& arc
 
 TrainingSummary train_rank(const TrainingInputs& inputs, Transport& transport, Device& device,
                            const TrainerHooks& hooks) {
-  return TrainingRun(inputs, transport, device, hooks).run();
+  Context context(device, static_cast<int>(inputs.config.runtime.threads_per_rank),
+                  kernel_options(inputs.config));
+  std::optional<TrainingRun> run;  // goes after the others know of an error
+  return end_all_on_error(transport, [&] {
+    run.emplace(inputs, transport, context, hooks);
+    return run->run();
+  });
 }
 
 TransportOptions transport_options(const Config& config) {

@@ -112,5 +112,7 @@ inline constexpr int channel_count = first_answer_channel + message_channels;
 
 // what() of an exception; for texts of abort.
 std::string message_of(const std::exception_ptr& error) noexcept;
+// Of the process: 2 for a RequestError, else 3.
+int exit_code_of(const std::exception_ptr& error) noexcept;
 
 }  // namespace trident

@@ -19,6 +19,7 @@ class LocalTransport final : public Transport {
   ProcessGroup world() const override { return world_; }
   Nodes nodes() const override { return endpoint_->nodes(); }
   void abort(const std::string& reason) noexcept override { endpoint_->abort(reason); }
+  void fail(std::exception_ptr error) noexcept override { endpoint_->fail(error); }
 
  private:
   std::shared_ptr<Endpoint> endpoint_;

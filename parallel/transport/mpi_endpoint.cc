@@ -4,10 +4,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
-#include <cstdlib>
 
 #include "core/error.h"
+#include "core/process.h"
 #include "parallel/transport/mpi_request.h"
 
 namespace trident {
@@ -18,24 +17,6 @@ constexpr std::uint64_t channel_slots = 32;
 static_assert(channel_count <= static_cast<int>(channel_slots));
 
 }  // namespace
-
-void check_mpi(int code, const char* call) {
-  if (code == MPI_SUCCESS) return;
-  char text[MPI_MAX_ERROR_STRING] = {};
-  int length = 0;
-  MPI_Error_string(code, text, &length);
-  throw Error(fmt::format("{}: {}", call, std::string(text, static_cast<std::size_t>(length))));
-}
-
-void BackOff::pause() {
-  if (round_ < 16) {
-    std::this_thread::yield();
-  } else {
-    // Up to 1 ms, and at most a 16th of what was waited already.
-    std::this_thread::sleep_for(std::chrono::microseconds(std::min(10 << (round_ - 16) / 8, 1000)));
-  }
-  if (round_ < 72) ++round_;
-}
 
 MpiEndpoint::MpiEndpoint(const TransportOptions& options) : options_(options) {
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &messages_), "MPI_Comm_dup");
@@ -135,14 +116,20 @@ std::unique_ptr<Request> MpiEndpoint::post_receive(int peer, int channel,
                                       tag_of(expected.group, channel), expected, data, bytes);
 }
 
+void MpiEndpoint::fail(std::exception_ptr error) noexcept {
+  end_job(message_of(error), exit_code_of(error));
+}
+
 void MpiEndpoint::abort(const std::string& reason) noexcept {
+  end_job(reason, job_exit_code);
+}
+
+void MpiEndpoint::end_job(const std::string& reason, int exit_code) noexcept {
   if (aborting_.test_and_set()) {  // another thread of this rank is at it
     for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));
   }
-  std::fprintf(stderr, "trident: rank %d: %s\n", rank_, reason.c_str());
-  std::fflush(stderr);
-  MPI_Abort(MPI_COMM_WORLD, job_exit_code);
-  std::_Exit(job_exit_code);
+  print_error("trident: " + rank_text(rank_, host_name()) + ": " + reason);
+  abort_job(exit_code);
 }
 
 bool MpiEndpoint::ended(int peer) {

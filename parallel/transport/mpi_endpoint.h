@@ -2,11 +2,6 @@
 // with it, a large one follows under the same tag.
 #pragma once
 
-// Without the C++ bindings that MPI-3 removed.
-#define OMPI_SKIP_MPICXX 1
-#define MPICH_SKIP_MPICXX 1
-#include <mpi.h>
-
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -18,6 +13,7 @@
 #include <vector>
 
 #include "parallel/transport/endpoint.h"
+#include "parallel/transport/mpi_library.h"
 
 namespace trident {
 
@@ -48,7 +44,7 @@ class MpiEndpoint final : public Endpoint {
   bool needs_staging() const override { return true; }
 
   void check() const override {}  // an aborted job does not get here
-  void fail(std::exception_ptr error) noexcept override { abort(message_of(error)); }
+  void fail(std::exception_ptr error) noexcept override;
   void abort(const std::string& reason) noexcept override;
 
   // For requests.
@@ -63,6 +59,7 @@ class MpiEndpoint final : public Endpoint {
  private:
   int tag_of(std::uint64_t group, int channel) const;
   void find_nodes();
+  [[noreturn]] void end_job(const std::string& reason, int exit_code) noexcept;
   void read_control();
   void poll();
 
@@ -87,18 +84,6 @@ class MpiEndpoint final : public Endpoint {
   std::condition_variable poll_wake_;
   bool stop_ = false;
   std::thread poller_;  // started by the first watch()
-};
-
-// Throws Error naming the MPI call unless `code` is MPI_SUCCESS.
-void check_mpi(int code, const char* call);
-
-// Sleeps a little longer each time; the first few only yield.
-class BackOff {
- public:
-  void pause();
-
- private:
-  int round_ = 0;
 };
 
 }  // namespace trident

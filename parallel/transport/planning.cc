@@ -53,6 +53,7 @@ class PlanningTransport final : public Transport {
   ProcessGroup world() const override { return world_; }
   Nodes nodes() const override { return endpoint_->nodes(); }
   void abort(const std::string&) noexcept override {}
+  void fail(std::exception_ptr) noexcept override {}
 
  private:
   std::shared_ptr<Endpoint> endpoint_;

@@ -1,5 +1,6 @@
 #include "parallel/transport/transport.h"
 
+#include "core/error.h"
 #include "parallel/transport/endpoint.h"
 
 namespace trident {
@@ -14,8 +15,14 @@ std::string message_of(const std::exception_ptr& error) noexcept {
   }
 }
 
-AbortOnUnwind::~AbortOnUnwind() {
-  if (std::uncaught_exceptions() > exceptions_) transport_.abort("an exception ended its work");
+int exit_code_of(const std::exception_ptr& error) noexcept {
+  try {
+    std::rethrow_exception(error);
+  } catch (const RequestError&) {
+    return 2;
+  } catch (...) {
+    return 3;
+  }
 }
 
 }  // namespace trident

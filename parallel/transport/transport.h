@@ -35,7 +35,22 @@ class Transport {
   // Ends all ranks: every operation of every rank that is not complete throws AbortedError naming
   // `reason`, and so do all that follow (mpi: prints it and ends the job). The first call wins.
   virtual void abort(const std::string& reason) noexcept = 0;
+  // The same for an error that this rank's body is about to throw (mpi: the exit code is 2 for a
+  // RequestError). Call it before what the body has made unwinds: a Context finishes its stream's
+  // work, which could wait for peers that don't know yet.
+  virtual void fail(std::exception_ptr error) noexcept = 0;
 };
+
+// Runs `body` and ends all ranks with what it throws, which goes on as it is.
+template <class Body>
+auto end_all_on_error(Transport& transport, Body&& body) {
+  try {
+    return body();
+  } catch (...) {
+    transport.fail(std::current_exception());
+    throw;
+  }
+}
 
 // Runs `body` on `ranks` threads of this process, one rank each, and returns when all have ended.
 // If ranks throw, the others are aborted and the first error is rethrown as it was thrown. A rank
@@ -45,34 +60,11 @@ void run_local(int ranks, const TransportOptions& options,
                const std::function<void(Transport&)>& body);
 
 // This process's seat in a world started by mpirun or srun (alone, it is a world of one). MPI is
-// initialised by the first call and finalised when the object goes. An error found here, or
-// abort(), prints one line to stderr and ends the job with exit code 3. (transport/mpi.cc)
+// initialised by the first call and finalised when the object goes, unless the program has
+// initialised it. What goes wrong here, abort() and fail() print one line with the rank and its
+// host on stderr and end the job, with exit code 3, or 2 for a RequestError. (transport/mpi.cc)
 std::unique_ptr<Transport> make_mpi_transport(const TransportOptions& options);
-
-// What the processes of an MPI job agree on before they have a transport. least() initialises MPI,
-// finish() ends it; without finish(), after an error, the job ends with the process.
-class MpiJob {
- public:
-  std::int64_t least(std::int64_t value);  // of all processes' values; collective
-  void finish();
-
- private:
-  bool begun_ = false;
-};
-
-// Aborts the world when an exception leaves its scope. Declare it after a Context with an
-// asynchronous stream: destroying that context finishes the stream's work, which could wait for
-// peers that don't know yet. The exception itself stays the first error.
-class AbortOnUnwind {
- public:
-  explicit AbortOnUnwind(Transport& transport) : transport_(transport) {}
-  ~AbortOnUnwind();
-  AbortOnUnwind(const AbortOnUnwind&) = delete;
-  AbortOnUnwind& operator=(const AbortOnUnwind&) = delete;
-
- private:
-  Transport& transport_;
-  int exceptions_ = std::uncaught_exceptions();
-};
+// Runs `body` on it; what it throws ends the job.
+void run_mpi(const TransportOptions& options, const std::function<void(Transport&)>& body);
 
 }  // namespace trident

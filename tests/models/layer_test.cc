@@ -7,6 +7,7 @@
 
 #include "core/rng.h"
 #include "parallel/transport/transport.h"
+#include "support/abort_on_unwind.h"
 #include "tests/models/layer_cases.h"
 
 namespace trident::testing {

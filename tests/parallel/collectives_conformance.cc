@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "parallel/rank_values.h"
+#include "support/abort_on_unwind.h"
 
 namespace trident::test {
 namespace {

@@ -12,6 +12,7 @@
 #include "core/context.h"
 #include "core/error.h"
 #include "parallel/transport/transport.h"
+#include "support/abort_on_unwind.h"
 #include "support/devices.h"
 
 namespace trident {

@@ -13,6 +13,7 @@
 #include "kernels/cuda/queue.h"
 #include "kernels/cuda_device.h"
 #include "parallel/transport/transport.h"
+#include "support/abort_on_unwind.h"
 
 namespace trident {
 namespace {

@@ -10,6 +10,7 @@
 #include "core/context.h"
 #include "kernels/elementwise.h"
 #include "parallel/transport/transport.h"
+#include "support/abort_on_unwind.h"
 
 namespace trident {
 namespace {

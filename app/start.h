@@ -1,0 +1,66 @@
+// The start of a job: under mpirun or srun each process loads and checks its request by itself, and
+// all compare what came of it before anything is written or sent. The first error of any rank is
+// shown once, with its rank and host, and all processes end with its exit code. In a job of one
+// process nothing of this happens.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "parallel/transport/mpi_job.h"
+
+namespace trident::app {
+
+// What has to be equal on all ranks: a key or a thing, its value for people (a hash of what is
+// long), and what to do where it differs.
+struct Fingerprint {
+  std::string name, value, advice;
+};
+
+// All processes end with this code, and why has been said.
+struct StartRefused : std::exception {
+  explicit StartRefused(int c) : code(c) {}
+  const char* what() const noexcept override { return "the job was refused at its start"; }
+  int code;
+};
+
+class StartPhase {
+ public:
+  // Of this process in the job, as the launcher says.
+  StartPhase(bool mpi, int rank, int ranks) : alone_(!mpi || ranks < 2), rank_(rank) {}
+
+  // This process takes part, for `mode` ("train", "plan"): all must have come for the same. From
+  // here on an error goes to fail().
+  void join(const std::string& mode);
+  // What a wait for others may take, once it is known.
+  void limit(std::chrono::milliseconds limit) { limit_ = limit; }
+
+  // Waits for all processes to come here. Throws StartRefused where one of them has failed, was
+  // asked for something else, or has another fingerprint of the same name (exit code 2). Returns
+  // the least of all ranks' values. Collective.
+  std::int64_t agree(const std::vector<Fingerprint>& fingerprints, std::int64_t value = 0);
+  // The start is over: an error from here on ends the job at once.
+  void done() { started_ = true; }
+
+  // An error of this process. Gives the exit code; it has been shown.
+  int fail(int code, const std::string& text) noexcept;
+  // The end of the process.
+  void finish(int code);
+
+ private:
+  std::int64_t meet(std::int64_t code, const std::string& text,
+                    const std::vector<Fingerprint>& fingerprints, std::int64_t value);
+  bool takes_part() const { return !alone_ && !mode_.empty(); }
+
+  bool alone_;
+  int rank_;
+  std::string mode_;
+  std::chrono::milliseconds limit_{600'000};
+  bool started_ = false;
+  MpiJob job_;
+};
+
+}  // namespace trident::app

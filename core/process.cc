@@ -1,0 +1,26 @@
+#include "core/process.h"
+
+#include <unistd.h>
+
+namespace trident {
+
+std::string host_name() {
+  char name[256] = {};
+  if (::gethostname(name, sizeof name - 1) != 0) return "an unknown host";
+  return name;
+}
+
+std::string rank_text(int rank, const std::string& host) {
+  return "rank " + std::to_string(rank) + " on " + host;
+}
+
+void print_error(const std::string& text) noexcept {
+  const std::string line = text + '\n';
+  for (std::size_t at = 0; at < line.size();) {
+    const ssize_t n = ::write(STDERR_FILENO, line.data() + at, line.size() - at);
+    if (n <= 0) return;
+    at += static_cast<std::size_t>(n);
+  }
+}
+
+}  // namespace trident

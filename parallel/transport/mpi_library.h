@@ -1,0 +1,54 @@
+// The MPI library in this process: its start, its end, and the end of the whole job.
+#pragma once
+
+// Without the C++ bindings that MPI-3 removed.
+#define OMPI_SKIP_MPICXX 1
+#define MPICH_SKIP_MPICXX 1
+#include <mpi.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace trident {
+
+// Throws Error naming the MPI call unless `code` is MPI_SUCCESS.
+void check_mpi(int code, const char* call);
+
+// True where this call has initialised MPI, false where the program has before.
+bool initialise_mpi();
+
+// Ends this process where MPI calls that block don't return: a peer that is stopped or out of reach
+// can hold them for ever, and nothing else in the process can end them. Time in which the process
+// itself was stopped doesn't count.
+class Watchdog {
+ public:
+  // After `limit`, unless destroyed before: `last_words` on stderr (nothing where empty) and _exit.
+  Watchdog(std::chrono::milliseconds limit, std::string last_words, int exit_code);
+  ~Watchdog();
+  Watchdog(const Watchdog&) = delete;
+  Watchdog& operator=(const Watchdog&) = delete;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+// Ends all processes of the job that MPI and mpirun can reach, and this one in any case.
+[[noreturn]] void abort_job(int exit_code) noexcept;
+
+// Sleeps a little longer each time; the first few only yield.
+class BackOff {
+ public:
+  void pause();
+
+ private:
+  int round_ = 0;
+};
+
+}  // namespace trident
