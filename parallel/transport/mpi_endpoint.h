@@ -3,17 +3,16 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "parallel/transport/endpoint.h"
-#include "parallel/transport/mpi_library.h"
+#include "parallel/transport/mpi_control.h"
 
 namespace trident {
 
@@ -50,18 +49,13 @@ class MpiEndpoint final : public Endpoint {
   // For requests.
   MPI_Comm communicator() const { return messages_; }
   bool closed() const { return closed_.load(); }
-  // Whether the peer has ended, as far as is known.
-  bool ended(int peer);
-  // Between these calls a thread keeps MPI going: it makes no progress outside its own calls.
-  void watch();
-  void unwatch() { watched_.fetch_sub(1); }
+  bool ended(int peer) { return control_->ended(peer); }
+  void watch() { control_->watch(); }
+  void unwatch() { control_->unwatch(); }
 
  private:
   int tag_of(std::uint64_t group, int channel) const;
-  void find_nodes();
-  [[noreturn]] void end_job(const std::string& reason, int exit_code) noexcept;
-  void read_control();
-  void poll();
+  void find_hosts(std::vector<int>& hosts, std::vector<std::string>& names) const;
 
   TransportOptions options_;
   int rank_ = 0;
@@ -69,21 +63,11 @@ class MpiEndpoint final : public Endpoint {
   std::optional<Nodes> nodes_;
   std::uint64_t group_slots_ = 0;  // tags hold a group's slot and a channel
   MPI_Comm messages_ = MPI_COMM_NULL;
-  MPI_Comm control_ = MPI_COMM_NULL;  // who has ended
+  std::unique_ptr<MpiControl> control_;
   std::atomic<bool> closed_{false};
-  std::atomic_flag aborting_;
 
   std::mutex groups_mutex_;
   std::map<int, std::pair<std::uint64_t, std::string>> groups_;  // by slot
-
-  std::mutex control_mutex_;
-  std::vector<std::atomic<bool>> ended_;
-
-  std::atomic<int> watched_{0};
-  std::mutex poll_mutex_;
-  std::condition_variable poll_wake_;
-  bool stop_ = false;
-  std::thread poller_;  // started by the first watch()
 };
 
 }  // namespace trident

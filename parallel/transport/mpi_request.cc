@@ -1,5 +1,7 @@
 #include "parallel/transport/mpi_request.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -12,7 +14,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t small_bytes = 4096;
-constexpr std::size_t part_bytes = std::size_t{1} << 30;  // MPI counts are int
+constexpr std::size_t part_bytes = std::size_t{16} << 20;  // each that has come is progress
 // A peer's farewell may overtake its last messages.
 constexpr std::chrono::milliseconds farewell_grace{500};
 
@@ -108,6 +110,7 @@ bool MpiRequest::advance() {
       const int code = MPI_Test(&requests_[i], &done, MPI_STATUS_IGNORE);
       check_mpi(code, kind_ == Kind::send ? "MPI_Isend" : "MPI_Irecv");
       if (done == 0) return false;
+      done_.fetch_add(1);
     }
     if (i == 0 && kind_ == Kind::receive && !checked_) {
       checked_ = true;
@@ -129,23 +132,40 @@ bool MpiRequest::test() {
   return advance();
 }
 
+// Envelope and parts that have come, or gone, are progress, for which the countdown begins anew.
 Outcome MpiRequest::wait(Countdown& countdown) {
   BackOff back_off;
   std::optional<Countdown> grace;  // once the peer has ended
-  for (;;) {
+  for (std::size_t seen = done_.load();;) {
     if (test()) return mismatch_ ? Outcome::mismatch : Outcome::complete;
-    if (countdown.over() && !checked_) return Outcome::late;
-    if (grace && grace->over() && !checked_) return Outcome::peer_ended;
+    if (const std::size_t now = done_.load(); now != seen) {
+      seen = now;
+      countdown.restart();
+      grace.reset();
+    }
+    if (countdown.over()) return Outcome::late;
+    if (grace && grace->over()) return Outcome::peer_ended;
     if (!grace && endpoint_.ended(peer_)) grace.emplace(farewell_grace);
     back_off.pause();
   }
 }
 
+// What is on its way already comes to its end, unless the peer is stopped or out of reach.
 void MpiRequest::cancel() noexcept {
   for (MPI_Request& request : requests_) {
-    if (request == MPI_REQUEST_NULL) continue;
-    MPI_Cancel(&request);
-    MPI_Wait(&request, MPI_STATUS_IGNORE);
+    if (request != MPI_REQUEST_NULL) MPI_Cancel(&request);
+  }
+  Countdown countdown(endpoint_.options().timeout);
+  BackOff back_off;
+  for (int done = 0;; back_off.pause()) {
+    MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE);
+    if (done != 0) return;
+    if (countdown.over()) {
+      endpoint_.abort(
+          fmt::format("a message from rank {} has begun to come and did not end within "
+                      "{} ms",
+                      peer_, endpoint_.options().timeout.count()));
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 // One message of an MpiEndpoint on its way.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -9,8 +10,9 @@
 
 namespace trident {
 
-// Any thread may test or wait. Destroying an incomplete receive cancels it; an incomplete send is
-// waited for, up to the timeout.
+// Any thread may test or wait. Destroying an incomplete receive cancels it, or waits for what has
+// begun to come; an incomplete send is waited for. Where either takes longer than the timeout, the
+// job ends.
 class MpiRequest final : public Request {
  public:
   enum class Kind { send, receive };
@@ -51,6 +53,7 @@ class MpiRequest final : public Request {
   bool checked_ = false;  // receive: the envelope has come
   bool mismatch_ = false;
   bool complete_ = false;
+  std::atomic<std::size_t> done_{0};  // of requests_
 };
 
 }  // namespace trident

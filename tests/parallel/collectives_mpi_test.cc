@@ -1,8 +1,9 @@
 // The conformance suite over MPI, one rank a process, and scenarios that must end the whole job:
 //   mpirun -n 4 parallel_collectives_mpi_test
-//   mpirun -n 4 parallel_collectives_mpi_test mismatch|late|throw|ended|abort
-// and one that must not: patient.
+//   mpirun -n 3 parallel_collectives_mpi_test mismatch|late|frozen|throw|request|ended|abort
+// and one that must not: patient. tests/parallel/mpi_errors_test.py runs them.
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <cstdio>
 #include <map>
@@ -11,6 +12,8 @@
 #include <thread>
 
 #include "core/context.h"
+#include "core/error.h"
+#include "kernels/elementwise.h"
 #include "parallel/collectives_conformance.h"
 
 namespace trident::test {
@@ -46,6 +49,19 @@ const std::map<std::string, Scenario> scenarios = {
        if (g.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(60));
        g.all_reduce(c, x);
      }},
+    {"frozen",  // at any moment of a payload
+     [](Transport&, Context& c, const ProcessGroup& g, const Tensor&) {
+       const Tensor large = c.empty({std::int64_t{4} << 20}, DType::f32, Category::workspace);
+       fill(c, large, 0);
+       std::thread stop;
+       if (g.rank() == 1) {
+         stop = std::thread([] {
+           std::this_thread::sleep_for(std::chrono::milliseconds(500));
+           ::raise(SIGSTOP);
+         });
+       }
+       for (;;) g.all_reduce(c, large);
+     }},
     {"throw",
      [](Transport&, Context& c, const ProcessGroup& g, const Tensor& x) {
        g.barrier(c);
@@ -65,23 +81,25 @@ const std::map<std::string, Scenario> scenarios = {
      [](Transport&, Context& c, const ProcessGroup& g, const Tensor& x) {
        if (g.rank() != 1) g.receive(c, x, 1);
      }},
+    {"request",
+     [](Transport&, Context& c, const ProcessGroup& g, const Tensor& x) {
+       g.barrier(c);
+       if (g.rank() == 1) throw RequestError("config: /model: another");
+       g.all_reduce(c, x);
+     }},
     {"abort", [](Transport& t, Context& c, const ProcessGroup& g, const Tensor&) {
        if (g.rank() == 1) t.abort("loss is not finite");
        g.barrier(c);
      }}};
 
 int run_scenario(const std::string& name) {
-  TransportOptions options;
-  options.timeout = std::chrono::seconds(name == "late" || name == "patient" ? 1 : 60);
+  const bool short_of_time = name == "late" || name == "patient" || name == "frozen";
   const auto device = make_cpu_device();
-  const auto transport = make_mpi_transport(options);
   Context context(*device, 1);
   const Tensor x = context.empty({1024}, DType::f32, Category::workspace);
-  try {
-    scenarios.at(name)(*transport, context, transport->world(), x);
-  } catch (const std::exception& e) {
-    transport->abort(e.what());
-  }
+  run_mpi({.timeout = std::chrono::seconds(short_of_time ? 1 : 60)}, [&](Transport& transport) {
+    scenarios.at(name)(transport, context, transport.world(), x);
+  });
   return 0;
 }
 

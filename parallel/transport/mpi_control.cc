@@ -1,0 +1,201 @@
+#include "parallel/transport/mpi_control.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/error.h"
+#include "core/process.h"
+#include "parallel/transport/endpoint.h"
+
+namespace trident {
+namespace {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
+
+enum Tag { farewell_tag, heartbeat_tag, abort_tag };
+
+// A rank that is alive may be kept from its core for a while, whatever the timeout.
+constexpr milliseconds least_silence{2000};
+constexpr milliseconds longest_period{250};
+// How long a rank that fails listens for others that do so at the same time: one of them speaks.
+constexpr milliseconds listening{200};
+// mpirun ends the ranks that it can reach within that.
+constexpr std::chrono::seconds end_of_others{2};
+
+}  // namespace
+
+MpiControl::MpiControl(MPI_Comm communicator, std::vector<std::string> hosts, milliseconds timeout)
+    : communicator_(communicator),
+      hosts_(std::move(hosts)),
+      silence_(std::max(timeout, least_silence)),
+      period_(std::min(silence_ / 20, longest_period)) {
+  MPI_Comm_set_errhandler(communicator_, MPI_ERRORS_RETURN);
+  MPI_Comm_rank(communicator_, &rank_);
+  MPI_Comm_size(communicator_, &size_);
+  ended_ = std::vector<std::atomic<bool>>(static_cast<std::size_t>(size_));
+  aborted_by_ = size_;
+  if (size_ > 1) neighbours_.push_back({(rank_ + 1) % size_, Countdown(silence_)});
+  if (size_ > 2) neighbours_.push_back({(rank_ + size_ - 1) % size_, Countdown(silence_)});
+  thread_ = std::thread([this] { run(); });
+}
+
+std::string MpiControl::place(int rank) const {
+  return rank_text(rank, hosts_[static_cast<std::size_t>(rank)]);
+}
+
+bool MpiControl::ended(int peer) {
+  const auto index = static_cast<std::size_t>(peer);
+  if (!ended_[index].load()) listen();
+  return ended_[index].load();
+}
+
+void MpiControl::watch() {
+  if (watched_.fetch_add(1) > 0) return;
+  const std::lock_guard lock(mutex_);
+  wake_.notify_one();
+}
+
+void MpiControl::run() {
+  BackOff back_off;
+  Clock::time_point next_beat = Clock::now();
+  std::unique_lock lock(mutex_);
+  while (!stop_) {
+    lock.unlock();
+    try {
+      listen();  // any call makes progress for all messages
+      if (Clock::now() >= next_beat) {
+        beat();
+        next_beat = Clock::now() + period_;
+      }
+    } catch (...) {
+      end_job(message_of(std::current_exception()), exit_code_of(std::current_exception()));
+    }
+    if (watched_.load() > 0) {
+      back_off.pause();
+      lock.lock();
+    } else {
+      lock.lock();
+      wake_.wait_until(lock, next_beat, [this] { return stop_ || watched_.load() > 0; });
+      back_off = BackOff();
+    }
+  }
+}
+
+// Where a neighbour takes nothing any more, one heartbeat stays on its way.
+void MpiControl::beat() {
+  for (Neighbour& one : neighbours_) {
+    int done = 0;
+    check_mpi(MPI_Test(&one.beat, &done, MPI_STATUS_IGNORE), "MPI_Test");
+    if (done != 0) {
+      check_mpi(MPI_Isend(nullptr, 0, MPI_BYTE, one.rank, heartbeat_tag, communicator_, &one.beat),
+                "MPI_Isend");
+    }
+    const std::lock_guard lock(reading_);
+    if (one.silence.over() && !ended_[static_cast<std::size_t>(one.rank)].load()) {
+      throw CommunicationError(
+          fmt::format("{} has not been heard of for {} ms: it is stopped or dead, or its host "
+                      "can't be reached",
+                      place(one.rank), silence_.count()));
+    }
+  }
+}
+
+// Reads what has come; ends this process where another rank has failed.
+void MpiControl::listen() {
+  read();
+  if (aborted_by_.load() < size_ && !ending_.test_and_set()) end_quietly(abort_code_.load());
+}
+
+void MpiControl::read() {
+  const std::lock_guard lock(reading_);
+  for (;;) {
+    int found = 0, code = 0;
+    MPI_Status status;
+    check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, communicator_, &found, &status),
+              "MPI_Iprobe");
+    if (found == 0) return;
+    const int from = status.MPI_SOURCE, tag = status.MPI_TAG;
+    check_mpi(MPI_Recv(&code, tag == abort_tag ? 1 : 0, MPI_INT, from, tag, communicator_,
+                       MPI_STATUS_IGNORE),
+              "MPI_Recv");
+    if (tag == farewell_tag) ended_[static_cast<std::size_t>(from)].store(true);
+    if (tag == abort_tag && from < aborted_by_.load()) {
+      abort_code_ = code;
+      aborted_by_ = from;
+    }
+    for (Neighbour& one : neighbours_) {
+      if (one.rank == from) one.silence.restart();
+    }
+  }
+}
+
+void MpiControl::end_quietly(int exit_code) noexcept {
+  std::this_thread::sleep_for(end_of_others);
+  ::_exit(exit_code);
+}
+
+void MpiControl::end_job(const std::string& reason, int exit_code) noexcept {
+  if (ending_.test_and_set()) {  // another thread of this rank is at it
+    for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));
+  }
+  try {
+    read();
+    if (aborted_by_.load() < size_) end_quietly(abort_code_.load());
+    std::vector<MPI_Request> told(static_cast<std::size_t>(size_), MPI_REQUEST_NULL);
+    for (int r = 0; r < size_; ++r) {
+      if (r == rank_) continue;
+      MPI_Isend(&exit_code, 1, MPI_INT, r, abort_tag, communicator_,
+                &told[static_cast<std::size_t>(r)]);
+    }
+    Countdown countdown(listening);
+    while (size_ > 1 && !countdown.over()) {
+      read();
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+  } catch (const std::exception&) {
+    // MPI has failed, too.
+  }
+  if (aborted_by_.load() > rank_) print_error("trident: " + place(rank_) + ": " + reason);
+  abort_job(exit_code);
+}
+
+void MpiControl::close() {
+  std::vector<MPI_Request> farewells;
+  for (int r = 0; r < size_; ++r) {
+    if (r == rank_) continue;
+    farewells.push_back(MPI_REQUEST_NULL);
+    MPI_Isend(nullptr, 0, MPI_BYTE, r, farewell_tag, communicator_, &farewells.back());
+  }
+  BackOff back_off;
+  for (int r = 0; r < size_; ++r) {
+    while (r != rank_ && !ended(r)) back_off.pause();
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+  // All have come here, and none sends anything afterwards.
+  farewells.push_back(MPI_REQUEST_NULL);
+  MPI_Ibarrier(communicator_, &farewells.back());
+  for (const Neighbour& one : neighbours_) farewells.push_back(one.beat);
+  Countdown countdown(silence_);
+  for (int done = 0; done == 0;) {
+    listen();
+    MPI_Testall(static_cast<int>(farewells.size()), farewells.data(), &done, MPI_STATUSES_IGNORE);
+    if (done != 0) break;
+    back_off.pause();
+    if (countdown.over()) {
+      end_job(fmt::format("the ranks did not end together within {} ms", silence_.count()), 3);
+    }
+  }
+  listen();
+  MPI_Comm_free(&communicator_);
+}
+
+}  // namespace trident

@@ -1,0 +1,73 @@
+// What the ranks of an MPI job tell each other beside their messages: that they live, that they
+// have ended, and why all have to end. A thread of each rank sends a heartbeat to its two
+// neighbours in the ring of ranks, and ends the job when one of them has been silent for the
+// timeout. Whatever two halves a network falls into, the ring crosses the cut, so that both halves
+// end by themselves, even where mpirun can't reach one of them.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/countdown.h"
+#include "parallel/transport/mpi_library.h"
+
+namespace trident {
+
+class MpiControl {
+ public:
+  // Takes the communicator, of all ranks, for itself. `hosts` by rank. Collective.
+  MpiControl(MPI_Comm communicator, std::vector<std::string> hosts,
+             std::chrono::milliseconds timeout);
+  MpiControl(const MpiControl&) = delete;
+  MpiControl& operator=(const MpiControl&) = delete;
+  // close() comes first.
+  ~MpiControl() = default;
+
+  // Whether the peer has ended, as far as is known.
+  bool ended(int peer);
+  // Between these calls the thread keeps MPI going: it makes no progress outside its own calls.
+  void watch();
+  void unwatch() { watched_.fetch_sub(1); }
+
+  // Ends all ranks, with this line from the first one that fails.
+  [[noreturn]] void end_job(const std::string& reason, int exit_code) noexcept;
+  // Tells the others that this rank has ended, and waits for all to end, as long as they live.
+  void close();
+
+ private:
+  struct Neighbour {
+    int rank;
+    Countdown silence;  // until it is taken for dead
+    MPI_Request beat = MPI_REQUEST_NULL;
+  };
+  void run();
+  void beat();
+  void listen();
+  void read();
+  [[noreturn]] void end_quietly(int exit_code) noexcept;
+  std::string place(int rank) const;
+
+  MPI_Comm communicator_;
+  std::vector<std::string> hosts_;
+  int rank_ = 0, size_ = 0;
+  std::chrono::milliseconds silence_, period_;
+  std::vector<Neighbour> neighbours_;
+
+  std::mutex reading_;
+  std::vector<std::atomic<bool>> ended_;
+  std::atomic<int> aborted_by_, abort_code_{0};  // the lowest rank that has told of an error
+  std::atomic_flag ending_ = ATOMIC_FLAG_INIT;
+
+  std::atomic<int> watched_{0};
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace trident

@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""How an MPI job ends when one of its ranks fails, is late or stops.
+
+    python3 tests/parallel/mpi_errors_test.py build/release/tests/parallel/parallel_collectives_mpi_test
+
+Each scenario of that program runs on three ranks: the job has to end with its exit code, its error
+has to be shown whole and once, whatever mpirun adds, and no rank may live on.
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+import time
+import unittest
+
+PROGRAM = ""
+WORLD = r"group 'world' \(ranks 0,1,2\): "
+SUM = r"all_reduce\(fp32\[1024\], sum\)"
+
+
+class MpiErrors(unittest.TestCase):
+    def run_scenario(self, name, *options):
+        """The exit code and the lines of Trident."""
+        command = ["mpirun", "--oversubscribe", "--bind-to", "none", *options, "-n", "3", PROGRAM, name]
+        run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                             timeout=60)
+        self.no_rank_is_left()
+        return run.returncode, [line for line in run.stdout.splitlines() if "trident: " in line]
+
+    def no_rank_is_left(self):
+        for _ in range(100):
+            left = [p for p in pathlib.Path("/proc").glob("[0-9]*/exe") if self.is_program(p)]
+            if not left:
+                return
+            time.sleep(0.1)
+        self.fail(f"ranks live on: {left}")
+
+    @staticmethod
+    def is_program(link):
+        try:
+            return link.readlink() == pathlib.Path(PROGRAM).resolve()
+        except OSError:
+            return False
+
+    def expect(self, name, code, text, *options):
+        got, lines = self.run_scenario(name, *options)
+        self.assertEqual(len(lines), 1, lines)
+        self.assertRegex(lines[0], "^trident: rank [0-2] on [^ ]+: " + text + "$")
+        self.assertEqual(got, code)
+
+    def test_different_operations_are_both_named(self):
+        other = r"broadcast\(fp32\[1024\], root 1\)"
+        self.expect("mismatch", 3, WORLD + "operation #1: rank (0|1) called "
+                    f"({SUM}, rank 1 called {other}|{other}, rank 2 called {SUM})")
+
+    def test_a_late_rank_is_named(self):
+        self.expect("late", 3,
+                    WORLD + f"operation #1: {SUM}: rank [02] waited 1000 ms for ranks? (0,|1,)?[12]")
+
+    def test_the_reason_of_an_exception_is_shown(self):
+        self.expect("throw", 3, "disk full")
+
+    def test_a_wrong_request_ends_with_its_own_exit_code(self):
+        self.expect("request", 2, "config: /model: another")
+
+    def test_a_rank_that_has_ended_is_named(self):
+        self.expect("ended", 3, WORLD + r"message #0 from rank 1 to rank [02] on channel 0: "
+                    r"fp32\[1024\]: rank [02] waits for rank 1, which has ended")
+
+    def test_an_abort_shows_its_reason(self):
+        self.expect("abort", 3, "loss is not finite")
+
+    def test_a_frozen_rank_ends_the_job_whatever_was_on_its_way(self):
+        late = r"group .* waited 1000 ms for .*"
+        silent = r"rank 1 on [^ ]+ has not been heard of for 2000 ms: .*"
+        for options in [], ["--mca", "btl", "tcp,self"]:
+            for _ in range(2):
+                self.expect("frozen", 3, f"({late}|{silent})", *options)
+
+    def test_waits_of_a_patient_group_outlast_the_timeout(self):
+        self.assertEqual(self.run_scenario("patient"), (0, []))
+
+
+if __name__ == "__main__":
+    PROGRAM = str(pathlib.Path(sys.argv.pop(1)).resolve())
+    unittest.main()
