@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/config_fields.h"
+#include "core/config_values.h"
 #include "core/json.h"
 
 namespace trident {
@@ -249,6 +250,14 @@ std::string config_to_json(const Config& config) {
     document[ordered_json::json_pointer(field.path)] = to_json(field, config);
   }
   return document.dump(2) + "\n";
+}
+
+std::vector<std::pair<std::string, std::string>> config_values(const Config& config) {
+  std::vector<std::pair<std::string, std::string>> values;
+  for (const config_detail::Field& field : config_detail::fields()) {
+    values.emplace_back(field.path, config_detail::to_json(field, config).dump());
+  }
+  return values;
 }
 
 std::string config_schema(const std::vector<std::string>& architectures) {

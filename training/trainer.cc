@@ -8,14 +8,17 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "core/content_hash.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "training/agreement.h"
 #include "training/from_config.h"
 #include "training/hugging_face.h"
 #include "training/learning_rate.h"
 #include "training/monitor.h"
 #include "training/plan.h"
 #include "training/product_rate.h"
+#include "training/replicas.h"
 #include "training/run_files.h"
 #include "training/run_report.h"
 
@@ -104,27 +107,25 @@ class TrainingRun {
   TrainingSummary summary_;
 };
 
-// Processes load their configs by themselves, and "auto" looks at the machine. Places of files may
-// differ.
+// Processes load their configs by themselves. `trident train` has compared more before (app/),
+// which other programs need not do.
 void TrainingRun::check_same_config() {
-  std::uint64_t hash = 14695981039346656037ULL;  // FNV-1a
-  auto json = nlohmann::json::parse(config_to_json(config_));
-  for (const char* place : {"runtime", "logging", "checkpoint", "data"}) json.erase(place);
-  for (const char c : json.dump()) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+  const std::vector<Fingerprint> keys = config_fingerprints(config_);
+  std::vector<std::int64_t> mine;
+  for (const Fingerprint& key : keys) {
+    mine.push_back(static_cast<std::int64_t>(content_hash(std::as_bytes(std::span(key.value)))));
   }
-  const std::int64_t mine[]{static_cast<std::int64_t>(hash), config_.batch.micro_batch_size};
-  const Tensor own = context_.from_host<std::int64_t>({2}, mine, Category::communication);
-  const Tensor all = context_.empty({2 * world_.size()}, DType::i64, Category::communication);
+  const auto count = static_cast<std::int64_t>(mine.size());
+  const Tensor own = context_.from_host<std::int64_t>({count}, mine, Category::communication);
+  const Tensor all = context_.empty({count * world_.size()}, DType::i64, Category::communication);
   world_.all_gather(context_, own, all);
   const auto values = context_.to_host<std::int64_t>(all);
-  for (std::size_t rank = 1; 2 * rank < values.size(); ++rank) {
-    if (values[2 * rank] == values[0]) continue;
-    throw RequestError(
-        fmt::format("config: rank {} has another than rank 0 (batch.micro_batch_size {} and {}); "
-                    "give all ranks "
-                    "the same file and --set, and a number where \"auto\" finds different ones",
-                    rank, values[2 * rank + 1], values[1]));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::size_t key = i % keys.size();
+    if (values[i] == values[key]) continue;
+    throw RequestError(fmt::format("{}: rank {} has another value than rank 0 (rank {} has {}); {}",
+                                   keys[key].name, i / keys.size(), world_.rank(), keys[key].value,
+                                   keys[key].advice));
   }
 }
 
@@ -281,6 +282,7 @@ TrainingSummary TrainingRun::run() {
     load_hugging_face(model_, config_.checkpoint.load);
   }
   context_.synchronize();
+  require_equal_replicas(model_);
   if (leads()) files_ = std::make_unique<RunFiles>(config_);
   context_.ledger().reset_peaks();
   for (std::int64_t k = 0; k < config_.training.train_iters; ++k) {

@@ -1,9 +1,12 @@
 // The only file that knows oneDNN (2.x).
+#include <fmt/format.h>
+
 #include <oneapi/dnnl/dnnl.hpp>
 #include <unordered_map>
 
 #include "core/error.h"
 #include "kernels/cpu/product_cache.h"
+#include "kernels/cpu_library.h"
 
 namespace trident::cpu {
 namespace {
@@ -63,6 +66,23 @@ ProductInstructions product_instructions() {
                                                          : simd::Isa::sse2,
           .bf16 = includes(isa, dnnl_cpu_isa_avx512_core_bf16)};
 }
+
+}  // namespace trident::cpu
+
+namespace trident {
+
+std::string cpu_product_library() {
+  const dnnl_version_t* const version = dnnl_version();
+  dnnl_fpmath_mode_t mode{};
+  dnnl_get_default_fpmath_mode(&mode);
+  return fmt::format("oneDNN {}.{}.{} ({}), instructions {:#x}, fpmath mode {}", version->major,
+                     version->minor, version->patch, version->hash,
+                     static_cast<unsigned>(dnnl_get_effective_cpu_isa()), static_cast<int>(mode));
+}
+
+}  // namespace trident
+
+namespace trident::cpu {
 
 struct ProductCache::Impl {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};

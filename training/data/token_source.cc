@@ -54,4 +54,9 @@ std::unique_ptr<TokenSource> open_token_source(const std::string& path, std::int
   throw RequestError(fmt::format("{0}: no such file, and no pair {0}.bin, {0}.idx", path));
 }
 
+std::vector<std::string> token_source_files(const std::string& path) {
+  if (exists(path + ".bin")) return {path + ".bin", path + ".idx"};
+  return {path};
+}
+
 }  // namespace trident

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace trident {
 
@@ -27,5 +28,8 @@ class TokenSource {
 // Missing, empty, ambiguous or malformed files are RequestErrors.
 std::unique_ptr<TokenSource> open_token_source(const std::string& path, std::int64_t vocab_size,
                                                bool byte_tokenizer = true);
+
+// The files that such a path leads to.
+std::vector<std::string> token_source_files(const std::string& path);
 
 }  // namespace trident
