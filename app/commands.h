@@ -5,6 +5,8 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "app/start.h"
 
@@ -16,13 +18,15 @@ namespace trident::app {
 
 // How this process was started.
 struct Launch {
-  bool mpi = false;            // under mpirun or srun
-  int ranks = 1;               // of the MPI world
-  int rank = 0;                // of this process in it
-  int local_ranks = 1;         // on this machine
-  int local_rank = 0;          // of this process among them
-  bool leads = true;           // world rank 0: the one that talks
-  int cores = 1;               // that this machine's ranks may use together
+  bool mpi = false;     // under mpirun or srun
+  int ranks = 1;        // of the MPI world
+  int rank = 0;         // of this process in it
+  int local_ranks = 1;  // on this machine
+  int local_rank = 0;   // of this process among them
+  bool leads = true;    // world rank 0: the one that talks
+  int cores = 1;        // that this machine's ranks may use together
+  // Variables by which libraries choose how to compute, with their values.
+  std::vector<std::pair<std::string, std::string>> environment;
   char** arguments = nullptr;  // main's
   std::shared_ptr<StartPhase> start;
 };

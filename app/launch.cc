@@ -3,6 +3,10 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "app/commands.h"
 
@@ -14,11 +18,31 @@ int number(const char* name, int otherwise) {
   return text == nullptr ? otherwise : std::atoi(text);
 }
 
+// What they may use of the processor is compared by what comes of it, and the rest of these only
+// tell.
+std::vector<std::pair<std::string, std::string>> numeric_environment() {
+  std::vector<std::pair<std::string, std::string>> found;
+  for (char** at = environ; at != nullptr && *at != nullptr; ++at) {
+    const std::string entry = *at, name = entry.substr(0, entry.find('='));
+    const auto begins = [&](std::string_view text) { return name.starts_with(text); };
+    const auto ends = [&](std::string_view text) { return name.ends_with(text); };
+    const bool library = (begins("ONEDNN_") || begins("DNNL_")) && !ends("_VERBOSE") &&
+                         !ends("_MAX_CPU_ISA") && name.find("_JIT_") == std::string::npos;
+    if (library || name == "NVIDIA_TF32_OVERRIDE" || name == "CUBLAS_WORKSPACE_CONFIG" ||
+        name == "NCCL_ALGO" || name == "NCCL_PROTO") {
+      found.emplace_back(name, entry.substr(std::min(entry.size(), name.size() + 1)));
+    }
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
 }  // namespace
 
 Launch detect_launch(char** arguments) {
   Launch launch;
   launch.arguments = arguments;
+  launch.environment = numeric_environment();
   cpu_set_t set;
   CPU_ZERO(&set);
   launch.cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;

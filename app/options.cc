@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
 #include "core/available_memory.h"
 #include "core/error.h"
@@ -67,6 +68,15 @@ LoadedConfig load(const ConfigOptions& options, const Launch& launch,
   let_threads_sleep(launch, loaded.config.runtime.threads_per_rank);
   StartPhase& start = *launch.start;
   start.limit(transport_options(loaded.config).timeout);
+  // Hosts with fewer cores or more ranks than others set what "auto" is for all: results depend on
+  // the threads of a rank.
+  if (launch.mpi) {
+    const std::int64_t own = std::max(1, launch.cores / std::max(1, launch.local_ranks));
+    if (const std::int64_t least = start.agree({}, own); least < own) {
+      load.cores = least * launch.local_ranks;
+      loaded = load_any_size(options, load);
+    }
+  }
   const auto same_size = [&](std::int64_t limit) {
     return start.agree(
         {{"config: /batch/micro_batch_size", loaded.micro_batch_is_auto ? "\"auto\"" : "a number",

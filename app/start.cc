@@ -207,6 +207,21 @@ std::int64_t StartPhase::agree(const std::vector<Fingerprint>& fingerprints, std
   return takes_part() ? meet(0, "", fingerprints, value) : value;
 }
 
+std::string StartPhase::exchange(
+    const std::string& own,
+    const std::function<std::string(const std::vector<std::string>&)>& answer,
+    std::chrono::milliseconds longer) {
+  if (!takes_part()) return answer({own});
+  job_.begin(rank_, limit_);
+  return job_.agree(own, answer, "to compare their files", limit_ + longer);
+}
+
+std::vector<std::string> StartPhase::hosts() const {
+  std::vector<std::string> names;
+  for (int r = 0; r < job_.size(); ++r) names.push_back(job_.host(r));
+  return names;
+}
+
 int StartPhase::fail(int code, const std::string& text) noexcept {
   if (!takes_part()) {
     print_error(shown(code, text));

@@ -7,18 +7,14 @@
 #include <chrono>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "parallel/transport/mpi_job.h"
+#include "training/agreement.h"
 
 namespace trident::app {
-
-// What has to be equal on all ranks: a key or a thing, its value for people (a hash of what is
-// long), and what to do where it differs.
-struct Fingerprint {
-  std::string name, value, advice;
-};
 
 // All processes end with this code, and why has been said.
 struct StartRefused : std::exception {
@@ -42,6 +38,13 @@ class StartPhase {
   // asked for something else, or has another fingerprint of the same name (exit code 2). Returns
   // the least of all ranks' values. Collective.
   std::int64_t agree(const std::vector<Fingerprint>& fingerprints, std::int64_t value = 0);
+  // Gives `own` to rank 0, whose `answer` to what all have given, by rank, is everybody's. What is
+  // done between two exchanges may take `longer` than the limit. Collective.
+  std::string exchange(const std::string& own,
+                       const std::function<std::string(const std::vector<std::string>&)>& answer,
+                       std::chrono::milliseconds longer);
+  // By rank; after agree().
+  std::vector<std::string> hosts() const;
   // The start is over: an error from here on ends the job at once.
   void done() { started_ = true; }
 

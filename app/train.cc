@@ -13,6 +13,7 @@
 
 #include "app/options.h"
 #include "core/error.h"
+#include "training/agreement.h"
 #include "training/devices.h"
 #include "training/fit.h"
 #include "training/from_config.h"
@@ -177,6 +178,29 @@ std::string what_fits(const Config& config, const Architecture& architecture, co
   return memory ? "\n" + fit_text(fit_memory(config, architecture, *memory / 10 * 9)) : "";
 }
 
+// Refuses ranks that would compute something else than the others, before anything is written.
+void compare_ranks(const Config& config, const Devices& devices, const Launch& launch) {
+  StartPhase& start = *launch.start;
+  if (!launch.mpi || launch.ranks < 2) return;
+  std::vector<Fingerprint> alike = config_fingerprints(config);
+  const auto machine = machine_fingerprints(devices, launch.environment);
+  alike.insert(alike.end(), machine.begin(), machine.end());
+  start.agree(alike);
+  const std::vector<std::string> hosts = start.hosts();
+  std::vector<int> host_of;
+  for (const std::string& host : hosts) {
+    host_of.push_back(
+        static_cast<int>(std::find(hosts.begin(), hosts.end(), host) - hosts.begin()));
+  }
+  nodes_of(host_of, static_cast<int>(config.runtime.ranks_per_node), hosts);
+  const std::vector<InputFile> files = input_files(config);
+  // Slow disks give 10 MiB/s; of each file at most 1 GiB is read.
+  const std::chrono::seconds longer(100 * files.size());
+  start.agree(file_fingerprints(files, launch.rank, [&](const auto& own, const auto& answer) {
+    return start.exchange(own, answer, longer);
+  }));
+}
+
 struct TrainOptions {
   ConfigOptions config;
   bool dry_run = false;
@@ -219,7 +243,7 @@ int train(const TrainOptions& options, const Launch& launch) {
         "config: /parallel: {} ranks are needed, mpirun started {}; change data_parallel_size",
         config.world_size(), launch.ranks));
   }
-  launch.start->agree({});
+  compare_ranks(config, devices, launch);
   launch.start->done();
   if (launch.leads) prepare_output(config);
   const StopSignals signals;

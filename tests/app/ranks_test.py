@@ -3,8 +3,9 @@
 
     python3 tests/app/ranks_test.py build/release/trident
 
-Processes that crowd their cores let their threads sleep. Ends with `OK`, or an error that shows
-what mpirun and the program printed.
+Ranks that would compute something else than the others are refused before anything is written:
+exit code 2, the key, both values. Processes that crowd their cores let their threads sleep. Ends
+with `OK`, or an error that shows what mpirun and the program printed.
 """
 
 import json
@@ -43,12 +44,71 @@ class Job(unittest.TestCase):
         """One process for each list of overrides; the outcome and all that was printed."""
         command = ["mpirun", "--oversubscribe", "--bind-to", "none"]
         for i, overrides in enumerate(ranks):
-            command += ([":"] if i > 0 else []) + ["-n", "1", PROGRAM, "train", "c.json"]
+            command += ([":"] if i > 0 else []) + ["-n", "1"]
+            command += [part for override in overrides if override.startswith("ENVIRONMENT:")
+                        for part in ("-x", override.removeprefix("ENVIRONMENT:"))]
+            command += [PROGRAM, "train", "c.json"]
             for override in overrides:
-                command += ["--set", override]
+                if not override.startswith("ENVIRONMENT:"):
+                    command += ["--set", override]
         run = subprocess.run(command, cwd=self.folder, env=ENVIRONMENT | (environment or {}),
                              capture_output=True, text=True, timeout=120)
         return run.returncode, run.stdout + run.stderr
+
+
+class Agreement(Job):
+    def expect_refused(self, first, second, *texts, environment=None):
+        before = sorted(self.folder.rglob("*"))
+        code, text = self.train(first, second, environment=environment)
+        self.assertEqual(code, 2, text)
+        for one in texts:
+            self.assertRegex(text, one)
+        self.assertEqual(sorted(self.folder.rglob("*")), before, "something was written")
+
+    def test_a_differing_key_is_refused_with_its_name_and_both_values(self):
+        # Each rank has its own value; several keys in one job, since each is a line of its own.
+        keys = {"data.seed": (1, 2), "training.seed": (3, 4), "runtime.threads_per_rank": (1, 2),
+                "optimizer.params.lr": (0.5, 0.25), "zero_optimization.stage": (0, 1),
+                "logging.trace": ("true", "false"), "training.eval_interval": (5, 6)}
+        ranks = [[f"{key}={values[rank]}" for key, values in keys.items()] for rank in (0, 1)]
+        self.expect_refused(*ranks, *(
+            f"config: /{key.replace('.', '/')}: rank 0 on [^ ]+ has {values[0]}, rank 1 on [^ ]+ has "
+            f"{values[1]}; give all ranks the same" for key, values in keys.items()))
+
+    def test_contents_of_files_are_compared_not_their_paths(self):
+        (self.folder / "copy.txt").write_text(TEXT)
+        (self.folder / "other.txt").write_text(TEXT.replace("good", "well"))
+        path = "data.train.0.path="
+        self.expect_refused([path + "text.txt"], [path + "other.txt"],
+                            r"file of /data/train/0/path: rank 0 on [^ ]+ has \d+ bytes \(contents "
+                            r"[0-9a-f]+\), rank 1 on [^ ]+ has ")
+        code, text = self.train([path + "text.txt", "checkpoint.save=weights"],
+                                [path + "copy.txt", "checkpoint.save=elsewhere", "logging.dir=mine"])
+        self.assertEqual(code, 0, text)
+        # The weights as a model to load: others of the same shape are refused.
+        for weights in ("same", "changed"):
+            (self.folder / weights).mkdir()
+            for file in (self.folder / "weights").iterdir():
+                contents = bytearray(file.read_bytes())
+                if weights == "changed" and file.suffix == ".safetensors":
+                    contents[-1] ^= 1
+                (self.folder / weights / file.name).write_bytes(contents)
+        load, again = "checkpoint.load=", "logging.dir=again"
+        self.expect_refused([load + "weights", again], [load + "changed", again],
+                            r"file of /checkpoint/load, model.safetensors: rank 0 ")
+        code, text = self.train([load + "weights", again], [load + "same", again])
+        self.assertEqual(code, 0, text)
+
+    def test_instructions_and_libraries_settings_are_compared(self):
+        """Rank 1 runs under an environment of its own."""
+        self.expect_refused(
+            [], ["ENVIRONMENT:ONEDNN_DEFAULT_FPMATH_MODE=BF16", "ENVIRONMENT:ONEDNN_MAX_CPU_ISA=SSE41"],
+            r"device: rank 0 on [^ ]+ has cpu, .*, rank 1 on [^ ]+ has cpu, sse2",
+            r"environment: ONEDNN_DEFAULT_FPMATH_MODE: rank 0 on [^ ]+ has none, rank 1")
+
+    def test_a_missing_file_names_its_rank(self):
+        self.expect_refused([], ["data.train.0.path=nowhere.txt"],
+                            r"rank 1 on [^ ]+: config: /data/train/0/path: nowhere.txt: no such file")
 
 
 class Crowded(Job):
