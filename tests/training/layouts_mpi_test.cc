@@ -29,14 +29,15 @@ TEST_P(LayoutsMpi, GivesTheBitsOfOneProcess) {
   const Case& one = GetParam();
   const TempDir dir;
   const auto config = [&](const std::string& transport) {
-    return seeded_config(one.model, dir / transport,
-                         stirred +
-                             Overrides{"model.num_layers=8", "training.train_iters=3",
-                                       "training.eval_interval=0", "batch.micro_batch_size=1",
-                                       "zero_optimization.stage3_param_persistence_threshold=100",
-                                       "runtime.transport=" + transport,
-                                       "checkpoint.save=" + (dir / transport) + "/weights"} +
-                             overrides_of(one.layout) + one.overrides);
+    return seeded_config(
+        one.model, dir / transport,
+        stirred +
+            Overrides{"model.num_layers=8", "training.train_iters=3", "training.eval_interval=0",
+                      "batch.micro_batch_size=1", "scheduler={\"type\": \"constant\"}",
+                      "zero_optimization.stage3_param_persistence_threshold=100",
+                      "runtime.transport=" + transport,
+                      "checkpoint.save=" + (dir / transport) + "/weights"} +
+            overrides_of(one.layout) + one.overrides);
   };
   const Config over_mpi = config("mpi");
   TrainingSummary summary;
