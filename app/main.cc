@@ -9,6 +9,7 @@
 
 #include "app/commands.h"
 #include "core/error.h"
+#include "core/printable.h"
 
 namespace {
 
@@ -44,7 +45,7 @@ int run(int argc, char** argv) {
   trident::app::add_schedule(app, launch, action);
   trident::app::add_later(app);
   const auto fail = [&](int code, const std::string& text) {
-    code = launch.start->fail(code, text);
+    code = launch.start->fail(code, trident::printable_lines(text));
     launch.start->finish(code);
     return code;
   };

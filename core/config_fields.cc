@@ -25,14 +25,25 @@ constexpr double kMaxIterations = 1e12;
 Range from(double min, double max) {
   return {.min = min, .max = max};
 }
-Range at_least(double min) {
-  return {.min = min};
-}
 Range above(double min) {
   return {.min = min, .above_min = true};
 }
 Range fraction() {
   return {.min = 0.0, .max = 1.0, .below_max = true};
+}
+
+// Numbers that kernels take as fp32 stay within its normal ones, in round figures: a smaller one
+// would be 0 there, a larger one infinite, and one nearer to 1 would be 1.
+constexpr double kLeast = 1.2e-38, kMost = 3.4e38, kBelowOne = 0.9999999;
+
+Range fp32() {
+  return {.min = kLeast, .max = kMost};
+}
+Range fp32_or_zero() {
+  return {.min = kLeast, .max = kMost, .or_zero = true};
+}
+Range fp32_fraction() {
+  return {.min = kLeast, .max = kBelowOne, .or_zero = true};
 }
 
 std::vector<Field> model_fields() {
@@ -94,24 +105,24 @@ std::vector<Field> model_fields() {
       {.path = "/model/norm_epsilon",
        .member = member(&M::norm_epsilon),
        .doc = "Added to the variance in LayerNorm and RMSNorm.",
-       .range = above(0)},
+       .range = fp32()},
       {.path = "/model/rotary_base",
        .member = member(&M::rotary_base),
        .doc = "Base of the rotary positions' wavelengths (llama).",
-       .range = above(1)},
+       .range = {.min = 1.0000002, .max = kMost}},
       {.path = "/model/init_method_std",
        .member = member(&M::init_method_std),
        .doc = "Standard deviation of the initial weights; projections back into the residual "
               "stream get it divided by √(2 · num_layers).",
-       .range = above(0)},
+       .range = fp32()},
       {.path = "/model/hidden_dropout",
        .member = member(&M::hidden_dropout),
        .doc = "Dropout after the embedding, the attention and the MLP.",
-       .range = fraction()},
+       .range = fp32_fraction()},
       {.path = "/model/attention_dropout",
        .member = member(&M::attention_dropout),
        .doc = "Dropout of the attention probabilities.",
-       .range = fraction()},
+       .range = fp32_fraction()},
   };
 }
 
@@ -345,28 +356,28 @@ std::vector<Field> optimizer_fields() {
       {.path = "/optimizer/params/lr",
        .member = in_params(&P::lr),
        .doc = "Largest learning rate; `scheduler` changes it over time.",
-       .range = at_least(0)},
+       .range = fp32_or_zero()},
       {.path = "/optimizer/params/betas",
        .member = in_params(&P::betas),
        .doc = "AdamW, Adam: decay rates of the gradient's running mean and mean square.",
-       .range = fraction()},
+       .range = fp32_fraction()},
       {.path = "/optimizer/params/eps",
        .member = in_params(&P::eps),
        .doc = "AdamW, Adam: added to the square root in the denominator.",
-       .range = above(0)},
+       .range = fp32()},
       {.path = "/optimizer/params/weight_decay",
        .member = in_params(&P::weight_decay),
        .doc = "Weight decay of parameters of two or more dimensions.",
-       .range = at_least(0),
+       .range = fp32_or_zero(),
        .derived = "0.01 for AdamW, else 0"},
       {.path = "/optimizer/params/momentum",
        .member = in_params(&P::momentum),
        .doc = "SGD: momentum.",
-       .range = fraction()},
+       .range = fp32_fraction()},
       {.path = "/gradient_clipping",
        .member = Member<double>([](Config& c) -> double& { return c.gradient_clipping; }),
        .doc = "Gradients are scaled down where their global norm exceeds this; 0: never.",
-       .range = at_least(0)},
+       .range = fp32_or_zero()},
   };
 }
 
@@ -400,7 +411,7 @@ std::vector<Field> scheduler_fields() {
       {.path = "/scheduler/min_lr",
        .member = member(&S::min_lr),
        .doc = "Learning rate at the end; not above optimizer.params.lr.",
-       .range = at_least(0)},
+       .range = fp32_or_zero()},
       {.path = "/scheduler/power",
        .member = member(&S::power),
        .doc = "polynomial: the exponent.",
@@ -501,7 +512,7 @@ std::vector<Field> training_fields() {
       {.path = "/training/label_smoothing",
        .member = member(&T::label_smoothing),
        .doc = "Part of the label's probability that is spread over the whole vocabulary.",
-       .range = fraction()},
+       .range = fp32_fraction()},
       {.path = "/training/on_non_finite",
        .member = member(&T::on_non_finite),
        .doc = "On a loss or gradient that is not finite: stop every rank before the step, or skip "
@@ -585,7 +596,7 @@ std::vector<Field> runtime_fields() {
        .member = member(&R::timeout_seconds),
        .doc = "A rank that a collective has waited for this long ends the run with an error.",
        .unit = "seconds",
-       .range = {.min = 0.0, .max = 1e6, .above_min = true}},
+       .range = from(0.001, 1e6)},
       {.path = "/runtime/collective_algorithm",
        .member = member(&R::collective_algorithm),
        .doc = "How all-reduce is done. \"auto\" is direct where training.deterministic is set, "

@@ -27,6 +27,7 @@ struct Range {
   std::optional<double> max = {};
   bool above_min = false;  // min itself is out
   bool below_max = false;  // max itself is out
+  bool or_zero = false;    // 0 is in, too
 };
 
 template <class T>
@@ -109,10 +110,6 @@ void validate_iterations(const Config& config, Problems& problems);
 
 // "949,50,1" as fractions of its sum; nothing where it is malformed.
 std::optional<std::array<double, 3>> parse_split(const std::string& split);
-
-// The name nearest to `name` by edit distance; "" of no candidates.
-std::string nearest(std::string_view name, const std::vector<std::string>& candidates);
-std::size_t edit_distance(std::string_view a, std::string_view b);
 
 // "1, 2 or 4".
 std::string list_or(const std::vector<std::string>& names);

@@ -11,6 +11,8 @@
 #include "core/config_fields.h"
 #include "core/error.h"
 #include "core/json.h"
+#include "core/nearest.h"
+#include "core/printable.h"
 
 namespace trident {
 namespace config_detail {
@@ -20,9 +22,7 @@ using nlohmann::json;
 
 // A value as it is shown in an error.
 std::string shown(const json& value) {
-  std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
-  if (text.size() > 60) text = text.substr(0, 57) + "...";
-  return text;
+  return printable(value.dump(-1, ' ', false, json::error_handler_t::replace), 60);
 }
 
 std::optional<std::int64_t> as_integer(const json& value) {
@@ -43,6 +43,7 @@ std::optional<std::int64_t> as_integer(const json& value) {
 }
 
 bool in_range(double value, const Range& range) {
+  if (range.or_zero && value == 0) return true;
   if (range.min && (range.above_min ? value <= *range.min : value < *range.min)) return false;
   if (range.max && (range.below_max ? value >= *range.max : value > *range.max)) return false;
   return true;

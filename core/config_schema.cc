@@ -73,7 +73,7 @@ bool is_integer(const Field& field) {
 std::string number(double value) {
   return value == static_cast<double>(static_cast<std::int64_t>(value)) && value < 1e9
              ? std::to_string(static_cast<std::int64_t>(value))
-             : fmt::format("{:g}", value);
+             : fmt::format("{:.8g}", value);
 }
 
 std::string range_text(const Range& range) {
@@ -83,6 +83,7 @@ std::string range_text(const Range& range) {
     if (!text.empty()) text += " and ";
     text += (range.below_max ? "below " : "at most ") + number(*range.max);
   }
+  if (range.or_zero) text += ", or 0";
   return text;
 }
 
@@ -91,6 +92,14 @@ void add_range(ordered_json& schema, const Field& field) {
     if (is_integer(field)) return static_cast<std::int64_t>(value);
     return value;
   };
+  if (field.range.or_zero) {
+    Field rest = field;
+    rest.range.or_zero = false;
+    ordered_json bounds = ordered_json::object();
+    add_range(bounds, rest);
+    schema["anyOf"] = {{{"const", 0}}, bounds};
+    return;
+  }
   const Range& range = field.range;
   if (range.min) schema[range.above_min ? "exclusiveMinimum" : "minimum"] = bound(*range.min);
   if (range.max) schema[range.below_max ? "exclusiveMaximum" : "maximum"] = bound(*range.max);

@@ -26,7 +26,8 @@ std::string reason(int code) {
 }
 
 FileDescriptor open_to_read(const std::string& path, std::uint64_t& size) {
-  FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // A pipe without a writer would hold up an opening that blocks.
+  FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
   if (file.get() < 0) throw RequestError(fmt::format("{}: can't open: {}", path, reason(errno)));
   struct stat status {};
   if (::fstat(file.get(), &status) != 0) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/printable.h"
 
 namespace trident {
 namespace {
@@ -84,23 +85,14 @@ class Builder : public nlohmann::json_sax<json> {
       quote = text_.rfind('"', quote - 1);
     } while (is_escaped(quote));
     error = fmt::format("{}: {}: this key is there twice", place(text_, quote, name_),
-                        json_pointer_append(pointer(), key_));
+                        printable(json_pointer_append(pointer(), key_)));
     return false;
   }
 
   bool parse_error(std::size_t position, const std::string&,
                    const nlohmann::detail::exception& exception) override {
-    // "[json.exception.…] parse error at line L, column C: what" -> "what"
-    std::string_view what = exception.what();
-    for (const char* prefix : {"] ", "column "}) {
-      if (const auto at = what.find(prefix); at != std::string_view::npos) {
-        what.remove_prefix(at + std::strlen(prefix));
-      }
-    }
-    if (const auto at = what.find(": "); at != std::string_view::npos && at < 12) {
-      what.remove_prefix(at + 2);
-    }
-    error = fmt::format("{}: {}", place(text_, position > 0 ? position - 1 : 0, name_), what);
+    error = fmt::format("{}: {}", place(text_, position > 0 ? position - 1 : 0, name_),
+                        json_problem(exception.what()));
     return false;
   }
 
@@ -157,6 +149,19 @@ class Builder : public nlohmann::json_sax<json> {
 
 }  // namespace
 
+std::string json_problem(std::string_view what) {
+  // "[json.exception.…] parse error at line L, column C: what" -> "what"
+  for (const char* prefix : {"] ", "column "}) {
+    if (const auto at = what.find(prefix); at != std::string_view::npos) {
+      what.remove_prefix(at + std::strlen(prefix));
+    }
+  }
+  if (const auto at = what.find(": "); at != std::string_view::npos && at < 12) {
+    what.remove_prefix(at + 2);
+  }
+  return printable(what);
+}
+
 nlohmann::json parse_json(std::string_view text, const std::string& name) {
   Builder builder(text, name);
   builder.read = text.data();
@@ -175,7 +180,15 @@ std::string read_text_file(const std::string& path) {
   if (!file)
     throw RequestError(
         fmt::format("{}: can't be opened: {}", path, std::generic_category().message(errno)));
-  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  // By parts: a pipe (`train <(jq … c.json)`) has no size, /dev/zero no end.
+  std::string text;
+  std::vector<char> part(1 << 16);
+  while (file.read(part.data(), std::ssize(part)), file.gcount() > 0) {
+    text.append(part.data(), static_cast<std::size_t>(file.gcount()));
+    if (text.size() > kMaxTextFile) {
+      throw RequestError(fmt::format("{}: more than {} bytes", path, kMaxTextFile));
+    }
+  }
   if (file.bad()) throw RequestError(path + ": can't be read");
   if (text.empty()) throw RequestError(path + ": is empty");
   return text;

@@ -9,17 +9,21 @@
 namespace trident {
 
 inline constexpr std::size_t kMaxJsonDepth = 64;
+inline constexpr std::size_t kMaxTextFile = 16 << 20;  // bytes
 
 // Parses `text`. Throws RequestError "NAME:LINE:COLUMN: problem" (both count from 1, columns in
 // bytes); a duplicate key is named by its JSON pointer. Never recurses with the document's depth.
 nlohmann::json parse_json(std::string_view text, const std::string& name);
 
-// Reads and parses a file. A file that is missing, a directory, empty or unreadable is a
-// RequestError that names it.
+// Reads and parses a file. A file that is missing, a directory, empty, unreadable or larger than
+// kMaxTextFile is a RequestError that names it.
 nlohmann::json read_json_file(const std::string& path);
 
 // The whole file as bytes; the same errors as read_json_file.
 std::string read_text_file(const std::string& path);
+
+// What a parse error of the library's says, without its place and number.
+std::string json_problem(std::string_view what);
 
 // `pointer` + "/" + `key`, with ~ and / escaped as RFC 6901 says.
 std::string json_pointer_append(std::string_view pointer, std::string_view key);

@@ -38,7 +38,8 @@ TEST(ConfigParse, AWrongTypeIsRefused) {
   EXPECT_THAT(problems_of({"data.shuffle=1"}),
               ElementsAre("config: /data/shuffle: 1 is not true or false"));
   EXPECT_THAT(problems_of({"optimizer.params.lr=\"fast\""}),
-              ElementsAre("config: /optimizer/params/lr: \"fast\" is not a number at least 0"));
+              ElementsAre("config: /optimizer/params/lr: \"fast\" is not a number at least 1.2e-38 "
+                          "and at most 3.4e+38, or 0"));
   EXPECT_THAT(problems_of({"logging.dir=3"}),
               ElementsAre("config: /logging/dir: 3 is not a string that isn't empty"));
   EXPECT_THAT(problems_of({"logging.dir="}), SizeIs(1));
@@ -58,15 +59,56 @@ TEST(ConfigParse, ANumberOutOfRangeIsRefused) {
   EXPECT_THAT(problems_of({"model.hidden_size=99999999999999999999"}), SizeIs(1));
   EXPECT_THAT(problems_of({"model.hidden_size=18446744073709551615"}), SizeIs(1));
   EXPECT_THAT(problems_of({"model.hidden_dropout=1"}),
-              ElementsAre("config: /model/hidden_dropout: 1 is not a number at least 0 and below "
-                          "1"));
+              ElementsAre("config: /model/hidden_dropout: 1 is not a number at least 1.2e-38 "
+                          "and at most 0.9999999, or 0"));
   EXPECT_THAT(problems_of({"optimizer.params.betas=[0.9, 1.0]"}),
               ElementsAre("config: /optimizer/params/betas: [0.9,1.0] is not a list of two "
-                          "numbers, each at least 0 and below 1"));
+                          "numbers, each at least 1.2e-38 and at most 0.9999999, or 0"));
   EXPECT_THAT(problems_of({"optimizer.params.eps=0"}), SizeIs(1));
   EXPECT_THAT(problems_of({"data.train.0.weight=0"}),
               ElementsAre("config: /data/train/0/weight: 0 is not a number above 0"));
   EXPECT_THAT(problems_of({"zero_optimization.stage=4"}), SizeIs(1));
+  EXPECT_THAT(problems_of({"runtime.timeout_seconds=0.0005"}),
+              ElementsAre("config: /runtime/timeout_seconds: 0.0005 is not a number at least 0.001 "
+                          "and at most 1000000"));
+}
+
+// 1e-50 would be 0 there, and 0 / 0 in the rows of tokens that were never seen.
+TEST(ConfigParse, ANumberThatFp32DoesNotHoldIsRefused) {
+  const std::string positive[] = {"model.norm_epsilon", "model.init_method_std",
+                                  "optimizer.params.eps"};
+  const std::string or_zero[] = {"optimizer.params.lr", "optimizer.params.weight_decay",
+                                 "gradient_clipping"};
+  const std::string below_one[] = {"model.hidden_dropout", "model.attention_dropout",
+                                   "training.label_smoothing"};
+  for (const std::string& key : positive) {
+    for (const char* value : {"1e-50", "1e-40", "0", "1e39", "1e300", "-1"}) {
+      EXPECT_THAT(problems_of({key + "=" + value}), SizeIs(1)) << key << " " << value;
+    }
+    EXPECT_THAT(problems_of({key + "=1.2e-38"}), SizeIs(0)) << key;
+  }
+  for (const std::string& key : or_zero) {
+    for (const char* value : {"1e-50", "1e39"}) {
+      EXPECT_THAT(problems_of({key + "=" + value}), SizeIs(1)) << key << " " << value;
+    }
+    EXPECT_THAT(problems_of({key + "=0"}), SizeIs(0)) << key;
+  }
+  for (const std::string& key : below_one) {
+    for (const char* value : {"1e-50", "0.99999999", "1"}) {
+      EXPECT_THAT(problems_of({key + "=" + value}), SizeIs(1)) << key << " " << value;
+    }
+    EXPECT_THAT(problems_of({key + "=0.9999999"}), SizeIs(0)) << key;
+  }
+  EXPECT_LT(static_cast<float>(0.9999999), 1.0f);
+  for (const char* betas : {"[0.9, 0.99999999]", "[0.99999999, 0.9]", "[1e-60, 0.9]"}) {
+    EXPECT_THAT(problems_of({std::string("optimizer.params.betas=") + betas}), SizeIs(1)) << betas;
+  }
+  EXPECT_THAT(problems_of({"optimizer.type=SGD", "optimizer.params.momentum=0.99999999"}),
+              SizeIs(1));
+  EXPECT_THAT(problems_of({"optimizer.params.betas=[0, 0.999999]"}), SizeIs(0));
+  EXPECT_THAT(problems_of({"model.architecture=llama", "model.ffn_hidden_size=128",
+                           "model.rotary_base=1.00000001"}),
+              SizeIs(1));
 }
 
 TEST(ConfigParse, AnUnknownChoiceNamesTheNearest) {

@@ -139,7 +139,8 @@ TEST(ConfigSchema, DescribesEveryKeyAndRefusesOthers) {
   EXPECT_EQ(model["required"], json({"num_layers", "hidden_size", "num_attention_heads"}));
   EXPECT_EQ(model["properties"]["architecture"]["enum"], json({"gpt2", "llama", "mine"}));
   EXPECT_EQ(model["properties"]["num_layers"]["minimum"], 1);
-  EXPECT_EQ(model["properties"]["hidden_dropout"]["exclusiveMaximum"], 1.0);
+  EXPECT_EQ(model["properties"]["hidden_dropout"]["anyOf"],
+            json::parse(R"([{"const": 0}, {"minimum": 1.2e-38, "maximum": 0.9999999}])"));
 }
 
 TEST(ConfigReference, TheCommittedPageIsCurrent) {
