@@ -6,35 +6,29 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "app/commands.h"
-#include "core/error.h"
-#include "core/file.h"
+#include "training/model_directory.h"
 
 namespace trident::app {
 namespace {
 
-// A run's folder names where its weights are; a folder of weights is taken as it is.
-std::string weights_of(const std::string& run) {
-  const auto json = nlohmann::json::parse(read_file(run + "/config.json"), nullptr, false);
-  if (!json.is_object() || !json.contains("checkpoint")) return run;
-  const std::string saved = json["checkpoint"].value("save", "");
-  if (saved.empty()) {
-    throw RequestError(run + "/config.json: /checkpoint/save: this run saved no weights");
-  }
-  return saved;
-}
+struct Options {
+  std::string from, to;
+  bool overwrite = false;
+};
 
 void add(CLI::App& app, Action& action, const char* name, const char* about) {
   auto* command = app.add_subcommand(name, about);
-  auto paths = std::make_shared<std::pair<std::string, std::string>>();
-  command->add_option("from", paths->first)->required();
-  command->add_option("to", paths->second)->required();
-  command->callback([paths, &action] {
-    action = [paths] {
-      convert_weights(built_in_architectures(), weights_of(paths->first), paths->second);
-      fmt::print("wrote {}\n", paths->second);
+  auto options = std::make_shared<Options>();
+  command->add_option("from", options->from)->required();
+  command->add_option("to", options->to)->required();
+  command->add_flag("--overwrite", options->overwrite, "Replace the model that is there");
+  command->callback([options, &action] {
+    action = [options] {
+      convert_weights(built_in_architectures(), weights_directory(options->from), options->to,
+                      options->overwrite);
+      fmt::print("wrote {}\n", options->to);
       return 0;
     };
   });

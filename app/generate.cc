@@ -9,6 +9,7 @@
 #include "app/options.h"
 #include "core/error.h"
 #include "kernels/cuda_device.h"
+#include "training/model_directory.h"
 
 namespace trident::app {
 namespace {
@@ -21,7 +22,8 @@ struct Options {
 
 int run(const Options& options, const Launch& launch) {
   const auto architectures = built_in_architectures();
-  const Config config = config_of_directory(architectures, options.directory);
+  const std::string directory = weights_directory(options.directory);
+  const Config config = config_of_directory(architectures, directory);
   const bool bytes = options.ids.empty();
   if (bytes && config.model.vocab_size != 256) {
     throw RequestError(fmt::format(
@@ -34,8 +36,7 @@ int run(const Options& options, const Launch& launch) {
   std::vector<std::int32_t> tokens;
   run_local(1, {}, [&](Transport& transport) {
     Context context(*device, launch.cores);
-    tokens =
-        generate(context, transport, architectures, options.directory, prompt, options.generate);
+    tokens = generate(context, transport, architectures, directory, prompt, options.generate);
   });
   std::string text;
   if (bytes) {
@@ -57,7 +58,8 @@ int run(const Options& options, const Launch& launch) {
 void add_generate(CLI::App& app, const Launch& launch, Action& action) {
   auto* command = app.add_subcommand("generate", "Sample from trained weights");
   auto options = std::make_shared<Options>();
-  command->add_option("directory", options->directory, "A Hugging Face directory")->required();
+  command->add_option("directory", options->directory, "A Hugging Face directory, or a run")
+      ->required();
   auto* prompt = command->add_option("--prompt", options->prompt, "Text (byte vocabularies)");
   command->add_option("--ids", options->ids, "Token ids, comma-separated")
       ->delimiter(',')

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
+#include <unordered_set>
 
 #include "models/block.h"
 #include "models/embedding.h"
@@ -26,18 +27,25 @@ std::unique_ptr<Module> Architecture::head(const TensorParallel& parallel,
   return std::make_unique<LanguageModelHead>(parallel, shape, std::move(table));
 }
 
+std::string Architecture::kept_config(std::string_view, bool) const {
+  return "{}";
+}
+
+std::vector<std::string> Architecture::buffers(std::int64_t) const {
+  return {};
+}
+
 ArchitectureSet built_in_architectures() {
   return {{"gpt2", make_gpt2()}, {"llama", make_llama()}};
 }
 
 std::vector<std::shared_ptr<Parameter>> unique_parameters(const std::vector<Chunk>& chunks) {
   std::vector<std::shared_ptr<Parameter>> list;
+  std::unordered_set<const Parameter*> seen;
   for (const Chunk& chunk : chunks) {
     for (const auto& module : chunk.modules) {
       for (auto& parameter : module->parameters()) {
-        if (std::find(list.begin(), list.end(), parameter) == list.end()) {
-          list.push_back(std::move(parameter));
-        }
+        if (seen.insert(parameter.get()).second) list.push_back(std::move(parameter));
       }
     }
   }

@@ -47,9 +47,14 @@ class Architecture {
                                                       const std::string& name,
                                                       const Shape& global) const = 0;
   // config.json of the Hugging Face directory, and the model keys of a Trident config that such a
-  // directory asks for (both JSON texts).
+  // directory asks for (both JSON texts). RequestError, "/key: value: rule", where it asks for
+  // something else than this family computes.
   virtual std::string hugging_face_config(const Config&) const = 0;
   virtual std::string model_config(std::string_view hugging_face_config) const = 0;
+  // The keys of a config.json that go on with its weights (HuggingFaceConfig::kept).
+  virtual std::string kept_config(std::string_view hugging_face_config, bool conversion) const;
+  // Tensors that a directory may hold and that follow from its config, of a layer and of none.
+  virtual std::vector<std::string> buffers(std::int64_t layer) const;
 };
 
 using ArchitectureSet = std::map<std::string, std::shared_ptr<const Architecture>>;

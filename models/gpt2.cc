@@ -5,10 +5,46 @@
 
 #include "core/error.h"
 #include "models/architecture.h"
+#include "models/hugging_face_config.h"
 #include "models/layer_name.h"
 
 namespace trident {
 namespace {
+
+using Use = HuggingFaceUse;
+
+// transformers' models/gpt2/configuration_gpt2.py, of 4.30 to 5.
+constexpr HuggingFaceKey keys[] = {
+    {"vocab_size", Use::model},
+    {"n_positions", Use::model},
+    {"max_position_embeddings", Use::model},
+    {"n_embd", Use::model},
+    {"hidden_size", Use::model},
+    {"n_layer", Use::model},
+    {"num_hidden_layers", Use::model},
+    {"n_head", Use::model},
+    {"num_attention_heads", Use::model},
+    {"n_inner", Use::model},
+    {"activation_function", Use::model},
+    {"layer_norm_epsilon", Use::model},
+    {"n_ctx", Use::training},  // once the size of the mask, now read by nothing
+    {"resid_pdrop", Use::training},
+    {"embd_pdrop", Use::training},
+    {"attn_pdrop", Use::training},
+    // The same product and softmax, in another order of rounding.
+    {"reorder_and_upcast_attn", Use::training},
+    {"scale_attn_weights", Use::fixed, "[true]"},
+    {"scale_attn_by_inverse_layer_idx", Use::fixed, "[false, null]"},
+    // Of heads that a language model doesn't have.
+    {"summary_type", Use::weights},
+    {"summary_use_proj", Use::weights},
+    {"summary_activation", Use::weights},
+    {"summary_proj_to_labels", Use::weights},
+    {"summary_first_dropout", Use::weights},
+    {"summary_last_dropout", Use::weights},
+    {"classifier_dropout", Use::weights},
+    {"predict_special_tokens", Use::weights},
+};
 
 class Gpt2 final : public Architecture {
  public:
@@ -70,20 +106,37 @@ class Gpt2 final : public Architecture {
   }
 
   std::string model_config(std::string_view text) const override {
-    const auto hf = nlohmann::json::parse(text);
-    const std::int64_t hidden = hf.at("n_embd");
-    std::int64_t inner = 4 * hidden;
-    if (hf.contains("n_inner") && !hf["n_inner"].is_null()) inner = hf["n_inner"];
-    return nlohmann::json{{"architecture", "gpt2"},
-                          {"num_layers", hf.at("n_layer")},
-                          {"hidden_size", hidden},
-                          {"num_attention_heads", hf.at("n_head")},
-                          {"ffn_hidden_size", inner},
-                          {"max_position_embeddings", hf.at("n_positions")},
-                          {"vocab_size", hf.at("vocab_size")},
-                          {"norm_epsilon", hf.value("layer_norm_epsilon", 1e-5)},
-                          {"tie_word_embeddings", hf.value("tie_word_embeddings", true)}}
-        .dump();
+    HuggingFaceConfig hf = read(text);
+    const std::int64_t hidden = hf.size("n_embd", "hidden_size");
+    const nlohmann::json model{
+        {"architecture", "gpt2"},
+        {"num_layers", hf.size("n_layer", "num_hidden_layers")},
+        {"hidden_size", hidden},
+        {"num_attention_heads", hf.size("n_head", "num_attention_heads")},
+        {"ffn_hidden_size", hf.size_or("n_inner", 4 * hidden)},
+        {"max_position_embeddings", hf.size("n_positions", "max_position_embeddings")},
+        {"vocab_size", hf.size("vocab_size")},
+        {"norm_epsilon", hf.number_or("layer_norm_epsilon", 1e-5)},
+        {"tie_word_embeddings", hf.flag_or("tie_word_embeddings", true)}};
+    // All of them the tanh form; "gelu" is the exact one.
+    hf.require_word("activation_function",
+                    {"gelu_new", "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_fast"});
+    hf.finish();
+    return model.dump();
+  }
+
+  std::string kept_config(std::string_view text, bool conversion) const override {
+    return read(text).kept(conversion);
+  }
+
+  std::vector<std::string> buffers(std::int64_t layer) const override {
+    const std::string attention = fmt::format("transformer.h.{}.attn.", layer);
+    return {attention + "bias", attention + "masked_bias"};  // the causal mask
+  }
+
+ private:
+  static HuggingFaceConfig read(std::string_view text) {
+    return HuggingFaceConfig(text, "gpt2", {"GPT2LMHeadModel", "GPT2Model"}, keys);
   }
 };
 

@@ -5,10 +5,41 @@
 
 #include "core/error.h"
 #include "models/architecture.h"
+#include "models/hugging_face_config.h"
 #include "models/layer_name.h"
 
 namespace trident {
 namespace {
+
+using Use = HuggingFaceUse;
+
+// transformers' models/llama/configuration_llama.py, of 4.30 to 5.
+constexpr HuggingFaceKey keys[] = {
+    {"vocab_size", Use::model},
+    {"hidden_size", Use::model},
+    {"intermediate_size", Use::model},
+    {"num_hidden_layers", Use::model},
+    {"num_attention_heads", Use::model},
+    {"num_key_value_heads", Use::model},
+    {"head_dim", Use::model},
+    {"hidden_act", Use::model},
+    {"max_position_embeddings", Use::model},
+    {"rms_norm_eps", Use::model},
+    {"rope_theta", Use::model},
+    {"rope_parameters", Use::model},
+    {"rope_scaling", Use::model},
+    {"attention_dropout", Use::training},
+    // Products by parts, added up: the same numbers but for rounding.
+    {"pretraining_tp", Use::training},
+    {"original_max_position_embeddings", Use::training},  // read where positions are scaled
+    {"max_sequence_length", Use::file},                   // of the first conversions
+    {"is_llama_config", Use::file},                       // of nanotron
+    {"attention_bias", Use::fixed, "[false, null]"},
+    {"mlp_bias", Use::fixed, "[false, null]"},
+    {"partial_rotary_factor", Use::fixed, "[1, null]"},
+    {"rope_interleaved", Use::fixed, "[false, null]"},
+    {"layer_types", Use::fixed, "[null]"},
+};
 
 class Llama final : public Architecture {
  public:
@@ -75,35 +106,41 @@ class Llama final : public Architecture {
   }
 
   std::string model_config(std::string_view text) const override {
-    const auto hf = nlohmann::json::parse(text);
-    const std::int64_t heads = hf.at("num_attention_heads"), hidden = hf.at("hidden_size");
-    if (hf.contains("rope_scaling") && !hf["rope_scaling"].is_null() &&
-        hf["rope_scaling"].value("rope_type", "default") != "default") {
-      throw RequestError("llama: config.json: rope_scaling is not supported");
+    HuggingFaceConfig hf = read(text);
+    const std::int64_t heads = hf.size("num_attention_heads"), hidden = hf.size("hidden_size");
+    if (hf.size_or("head_dim", hidden / heads) != hidden / heads) {
+      hf.refuse("head_dim", fmt::format("not supported; only hidden_size / num_attention_heads, {}",
+                                        hidden / heads));
     }
-    if (hf.value("attention_bias", false) || hf.value("mlp_bias", false)) {
-      throw RequestError("llama: config.json: attention_bias and mlp_bias are not supported");
-    }
-    if (hf.contains("head_dim") && !hf["head_dim"].is_null() && hf["head_dim"] != hidden / heads) {
-      throw RequestError("llama: config.json: head_dim must be hidden_size / num_attention_heads");
-    }
-    double base = 10000.0;
-    if (hf.contains("rope_theta") && hf["rope_theta"].is_number()) base = hf["rope_theta"];
-    if (hf.contains("rope_parameters") && hf["rope_parameters"].is_object()) {
-      base = hf["rope_parameters"].value("rope_theta", base);
-    }
-    return nlohmann::json{{"architecture", "llama"},
-                          {"num_layers", hf.at("num_hidden_layers")},
-                          {"hidden_size", hidden},
-                          {"num_attention_heads", heads},
-                          {"num_query_groups", hf.value("num_key_value_heads", heads)},
-                          {"ffn_hidden_size", hf.at("intermediate_size")},
-                          {"max_position_embeddings", hf.at("max_position_embeddings")},
-                          {"vocab_size", hf.at("vocab_size")},
-                          {"norm_epsilon", hf.value("rms_norm_eps", 1e-5)},
-                          {"rotary_base", base},
-                          {"tie_word_embeddings", hf.value("tie_word_embeddings", false)}}
-        .dump();
+    const nlohmann::json model{{"architecture", "llama"},
+                               {"num_layers", hf.size("num_hidden_layers")},
+                               {"hidden_size", hidden},
+                               {"num_attention_heads", heads},
+                               {"num_query_groups", hf.size_or("num_key_value_heads", heads)},
+                               {"ffn_hidden_size", hf.size("intermediate_size")},
+                               {"max_position_embeddings", hf.size("max_position_embeddings")},
+                               {"vocab_size", hf.size("vocab_size")},
+                               {"norm_epsilon", hf.number_or("rms_norm_eps", 1e-6)},
+                               {"rotary_base", hf.rotary_base()},
+                               {"tie_word_embeddings", hf.flag_or("tie_word_embeddings", false)}};
+    hf.require_word("hidden_act", {"silu", "swish"});
+    hf.finish();
+    return model.dump();
+  }
+
+  std::string kept_config(std::string_view text, bool conversion) const override {
+    return read(text).kept(conversion);
+  }
+
+  std::vector<std::string> buffers(std::int64_t layer) const override {
+    return {fmt::format("model.layers.{}.self_attn.rotary_emb.inv_freq", layer),
+            "model.rotary_emb.inv_freq"};  // follow from the base
+  }
+
+ private:
+  static HuggingFaceConfig read(std::string_view text) {
+    return HuggingFaceConfig(text, "llama", {"LlamaForCausalLM", "LlamaModel", "LLaMAForCausalLM"},
+                             keys);
   }
 };
 

@@ -1,26 +1,51 @@
 #include "training/convert.h"
 
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "core/error.h"
 #include "core/file.h"
 #include "parallel/transport/transport.h"
 #include "training/from_config.h"
-#include "training/generate.h"
 #include "training/hugging_face.h"
+#include "training/model_directory.h"
 
 namespace trident {
+namespace {
+
+void require_free(const std::string& from, const std::string& to, bool overwrite) {
+  namespace fs = std::filesystem;
+  std::error_code none;
+  if (fs::equivalent(from, to, none)) {
+    throw RequestError(fmt::format("{}: is the directory to read from; name another one", to));
+  }
+  if (overwrite) return;
+  for (const char* name : {"config.json", "model.safetensors", "model.safetensors.index.json"}) {
+    if (!fs::exists(fs::path(to) / name, none)) continue;
+    throw RequestError(fmt::format(
+        "{}: holds a model already ({}); name another directory, or replace it with --overwrite",
+        to, name));
+  }
+}
+
+}  // namespace
 
 void convert_weights(const ArchitectureSet& architectures, const std::string& from,
-                     const std::string& to) {
-  const Config config = config_of_directory(architectures, from);
+                     const std::string& to, bool overwrite) {
+  const Config config = config_of_directory(architectures, from, true);
+  const Architecture& architecture = *architectures.at(config.model.architecture);
+  const HuggingFaceExtras extras = read_extras(from, architecture, true);
+  require_free(from, to, overwrite);
   require_output_directory(to);
   const auto device = make_cpu_device();
   run_local(1, {}, [&](Transport& transport) {
     Context context(*device, 1);
-    RankModel model(context, config, *architectures.at(config.model.architecture),
-                    schedule_of(config),
+    RankModel model(context, config, architecture, schedule_of(config),
                     make_topology(transport.world(), RankGrid(1, 1, 1), transport.nodes()),
                     RankModel::Purpose::inference);
     load_hugging_face(model, from);
-    save_hugging_face(model, to);
+    save_hugging_face(model, to, extras);
   });
 }
 

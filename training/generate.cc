@@ -4,15 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "core/error.h"
-#include "core/file.h"
 #include "core/rng.h"
 #include "kernels/elementwise.h"
 #include "training/from_config.h"
 #include "training/hugging_face.h"
+#include "training/model_directory.h"
 #include "training/rank_model.h"
 
 namespace trident {
@@ -51,43 +50,6 @@ std::int32_t sample(std::vector<float> logits, const GenerateOptions& options,
 }
 
 }  // namespace
-
-Config config_of_directory(const ArchitectureSet& architectures, const std::string& directory) {
-  const std::string path = directory + "/config.json";
-  const std::string text = read_file(path);
-  nlohmann::json model, hugging_face;
-  try {
-    hugging_face = nlohmann::json::parse(text);
-    const std::string type = hugging_face.at("model_type");
-    const auto found = architectures.find(type);
-    if (found == architectures.end()) {
-      throw RequestError(
-          fmt::format("{}: model_type \"{}\" is not one that this program knows", path, type));
-    }
-    model = nlohmann::json::parse(found->second->model_config(text));
-  } catch (const nlohmann::json::exception& error) {
-    throw RequestError(fmt::format("{}: not a model's config: {}", path, error.what()));
-  }
-  model["make_vocab_size_divisible_by"] = 1;
-  const std::string dtype =
-      hugging_face.value("torch_dtype", hugging_face.value("dtype", "float32"));
-  const std::string tokenizer = directory + "/tokenizer.json";
-  const nlohmann::json config{
-      {"model", model},
-      {"batch", {{"micro_batch_size", 1}, {"global_batch_size", 1}}},
-      {"precision",
-       {{"dtype", dtype == "bfloat16"  ? "bf16"
-                  : dtype == "float16" ? "fp16"
-                                       : "fp32"}}},
-      // Nothing is read: the vocabulary matters, and the tokenizer goes where the weights go.
-      {"data",
-       {{"train", {{{"path", "-"}}}}, {"tokenizer", {{"type", "file"}, {"path", tokenizer}}}}},
-      {"training", {{"train_iters", 1}}}};
-  LoadOptions options;
-  options.architectures.clear();
-  for (const auto& [name, architecture] : architectures) options.architectures.push_back(name);
-  return parse_config(config.dump(), {}, options, path).config;
-}
 
 std::vector<std::int32_t> generate(Context& context, Transport& transport,
                                    const ArchitectureSet& architectures,

@@ -24,7 +24,4 @@ std::vector<std::int32_t> generate(Context&, Transport&, const ArchitectureSet&,
                                    const std::string& directory,
                                    const std::vector<std::int32_t>& prompt, const GenerateOptions&);
 
-// The config of a single-rank run of the model in `directory`, for generate, export and import.
-Config config_of_directory(const ArchitectureSet&, const std::string& directory);
-
 }  // namespace trident

@@ -7,12 +7,14 @@
 
 #include "core/config.h"
 #include "models/architecture.h"
+#include "training/hugging_face_extras.h"
 #include "training/rank_model.h"
 
 namespace trident {
 
-// RequestError unless `directory` is there, its config.json asks for the model of `config` and its
-// files hold every tensor of it in the right shape. Reads no weight.
+// RequestError unless `directory` is there, its config.json asks for what the model of `config`
+// computes (models/hugging_face_config.h) and its files hold that model's tensors and no others
+// (training/hugging_face_check.h).
 void check_hugging_face(const std::string& directory, const Config& config, const Architecture&);
 
 // Sets this rank's slices of every parameter, master weights included. Every rank reads what it
@@ -20,8 +22,9 @@ void check_hugging_face(const std::string& directory, const Config& config, cons
 void load_hugging_face(RankModel&, const std::string& directory);
 
 // World rank 0 writes; every rank takes part. The directory is made where it isn't there.
-// Weights have the compute dtype. A tokenizer.json that the config names goes along.
-void save_hugging_face(RankModel&, const std::string& directory);
+// Weights have the compute dtype. A tokenizer.json that the config names goes along, and so do the
+// extras of the directory that the weights came from.
+void save_hugging_face(RankModel&, const std::string& directory, const HuggingFaceExtras& = {});
 
 // The gradients of the last step as one safetensors file of fp32 tensors under Hugging Face names;
 // needs RankModel::keep_whole_gradients. Every rank takes part.

@@ -2,14 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
-#include <nlohmann/json.hpp>
 #include <span>
 
 #include "core/error.h"
-#include "core/file.h"
-#include "core/json.h"
 #include "training/hugging_face.h"
+#include "training/hugging_face_check.h"
 #include "training/safetensors.h"
 
 namespace trident {
@@ -43,40 +40,10 @@ std::vector<float> to_floats(DType dtype, std::span<const std::byte> bytes) {
   return values;
 }
 
-// Directories of a bare model (without its language-model class) lack the first part of the name.
-std::string name_in(const SafetensorsSet& set, const std::string& directory,
-                    const std::string& name) {
-  if (set.find(name) != nullptr) return name;
-  const std::string bare = name.substr(name.find('.') + 1);
-  if (set.find(bare) != nullptr) return bare;
-  throw RequestError(fmt::format("{}: tensor {} is missing", directory, name));
-}
-
-// The name under which the set holds this tensor in the form that a parameter needs.
-std::string checked_name(const SafetensorsSet& set, const std::string& directory,
-                         const HuggingFaceTensor& tensor, const Shape& global) {
-  const std::string name = name_in(set, directory, tensor.name);
-  const SafetensorsEntry& entry = set.at(name);
-  std::vector<std::int64_t> expected{tensor.rows};
-  if (global.rank() == 2) expected.push_back(global.dim(1));
-  if (tensor.transposed) std::reverse(expected.begin(), expected.end());
-  if (entry.shape != expected) {
-    throw RequestError(fmt::format("{}: tensor {} has the shape [{}], the config needs [{}]",
-                                   set.file_of(name), name, fmt::join(entry.shape, ", "),
-                                   fmt::join(expected, ", ")));
-  }
-  if (!entry.dtype) {
-    throw RequestError(fmt::format("{}: tensor {} has the dtype {}, need F64, F32, BF16 or F16",
-                                   set.file_of(name), name, entry.dtype_name));
-  }
-  return name;
-}
-
 // Rows [begin, end) of our (rows, columns) view of one Hugging Face tensor.
-std::vector<float> read_rows(const SafetensorsSet& set, const std::string& directory,
-                             const HuggingFaceTensor& tensor, const Shape& global,
-                             std::int64_t begin, std::int64_t end) {
-  const std::string name = checked_name(set, directory, tensor, global);
+std::vector<float> read_rows(const SafetensorsSet& set, const HuggingFaceTensor& tensor,
+                             const Shape& global, std::int64_t begin, std::int64_t end) {
+  const std::string name = checked_name(set, tensor, global);
   const SafetensorsEntry& entry = set.at(name);
   const std::int64_t columns = global.rank() == 1 ? 1 : global.dim(1);
   if (!tensor.transposed) {
@@ -99,7 +66,7 @@ std::vector<float> read_rows(const SafetensorsSet& set, const std::string& direc
 }
 
 // This rank's slice of a parameter; padding stays 0.
-std::vector<float> read_slice(const SafetensorsSet& set, const std::string& directory,
+std::vector<float> read_slice(const SafetensorsSet& set,
                               const std::vector<HuggingFaceTensor>& tensors,
                               const ShardSpec& shard) {
   const Shape& global = shard.global;
@@ -117,8 +84,8 @@ std::vector<float> read_slice(const SafetensorsSet& set, const std::string& dire
       const std::int64_t begin = std::max(piece.begin, tensor.row_begin);
       const std::int64_t end = std::min(piece.begin + piece.count, tensor.row_begin + tensor.rows);
       if (begin >= end) continue;
-      const std::vector<float> part = read_rows(set, directory, tensor, global,
-                                                begin - tensor.row_begin, end - tensor.row_begin);
+      const std::vector<float> part =
+          read_rows(set, tensor, global, begin - tensor.row_begin, end - tensor.row_begin);
       for (std::int64_t row = begin; row < end; ++row) {
         std::memcpy(
             &values[static_cast<std::size_t>((local_row + row - piece.begin) * local_columns)],
@@ -133,42 +100,6 @@ std::vector<float> read_slice(const SafetensorsSet& set, const std::string& dire
 
 }  // namespace
 
-void check_hugging_face(const std::string& directory, const Config& config,
-                        const Architecture& architecture) {
-  const std::string path = directory + "/config.json";
-  if (!std::filesystem::is_regular_file(path)) {
-    throw RequestError(fmt::format(
-        "config: /checkpoint/load: \"{}\": there is no {}; name a Hugging Face directory",
-        directory, path));
-  }
-  nlohmann::json theirs;
-  try {
-    theirs = nlohmann::json::parse(architecture.model_config(read_file(path)));
-  } catch (const nlohmann::json::exception& error) {
-    throw RequestError(fmt::format("{}: not the config of a {} model: {}", path,
-                                   config.model.architecture, error.what()));
-  }
-  const auto ours = nlohmann::json::parse(config_to_json(config)).at("model");
-  std::vector<std::string> problems;
-  for (const auto& [key, value] : theirs.items()) {
-    if (ours.at(key) != value) {
-      problems.push_back(fmt::format("config: /model/{}: {} differs from {} in {}; use that value",
-                                     key, ours.at(key).dump(), value.dump(), path));
-    }
-  }
-  if (!problems.empty()) throw RequestError(problems);
-
-  const SafetensorsSet set(directory);
-  const TransformerShape shape = architecture.shape(config);
-  for (const auto& parameter :
-       unique_parameters(build_chunks(architecture, shape, {}, {shape.layers}, {0}))) {
-    const Shape& global = parameter->spec().shard.global;
-    for (const auto& tensor : architecture.hugging_face(shape, parameter->name(), global)) {
-      checked_name(set, directory, tensor, global);
-    }
-  }
-}
-
 void load_hugging_face(RankModel& model, const std::string& directory) {
   const SafetensorsSet set(directory);
   for (const Bucket& bucket : model.buckets().buckets()) {
@@ -176,7 +107,7 @@ void load_hugging_face(RankModel& model, const std::string& directory) {
       const ParameterSpec& spec = entry.parameter->spec();
       const auto tensors =
           model.architecture().hugging_face(model.shape(), spec.name, spec.shard.global);
-      const std::vector<float> values = read_slice(set, directory, tensors, spec.shard);
+      const std::vector<float> values = read_slice(set, tensors, spec.shard);
       const Tensor staged =
           model.context().from_host<float>(spec.shard.local(), values, Category::workspace);
       model.buckets().set(model.context(), *entry.parameter, staged);

@@ -164,7 +164,8 @@ std::vector<TensorDeclaration> declarations(const std::vector<GlobalParameter>& 
 
 }  // namespace
 
-void save_hugging_face(RankModel& model, const std::string& directory) {
+void save_hugging_face(RankModel& model, const std::string& directory,
+                       const HuggingFaceExtras& extras) {
   const auto parameters = global_parameters(model);
   const DType dtype = model.shape().dtype;
   std::unique_ptr<SafetensorsSetWriter> writer;
@@ -185,11 +186,16 @@ void save_hugging_face(RankModel& model, const std::string& directory) {
       });
   if (writer) {
     writer->finish();
-    write_file_atomic(directory + "/config.json",
-                      model.architecture().hugging_face_config(model.config()));
+    write_file_atomic(
+        directory + "/config.json",
+        with_extras(model.architecture().hugging_face_config(model.config()), extras));
     const std::string& tokenizer = model.config().data.tokenizer.path;
-    if (std::filesystem::is_regular_file(tokenizer)) {
+    std::error_code none;
+    if (std::filesystem::is_regular_file(tokenizer, none)) {
       write_file_atomic(directory + "/tokenizer.json", read_file(tokenizer));
+    }
+    for (const auto& [name, contents] : extras.files) {
+      write_file_atomic(directory + "/" + name, contents);
     }
   }
 }

@@ -13,12 +13,14 @@
 #include "core/bytes.h"
 #include "core/error.h"
 #include "core/json.h"
+#include "core/printable.h"
 
 namespace trident {
 namespace {
 
 constexpr std::uint64_t kMaxHeader = 100'000'000;  // bytes, the format's own limit
-constexpr std::uint64_t kMaxIndex = 100'000'000;   // bytes of model.safetensors.index.json
+constexpr std::uint64_t kMaxIndex = 32 << 20;      // bytes of model.safetensors.index.json
+constexpr std::size_t kMaxDimensions = 64;         // as numpy has
 
 struct TypeRow {
   std::string_view name;
@@ -63,7 +65,7 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
   bool end_object() override {
     if (levels_[--level_] != Level::tensor) return true;
     if (seen_ == 7) return true;
-    return stop(fmt::format("tensor \"{}\" lacks {}", root_key_,
+    return stop(fmt::format("tensor \"{}\" lacks {}", printable(root_key_),
                             !(seen_ & 1)   ? "dtype"
                             : !(seen_ & 2) ? "shape"
                                            : "data_offsets"));
@@ -88,7 +90,8 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
   }
   bool key(string_t& name) override {
     if (level_ == 1) {
-      if (!names_.insert(name).second) return stop(fmt::format("duplicate key \"{}\"", name));
+      if (!names_.insert(name).second)
+        return stop(fmt::format("duplicate key \"{}\"", printable(name)));
       root_key_ = name;
       return true;
     }
@@ -118,6 +121,9 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
     if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
       return stop(fmt::format("{} holds {}, beyond 2^63 - 1", where(), value));
     }
+    if (numbers_.size() == kMaxDimensions) {
+      return stop(fmt::format("{} has more than {} numbers", where(), kMaxDimensions));
+    }
     numbers_.push_back(value);
     return true;
   }
@@ -128,7 +134,8 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
   bool binary(binary_t&) override { return wrong("binary data"); }
   bool parse_error(std::size_t position, const std::string&,
                    const nlohmann::detail::exception& error) override {
-    return stop(fmt::format("not JSON at byte {} of the header: {}", position, error.what()));
+    return stop(
+        fmt::format("not JSON at byte {} of the header: {}", position, json_problem(error.what())));
   }
 
  private:
@@ -144,13 +151,16 @@ class HeaderHandler : public nlohmann::json_sax<nlohmann::json> {
   }
   bool wrong(std::string_view got) {
     if (level_ == 0) return stop(fmt::format("the header is {}, needs an object", got));
-    if (level_ == 1) return stop(fmt::format("\"{}\" is {}, needs an object", root_key_, got));
+    if (level_ == 1)
+      return stop(fmt::format("\"{}\" is {}, needs an object", printable(root_key_), got));
     if (levels_[1] == Level::metadata) {
       return stop(fmt::format("{} is {}, needs a string", where(), got));
     }
     return stop(fmt::format("{} can't hold {}", where(), got));
   }
-  std::string where() const { return fmt::format("\"{}\".\"{}\"", root_key_, key_); }
+  std::string where() const {
+    return fmt::format("\"{}\".\"{}\"", printable(root_key_), printable(key_));
+  }
 
   Level levels_[4] = {};  // open containers, outermost first
   std::size_t level_ = 0;
@@ -176,23 +186,29 @@ std::optional<std::uint64_t> byte_count(std::span<const std::int64_t> shape, uns
 void check_entry(const std::string& path, SafetensorsEntry& entry, std::uint64_t data_bytes) {
   const auto* type = find_type(entry.dtype_name);
   if (type == nullptr) {
-    throw RequestError(
-        fmt::format("{}: tensor \"{}\": unknown dtype \"{}\"", path, entry.name, entry.dtype_name));
+    throw RequestError(fmt::format("{}: tensor \"{}\": unknown dtype \"{}\"", path,
+                                   printable(entry.name), printable(entry.dtype_name)));
   }
   entry.dtype = type->dtype;
   if (entry.begin > entry.end || entry.end > data_bytes) {
     throw RequestError(
         fmt::format("{}: tensor \"{}\": data_offsets [{}, {}] must rise and lie within the {} "
                     "bytes of data",
-                    path, entry.name, entry.begin, entry.end, data_bytes));
+                    path, printable(entry.name), entry.begin, entry.end, data_bytes));
   }
   const auto need = byte_count(entry.shape, type->bits);
   if (!need || *need != entry.bytes()) {
     throw RequestError(fmt::format(
         "{}: tensor \"{}\": shape [{}] of {} needs {} bytes, data_offsets [{}, {}] give {}", path,
-        entry.name, fmt::join(entry.shape, ", "), entry.dtype_name,
+        printable(entry.name), fmt::join(entry.shape, ", "), entry.dtype_name,
         need ? std::to_string(*need) : "more than 2^64", entry.begin, entry.end, entry.bytes()));
   }
+}
+
+// Of a file beside the index: not empty, no path, no control characters.
+bool is_file_name(const std::string& name) {
+  return !name.empty() && name != "." && name != ".." && name.find('/') == std::string::npos &&
+         printable(name, name.size()) == name;
 }
 
 }  // namespace
@@ -241,10 +257,11 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : file_(path) {
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     const auto& entry = tensors_[i];
     if (entry.begin != covered) {
-      throw RequestError(fmt::format(
-          "{}: tensor \"{}\" begins at byte {} of the data, the ones "
-          "before it end at {}: {}",
-          path, entry.name, entry.begin, covered, entry.begin > covered ? "a hole" : "an overlap"));
+      throw RequestError(
+          fmt::format("{}: tensor \"{}\" begins at byte {} of the data, the ones "
+                      "before it end at {}: {}",
+                      path, printable(entry.name), entry.begin, covered,
+                      entry.begin > covered ? "a hole" : "an overlap"));
     }
     covered = entry.end;
     by_name_.emplace(entry.name, i);
@@ -262,7 +279,7 @@ const SafetensorsEntry* SafetensorsFile::find(std::string_view name) const {
 
 const SafetensorsEntry& SafetensorsFile::at(std::string_view name) const {
   const auto* entry = find(name);
-  if (!entry) throw RequestError(fmt::format("{}: no tensor \"{}\"", path(), name));
+  if (!entry) throw RequestError(fmt::format("{}: no tensor \"{}\"", path(), printable(name)));
   return *entry;
 }
 
@@ -314,10 +331,10 @@ SafetensorsSet::SafetensorsSet(const std::string& directory) : directory_(direct
   std::map<std::string, const SafetensorsFile*> shards;
   for (const auto& [name, shard] : document["weight_map"].items()) {
     // A name that leaves the directory has no business in an index.
-    if (!shard.is_string() || std::filesystem::path(shard.get<std::string>()).filename() !=
-                                  std::filesystem::path(shard.get<std::string>())) {
+    const bool plain = shard.is_string() && is_file_name(shard.get_ref<const std::string&>());
+    if (!plain) {
       throw RequestError(fmt::format("{}: /weight_map/{}: needs the name of a file beside it",
-                                     index.string(), name));
+                                     index.string(), printable(name)));
     }
     const auto& shard_name = shard.get_ref<const std::string&>();
     auto& file = shards[shard_name];
@@ -326,6 +343,15 @@ SafetensorsSet::SafetensorsSet(const std::string& directory) : directory_(direct
       file = files_.back().get();
     }
     places_.emplace(name, Place{file, &file->at(name)});
+  }
+  for (const auto& file : files_) {
+    for (const auto& entry : file->tensors()) {
+      const auto at = places_.find(entry.name);
+      if (at != places_.end() && at->second.file == file.get()) continue;
+      throw RequestError(fmt::format(
+          "{}: tensor \"{}\" is here, but {} {}", file->path(), printable(entry.name),
+          index.string(), at == places_.end() ? "doesn't name it" : "names another file for it"));
+    }
   }
 }
 
@@ -339,7 +365,7 @@ std::vector<const SafetensorsEntry*> SafetensorsSet::tensors() const {
 const SafetensorsSet::Place& SafetensorsSet::place(std::string_view name) const {
   const auto it = places_.find(name);
   if (it == places_.end())
-    throw RequestError(fmt::format("{}: no tensor \"{}\"", directory_, name));
+    throw RequestError(fmt::format("{}: no tensor \"{}\"", directory_, printable(name)));
   return it->second;
 }
 

@@ -73,6 +73,7 @@ class SafetensorsSet {
  public:
   explicit SafetensorsSet(const std::string& directory);
 
+  const std::string& directory() const { return directory_; }
   std::vector<const SafetensorsEntry*> tensors() const;       // by name
   const SafetensorsEntry* find(std::string_view name) const;  // nullptr if it isn't there
   const SafetensorsEntry& at(std::string_view name) const;    // RequestError if it isn't there

@@ -271,8 +271,9 @@ TrainingSummary TrainingRun::run() {
   check_same_config();
   for (const std::string& warning : topology_.warnings) message("warning: " + warning);
   const std::string& tokenizer = config_.data.tokenizer.path;
+  std::error_code none;
   if (!tokenizer.empty() && !config_.checkpoint.save.empty() &&
-      !std::filesystem::is_regular_file(tokenizer)) {
+      !std::filesystem::is_regular_file(tokenizer, none)) {
     message("warning: config: /data/tokenizer/path: there is no file \"" + tokenizer +
             "\"; the saved weights go without a tokenizer");
   }
@@ -292,7 +293,7 @@ TrainingSummary TrainingRun::run() {
     }
   }
   if (!config_.checkpoint.save.empty()) {
-    save_hugging_face(model_, config_.checkpoint.save);
+    save_hugging_face(model_, config_.checkpoint.save, inputs_.extras);
     if (leads()) summary_.written.push_back(config_.checkpoint.save);
   }
   if (leads()) {
@@ -318,6 +319,7 @@ TrainingInputs prepare_training(const Config& config, const ArchitectureSet& arc
                         .schedule = schedule_of(config)};
   if (!config.checkpoint.load.empty()) {
     check_hugging_face(config.checkpoint.load, config, *inputs.architecture);
+    inputs.extras = read_extras(config.checkpoint.load, *inputs.architecture, false);
   }
   inputs.datasets = build_datasets(data_spec(config));
   if (config.training.train_iters == 0) {

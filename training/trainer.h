@@ -16,6 +16,7 @@
 #include "scheduler/timeline.h"
 #include "training/data/datasets.h"
 #include "training/devices.h"
+#include "training/hugging_face_extras.h"
 
 namespace trident {
 
@@ -58,7 +59,8 @@ struct TrainingInputs {
   std::shared_ptr<const Architecture> architecture;
   Schedule schedule;
   Datasets datasets;
-  double product_rate = 0;  // FLOP/s of all ranks' cores together, for MFU; 0: unknown
+  HuggingFaceExtras extras;  // of checkpoint.load, which may be gone when the weights are saved
+  double product_rate = 0;   // FLOP/s of all ranks' cores together, for MFU; 0: unknown
 };
 
 // Opens the data, turns train_epochs into iterations, checks schedule, weights and output

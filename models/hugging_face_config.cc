@@ -1,0 +1,315 @@
+#include "models/hugging_face_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/json.h"
+#include "core/nearest.h"
+#include "core/printable.h"
+
+namespace trident {
+namespace {
+
+using nlohmann::json;
+using Use = HuggingFaceUse;
+
+// Every config.json may have these (transformers 4.30 to 5, configuration_utils.py).
+constexpr HuggingFaceKey common[] = {
+    {"model_type", Use::model},
+    {"architectures", Use::model},
+    {"tie_word_embeddings", Use::model},
+    {"torch_dtype", Use::model},
+    {"dtype", Use::model},
+
+    {"bos_token_id", Use::weights},
+    {"eos_token_id", Use::weights},
+    {"pad_token_id", Use::weights},
+    {"sep_token_id", Use::weights},
+    {"decoder_start_token_id", Use::weights},
+    {"forced_bos_token_id", Use::weights},
+    {"forced_eos_token_id", Use::weights},
+    {"tokenizer_class", Use::weights},
+    {"prefix", Use::weights},
+    {"task_specific_params", Use::weights},
+    {"finetuning_task", Use::weights},
+    {"problem_type", Use::weights},
+    {"id2label", Use::weights},
+    {"label2id", Use::weights},
+    {"num_labels", Use::weights},
+    // Generation; newer directories have them in generation_config.json.
+    {"max_length", Use::weights},
+    {"min_length", Use::weights},
+    {"max_new_tokens", Use::weights},
+    {"do_sample", Use::weights},
+    {"early_stopping", Use::weights},
+    {"num_beams", Use::weights},
+    {"num_beam_groups", Use::weights},
+    {"diversity_penalty", Use::weights},
+    {"temperature", Use::weights},
+    {"top_k", Use::weights},
+    {"top_p", Use::weights},
+    {"typical_p", Use::weights},
+    {"epsilon_cutoff", Use::weights},
+    {"eta_cutoff", Use::weights},
+    {"repetition_penalty", Use::weights},
+    {"encoder_repetition_penalty", Use::weights},
+    {"length_penalty", Use::weights},
+    {"no_repeat_ngram_size", Use::weights},
+    {"encoder_no_repeat_ngram_size", Use::weights},
+    {"bad_words_ids", Use::weights},
+    {"num_return_sequences", Use::weights},
+    {"remove_invalid_values", Use::weights},
+    {"exponential_decay_length_penalty", Use::weights},
+    {"suppress_tokens", Use::weights},
+    {"begin_suppress_tokens", Use::weights},
+
+    {"initializer_range", Use::training},
+    // Causal attention, whatever this says.
+    {"is_decoder", Use::training},
+    // The MLP by parts of the sequence: the same numbers.
+    {"chunk_size_feed_forward", Use::training},
+    {"use_cache", Use::training},
+
+    {"_name_or_path", Use::file},
+    {"name_or_path", Use::file},
+    {"_commit_hash", Use::file},
+    {"transformers_version", Use::file},
+    {"transformers.js_config", Use::file},
+    {"unsloth_version", Use::file},
+    {"unsloth_fixed", Use::file},
+    {"gradient_checkpointing", Use::file},
+    {"return_dict", Use::file},
+    {"return_dict_in_generate", Use::file},
+    {"output_hidden_states", Use::file},
+    {"output_attentions", Use::file},
+    {"output_scores", Use::file},
+    {"tie_last_hidden_states", Use::file},
+    {"torchscript", Use::file},
+    {"use_bfloat16", Use::file},
+    {"tf_legacy_loss", Use::file},
+    {"attn_implementation", Use::file},
+    {"_attn_implementation", Use::file},
+    {"_attn_implementation_internal", Use::file},
+    {"_attn_implementation_autoset", Use::file},
+    {"_flash_attn_2_enabled", Use::file},
+    {"_experts_implementation", Use::file},
+    {"experts_implementation", Use::file},
+
+    {"is_encoder_decoder", Use::fixed, "[false, null]"},
+    {"add_cross_attention", Use::fixed, "[false, null]"},
+    {"cross_attention_hidden_size", Use::fixed, "[null]"},
+    {"tie_encoder_decoder", Use::fixed, "[false, null]"},
+    {"pruned_heads", Use::fixed, "[{}, null]"},
+    {"quantization_config", Use::fixed, "[null]"},
+    {"compression_config", Use::fixed, "[null]"},
+    {"per_layer_config", Use::fixed, "[{}, null]"},
+    // Code of the directory's own, which computes who knows what.
+    {"auto_map", Use::fixed, "[{}, null]"},
+    {"sliding_window", Use::fixed, "[null]"},
+    {"use_sliding_window", Use::fixed, "[false, null]"},
+};
+
+// A value of a file as it is shown.
+std::string shown(const json& value) {
+  return printable(value.dump(-1, ' ', false, json::error_handler_t::replace), 80);
+}
+
+std::string quoted(std::initializer_list<std::string_view> names) {
+  std::string text;
+  for (const auto name : names) text += fmt::format("{}\"{}\"", text.empty() ? "" : " or ", name);
+  return text;
+}
+
+constexpr std::int64_t kLargest = 1'000'000'000;
+
+std::optional<std::int64_t> as_size(const json& value) {
+  if (!value.is_number_integer() || value < 1 || value > kLargest) return std::nullopt;
+  return value.get<std::int64_t>();
+}
+
+std::optional<double> as_positive(const json& value) {
+  if (!value.is_number() || !std::isfinite(value.get<double>()) || value.get<double>() <= 0) {
+    return std::nullopt;
+  }
+  return value.get<double>();
+}
+
+constexpr auto kSizes = "needs a whole number from 1 to 1000000000";
+constexpr auto kNumbers = "needs a number above 0";
+
+}  // namespace
+
+HuggingFaceConfig::HuggingFaceConfig(std::string_view text, std::string_view model_type,
+                                     std::initializer_list<std::string_view> classes,
+                                     std::span<const HuggingFaceKey> own)
+    : own_(own) {
+  auto parsed = std::make_shared<json>(parse_json(text, "config.json"));
+  if (!parsed->is_object()) throw RequestError("needs an object of keys");
+  json_ = std::move(parsed);
+  if (!gives("model_type")) {
+    refuse("model_type", fmt::format("needs \"{}\"", model_type));
+  } else if (at("model_type") != model_type) {
+    // Every key of another family would be one more line.
+    throw RequestError(
+        fmt::format("/model_type: {}: needs \"{}\"; this is the config of another "
+                    "kind of model",
+                    shown(at("model_type")), model_type));
+  }
+  if (gives("architectures")) {
+    const json& list = at("architectures");
+    const bool fits = list.is_array() && std::ranges::all_of(list, [&](const json& name) {
+                        return std::ranges::any_of(classes, [&](auto c) { return name == c; });
+                      });
+    if (!fits) {
+      throw RequestError(fmt::format("/architectures: {}: needs {}", shown(list), quoted(classes)));
+    }
+  }
+  check_keys();
+}
+
+void HuggingFaceConfig::check_keys() {
+  for (const auto& [key, value] : json_->items()) {
+    const HuggingFaceKey* known = find(key);
+    if (known == nullptr) {
+      std::vector<std::string> names;
+      for (const auto& one : common) names.emplace_back(one.name);
+      for (const auto& one : own_) names.emplace_back(one.name);
+      refuse(key, fmt::format("a key that this program doesn't know, and so can't compute as asked;"
+                              " did you mean {}?",
+                              nearest(key, names)));
+    } else if (known->use == Use::fixed) {
+      const json accepted = json::parse(known->accepted);
+      if (std::ranges::find(accepted, value) != accepted.end()) continue;
+      std::string list;
+      for (const json& one : accepted) list += (list.empty() ? "" : " or ") + one.dump();
+      refuse(key, fmt::format("not supported; only {} is", list));
+    }
+    if (problems_.size() == 20) break;  // of a hostile file
+  }
+}
+
+const HuggingFaceKey* HuggingFaceConfig::find(std::string_view key) const {
+  const std::span<const HuggingFaceKey> tables[] = {own_, common};
+  for (const auto table : tables) {
+    const auto row = std::ranges::find(table, key, &HuggingFaceKey::name);
+    if (row != table.end()) return &*row;
+  }
+  return nullptr;
+}
+
+const json& HuggingFaceConfig::at(std::string_view key) const {
+  static const json none;
+  const auto it = json_->find(key);
+  return it == json_->end() ? none : *it;
+}
+
+bool HuggingFaceConfig::gives(std::string_view key) const {
+  return !at(key).is_null();
+}
+
+void HuggingFaceConfig::refuse(std::string_view key, const std::string& what) {
+  const auto it = json_->find(key);
+  problems_.push_back(fmt::format("/{}: {}: {}", printable(key),
+                                  it == json_->end() ? "is missing" : shown(*it), what));
+}
+
+std::int64_t HuggingFaceConfig::size(std::string_view key, std::string_view other) {
+  if (!other.empty() && json_->contains(other)) {
+    if (!json_->contains(key)) return size(other);
+    if (at(key) != at(other)) refuse(other, fmt::format("/{} says {}", key, shown(at(key))));
+  }
+  const auto value = as_size(at(key));
+  if (!value) refuse(key, kSizes);
+  return value.value_or(1);
+}
+
+std::int64_t HuggingFaceConfig::size_or(std::string_view key, std::int64_t otherwise) {
+  return gives(key) ? size(key) : otherwise;
+}
+
+double HuggingFaceConfig::number_or(std::string_view key, double otherwise) {
+  if (!json_->contains(key)) return otherwise;
+  const auto value = as_positive(at(key));
+  if (!value) refuse(key, kNumbers);
+  return value.value_or(otherwise);
+}
+
+bool HuggingFaceConfig::flag_or(std::string_view key, bool otherwise) {
+  if (!json_->contains(key)) return otherwise;
+  if (at(key).is_boolean()) return at(key).get<bool>();
+  refuse(key, "needs true or false");
+  return otherwise;
+}
+
+void HuggingFaceConfig::require_word(std::string_view key,
+                                     std::initializer_list<std::string_view> names) {
+  if (!json_->contains(key)) return;
+  if (std::ranges::any_of(names, [&](auto name) { return at(key) == name; })) return;
+  refuse(key, fmt::format("not supported; only {} is", quoted(names)));
+}
+
+// rope_scaling of transformers 4 and rope_parameters of 5 have the same members. `base` is what is
+// known of it so far, 0: nothing.
+double HuggingFaceConfig::rope(std::string_view key, double base) {
+  if (!gives(key)) return base;
+  const json& values = at(key);
+  if (!values.is_object()) {
+    refuse(key, "needs an object, or null");
+    return base;
+  }
+  // Linear scaling by 1 is none.
+  const bool by_one = values.contains("factor") && values["factor"] == 1;
+  for (const auto& [name, value] : values.items()) {
+    const std::string place = fmt::format("/{}/{}: {}: ", key, printable(name), shown(value));
+    if (name == "rope_type" || name == "type") {
+      if (value == "default" || (value == "linear" && by_one)) continue;
+      problems_.push_back(place + "not supported; only \"default\" is");
+    } else if (name == "rope_theta") {
+      const auto theta = as_positive(value);
+      if (!theta) {
+        problems_.push_back(place + kNumbers);
+      } else if (base != 0 && base != *theta) {
+        problems_.push_back(place + fmt::format("the base of rotary positions is {} elsewhere in "
+                                                "this file",
+                                                base));
+      } else {
+        base = *theta;
+      }
+    } else if (name == "partial_rotary_factor" || name == "factor") {
+      if (value.is_null() || value == 1) continue;
+      problems_.push_back(place + "not supported; only 1 is");
+    } else if (name != "original_max_position_embeddings") {
+      problems_.push_back(place + "not supported; leave it out");
+    }
+  }
+  return base;
+}
+
+double HuggingFaceConfig::rotary_base() {
+  double base = gives("rope_theta") ? number_or("rope_theta", 0) : 0;
+  base = rope("rope_parameters", base);
+  base = rope("rope_scaling", base);
+  return base == 0 ? 10000.0 : base;
+}
+
+void HuggingFaceConfig::finish() const {
+  if (!problems_.empty()) throw RequestError(problems_);
+}
+
+std::string HuggingFaceConfig::kept(bool conversion) const {
+  json kept = json::object();
+  for (const auto& [key, value] : json_->items()) {
+    const HuggingFaceKey* known = find(key);
+    if (known == nullptr) continue;
+    const bool goes = known->use == Use::weights ||
+                      (conversion && (known->use == Use::training || known->use == Use::fixed));
+    if (goes) kept[key] = value;
+  }
+  return kept.dump();
+}
+
+}  // namespace trident

@@ -1,0 +1,208 @@
+// What a Hugging Face config.json may ask for: every key is read, known to change nothing, or
+// refused by its name.
+#include "models/hugging_face_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "models/architecture.h"
+
+namespace trident {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+// As transformers 5 writes them.
+const json gpt2 = json::parse(R"({
+  "activation_function": "gelu_new", "add_cross_attention": false,
+  "architectures": ["GPT2LMHeadModel"], "attn_pdrop": 0.1, "bos_token_id": 50256,
+  "dtype": "float32", "embd_pdrop": 0.1, "eos_token_id": 50256, "initializer_range": 0.02,
+  "layer_norm_epsilon": 1e-05, "model_type": "gpt2", "n_embd": 48, "n_head": 4, "n_inner": null,
+  "n_layer": 8, "n_positions": 24, "pad_token_id": null, "reorder_and_upcast_attn": false,
+  "resid_pdrop": 0.1, "scale_attn_by_inverse_layer_idx": false, "scale_attn_weights": true,
+  "summary_activation": null, "summary_first_dropout": 0.1, "summary_proj_to_labels": true,
+  "summary_type": "cls_index", "summary_use_proj": true, "tie_word_embeddings": true,
+  "transformers_version": "5.23.0", "use_cache": true, "vocab_size": 515})");
+const json llama = json::parse(R"({
+  "architectures": ["LlamaForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+  "bos_token_id": 1, "dtype": "bfloat16", "eos_token_id": [2, 3], "head_dim": 6,
+  "hidden_act": "silu", "hidden_size": 48, "initializer_range": 0.02, "intermediate_size": 132,
+  "max_position_embeddings": 24, "mlp_bias": false, "model_type": "llama",
+  "num_attention_heads": 8, "num_hidden_layers": 8, "num_key_value_heads": 4,
+  "pad_token_id": null, "pretraining_tp": 1, "rms_norm_eps": 1e-06,
+  "rope_parameters": {"rope_theta": 500000.0, "rope_type": "default"},
+  "tie_word_embeddings": false, "transformers_version": "5.23.0", "use_cache": true,
+  "vocab_size": 515})");
+
+// `base` with these keys set, or taken out where the value is "-".
+json with(json base, const char* changes) {
+  const json changed = json::parse(changes);
+  for (const auto& [key, value] : changed.items()) {
+    if (value == "-") {
+      base.erase(key);
+    } else {
+      base[key] = value;
+    }
+  }
+  return base;
+}
+
+const Architecture& family_of(const json& base) {
+  static const ArchitectureSet all = built_in_architectures();
+  return *all.at(&base == &llama ? "llama" : "gpt2");
+}
+
+json model_of(const json& base, const char* changes) {
+  return json::parse(family_of(base).model_config(with(base, changes).dump()));
+}
+
+std::vector<std::string> problems_of(const json& base, const char* changes) {
+  try {
+    model_of(base, changes);
+    return {};
+  } catch (const RequestError& error) {
+    return error.problems();
+  }
+}
+
+TEST(HuggingFaceConfig, KeysOfTheModelAreReadWithTransformersDefaults) {
+  EXPECT_EQ(model_of(gpt2, "{}"), json::parse(R"({
+    "architecture": "gpt2", "num_layers": 8, "hidden_size": 48, "num_attention_heads": 4,
+    "ffn_hidden_size": 192, "max_position_embeddings": 24, "vocab_size": 515,
+    "norm_epsilon": 1e-5, "tie_word_embeddings": true})"));
+  EXPECT_EQ(model_of(llama, "{}"), json::parse(R"({
+    "architecture": "llama", "num_layers": 8, "hidden_size": 48, "num_attention_heads": 8,
+    "num_query_groups": 4, "ffn_hidden_size": 132, "max_position_embeddings": 24,
+    "vocab_size": 515, "norm_epsilon": 1e-6, "rotary_base": 500000.0,
+    "tie_word_embeddings": false})"));
+  EXPECT_EQ(model_of(llama, R"({"rms_norm_eps": "-"})").at("norm_epsilon"), 1e-6);
+  EXPECT_EQ(model_of(gpt2, R"({"layer_norm_epsilon": "-"})").at("norm_epsilon"), 1e-5);
+  EXPECT_EQ(model_of(llama, R"({"num_key_value_heads": null})").at("num_query_groups"), 8);
+  EXPECT_EQ(model_of(llama, R"({"rope_parameters": "-"})").at("rotary_base"), 10000.0);
+  EXPECT_EQ(model_of(gpt2, R"({"n_inner": 100})").at("ffn_hidden_size"), 100);
+  EXPECT_EQ(model_of(gpt2, R"({"n_layer": "-", "num_hidden_layers": 3})").at("num_layers"), 3);
+}
+
+// Each changes what transformers computes (or would, of a model that has it).
+TEST(HuggingFaceConfig, WhatWouldComputeSomethingElseIsRefusedByItsName) {
+  const std::pair<const char*, const char*> of_gpt2[] = {
+      {R"({"activation_function": "gelu"})", "/activation_function: \"gelu\": "},
+      {R"({"activation_function": "relu"})", "/activation_function: \"relu\": "},
+      {R"({"activation_function": null})", "/activation_function: null: "},
+      {R"({"scale_attn_by_inverse_layer_idx": true})", "/scale_attn_by_inverse_layer_idx: true: "},
+      {R"({"scale_attn_weights": false})", "/scale_attn_weights: false: "},
+      {R"({"add_cross_attention": true})", "/add_cross_attention: true: "},
+      {R"({"quantization_config": {"bits": 4}})", "/quantization_config: {\"bits\":4}: "},
+      {R"({"pruned_heads": {"0": [1]}})", "/pruned_heads: "},
+      {R"({"auto_map": {"AutoModel": "own.py"}})", "/auto_map: "},
+      {R"({"architectures": ["GPT2ForSequenceClassification"]})", "/architectures: "},
+      {R"({"num_hidden_layers": 7})", "/num_hidden_layers: 7: /n_layer says 8"},
+      {R"({"model_type": "llama"})", "/model_type: \"llama\": needs \"gpt2\""},
+      {R"({"model_type": "-"})", "/model_type: is missing"},
+  };
+  for (const auto& [changes, problem] : of_gpt2) {
+    EXPECT_THAT(problems_of(gpt2, changes), ElementsAre(::testing::StartsWith(problem))) << changes;
+  }
+  const std::pair<const char*, const char*> of_llama[] = {
+      {R"({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}})",
+       "/rope_parameters/rope_type: \"yarn\": not supported; only \"default\" is"},
+      {R"({"rope_scaling": {"type": "dynamic"}})", "/rope_scaling/type: \"dynamic\": "},
+      {R"({"rope_scaling": {"rope_type": "llama3"}})", "/rope_scaling/rope_type: \"llama3\": "},
+      {R"({"rope_scaling": {"rope_type": "default", "low_freq_factor": 1}})",
+       "/rope_scaling/low_freq_factor: 1: "},
+      {R"({"rope_scaling": "linear"})", "/rope_scaling: \"linear\": needs an object"},
+      {R"({"rope_theta": 10000.0})", "/rope_parameters/rope_theta: 500000.0: "},
+      {R"({"partial_rotary_factor": 0.5})", "/partial_rotary_factor: 0.5: "},
+      {R"({"hidden_act": "gelu"})", "/hidden_act: \"gelu\": "},
+      {R"({"head_dim": 8})", "/head_dim: 8: "},
+      {R"({"attention_bias": true})", "/attention_bias: true: "},
+      {R"({"mlp_bias": true})", "/mlp_bias: true: "},
+      {R"({"sliding_window": 4096})", "/sliding_window: 4096: "},
+      {R"({"rope_interleaved": true})", "/rope_interleaved: true: "},
+      {R"({"logit_scale": 2})", "/logit_scale: 2: a key that this program doesn't know"},
+      {R"({"model_type": "gpt2"})", "/model_type: \"gpt2\": needs \"llama\""},
+  };
+  for (const auto& [changes, problem] : of_llama) {
+    EXPECT_THAT(problems_of(llama, changes), ElementsAre(::testing::StartsWith(problem)))
+        << changes;
+  }
+}
+
+TEST(HuggingFaceConfig, ValuesThatStandForTheUsualThingAreTaken) {
+  for (const char* changes :
+       {R"({"activation_function": "gelu_pytorch_tanh"})", R"({"scale_attn_weights": "-"})",
+        R"({"reorder_and_upcast_attn": true})", R"({"n_ctx": 24})",
+        R"({"quantization_config": null})",
+        R"({"task_specific_params": {"text-generation": {"max_length": 50}}})",
+        R"({"architectures": ["GPT2Model"]})", R"({"architectures": null})",
+        R"({"_name_or_path": "gpt2", "gradient_checkpointing": false, "n_layer": 9})"}) {
+    EXPECT_THAT(problems_of(gpt2, changes), IsEmpty()) << changes;
+  }
+  for (const char* changes :
+       {R"({"rope_scaling": null})", R"({"rope_scaling": {"type": "default"}})",
+        R"({"rope_scaling": {"rope_type": "default", "rope_theta": 500000.0}})",
+        R"({"rope_scaling": {"type": "linear", "factor": 1.0}})",
+        R"({"rope_parameters": null, "rope_theta": 10000})", R"({"hidden_act": "swish"})",
+        R"({"head_dim": null})", R"({"pretraining_tp": 2})", R"({"partial_rotary_factor": 1.0})",
+        R"({"num_key_value_heads": "-"})"}) {
+    EXPECT_THAT(problems_of(llama, changes), IsEmpty()) << changes;
+  }
+}
+
+TEST(HuggingFaceConfig, SizesAreWholeNumbersAboveZero) {
+  for (const char* value : {"0", "-1", "-9223372036854775808", "18446744073709551615", "1e300",
+                            "4.0", "\"4\"", "null", "true", "[4]", "{}"}) {
+    const json changed = {{"n_head", json::parse(value)}};
+    EXPECT_THAT(problems_of(gpt2, changed.dump().c_str()),
+                ElementsAre(::testing::StartsWith(std::string("/n_head: ") +
+                                                  json::parse(value).dump() + ": needs a whole")));
+    const json other = {{"num_attention_heads", json::parse(value)}};
+    EXPECT_THAT(problems_of(llama, other.dump().c_str()), ::testing::Not(IsEmpty())) << value;
+  }
+  EXPECT_THAT(problems_of(gpt2, R"({"n_head": "-"})"),
+              ElementsAre("/n_head: is missing: needs a whole number from 1 to 1000000000"));
+  EXPECT_THAT(problems_of(gpt2, R"({"layer_norm_epsilon": -1})"), ::testing::SizeIs(1));
+  EXPECT_THAT(problems_of(llama, R"({"rms_norm_eps": "1e-6"})"), ::testing::SizeIs(1));
+  EXPECT_THAT(problems_of(llama, R"({"tie_word_embeddings": 1})"), ::testing::SizeIs(1));
+}
+
+TEST(HuggingFaceConfig, AllProblemsComeAtOnceAndNamesAreShownEscaped) {
+  EXPECT_THAT(problems_of(gpt2, R"({"n_heads": 4, "n_layer": 0, "a\u001b[31m\n": "\u001b"})"),
+              ElementsAre("/a\\x1b[31m\\n: \"\\u001b\": a key that this program doesn't know, and "
+                          "so can't compute as asked; did you mean auto_map?",
+                          "/n_heads: 4: a key that this program doesn't know, and so can't compute "
+                          "as asked; did you mean n_head?",
+                          "/n_layer: 0: needs a whole number from 1 to 1000000000"));
+}
+
+TEST(HuggingFaceConfig, TextThatIsNoConfigIsRefused) {
+  const Architecture& architecture = family_of(gpt2);
+  for (const char* text : {"", "[]", "4", "null", "{", R"({"n_head": 1, "n_head": 2})", "{} {}"}) {
+    EXPECT_THROW(architecture.model_config(text), RequestError) << text;
+  }
+  EXPECT_THROW(architecture.model_config(std::string(100000, '[')), RequestError);
+}
+
+TEST(HuggingFaceConfig, WhatGoesWithTheWeightsIsKeptAndWhatIsOfTheFileIsNot) {
+  const std::string text =
+      with(gpt2, R"({"eos_token_id": [0, 2], "_name_or_path": "x", "resid_pdrop": 0.3})").dump();
+  const json run = json::parse(family_of(gpt2).kept_config(text, false));
+  EXPECT_EQ(run.at("eos_token_id"), json({0, 2}));
+  EXPECT_EQ(run.at("bos_token_id"), 50256);
+  EXPECT_TRUE(run.contains("pad_token_id"));
+  EXPECT_FALSE(run.contains("resid_pdrop")) << "a run has its own dropout";
+  EXPECT_FALSE(run.contains("n_layer"));
+  const json conversion = json::parse(family_of(gpt2).kept_config(text, true));
+  EXPECT_EQ(conversion.at("resid_pdrop"), 0.3);
+  EXPECT_EQ(conversion.at("summary_type"), "cls_index");
+  EXPECT_FALSE(conversion.contains("_name_or_path"));
+  EXPECT_FALSE(conversion.contains("transformers_version"));
+}
+
+}  // namespace
+}  // namespace trident

@@ -1,0 +1,63 @@
+#include "training/hugging_face_extras.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "core/json.h"
+#include "training/hugging_face_check.h"
+
+namespace trident {
+namespace {
+
+constexpr auto kGeneration = "generation_config.json";
+// What transformers writes for a tokenizer.
+constexpr const char* tokenizer_files[] = {"tokenizer.json",
+                                           "tokenizer_config.json",
+                                           "special_tokens_map.json",
+                                           "added_tokens.json",
+                                           "vocab.json",
+                                           "merges.txt",
+                                           "tokenizer.model",
+                                           "chat_template.jinja"};
+constexpr std::uint64_t kMaxTokenizerFile = std::uint64_t{256} << 20;  // bytes
+
+bool there(const std::string& path) {
+  std::error_code unreadable;  // then opening it names the reason
+  return std::filesystem::exists(path, unreadable) || unreadable;
+}
+
+}  // namespace
+
+HuggingFaceExtras read_extras(const std::string& directory, const Architecture& architecture,
+                              bool conversion) {
+  HuggingFaceExtras extras;
+  try {
+    extras.config = architecture.kept_config(read_model_config(directory), conversion);
+  } catch (const RequestError& error) {
+    throw error.at(directory + "/config.json: ");
+  }
+  const std::string generation = directory + "/" + kGeneration;
+  if (there(generation)) {
+    std::string text = read_file(generation, kMaxTextFile);
+    if (!parse_json(text, generation).is_object()) {
+      throw RequestError(generation + ": needs an object of keys");
+    }
+    extras.files[kGeneration] = std::move(text);
+  }
+  for (const char* name : tokenizer_files) {
+    const std::string path = directory + "/" + name;
+    if (conversion && there(path)) extras.files[name] = read_file(path, kMaxTokenizerFile);
+  }
+  return extras;
+}
+
+std::string with_extras(const std::string& config, const HuggingFaceExtras& extras) {
+  auto merged = nlohmann::ordered_json::parse(config);
+  const auto kept = nlohmann::ordered_json::parse(extras.config);
+  for (const auto& [key, value] : kept.items()) merged[key] = value;
+  return merged.dump(2);
+}
+
+}  // namespace trident

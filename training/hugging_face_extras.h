@@ -1,0 +1,25 @@
+// What lies in a Hugging Face directory beside the weights and the sizes of the model: ids of
+// special tokens, settings of generation, a tokenizer's files. It goes wherever the weights go.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "models/architecture.h"
+
+namespace trident {
+
+struct HuggingFaceExtras {
+  std::string config = "{}";                 // keys of config.json, as JSON
+  std::map<std::string, std::string> files;  // contents by name
+};
+
+// Of a directory whose config.json the architecture reads. A `conversion` writes the same model
+// again and keeps all there is; training on keeps the ids of tokens and generation_config.json, as
+// the rest follows from the run's config. RequestError for a file that can't be read.
+HuggingFaceExtras read_extras(const std::string& directory, const Architecture&, bool conversion);
+
+// `config`, a config.json's text, with the extras' keys.
+std::string with_extras(const std::string& config, const HuggingFaceExtras&);
+
+}  // namespace trident
