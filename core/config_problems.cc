@@ -9,8 +9,11 @@
 
 namespace trident::config_detail {
 
+// A name of a file or of a list can have line ends, too.
+constexpr std::size_t kMaxLine = 2000;
+
 void Problems::add(std::string_view path, const std::string& what) {
-  lines_.push_back(fmt::format("config: {}: {}", printable(path), what));
+  lines_.push_back(printable(fmt::format("config: {}: {}", path, what), kMaxLine));
   spoil(path);
 }
 

@@ -9,6 +9,7 @@
 #include "core/config_fields.h"
 #include "core/error.h"
 #include "core/layer_split.h"
+#include "core/printable.h"
 
 namespace trident {
 namespace config_detail {
@@ -266,7 +267,12 @@ void Resolver::run(const std::string& name) {
     }
   }
   if (config_.logging.dir.empty()) {
-    config_.logging.dir = "runs/" + std::filesystem::path(name).stem().string();
+    const std::string stem = std::filesystem::path(name).stem().string();
+    config_.logging.dir = "runs/" + stem;
+    if (printable(stem, stem.size()) != stem) {
+      problems_.add("/logging/dir", "the config file's name, \"" + printable(stem) +
+                                        "\", can't name a directory of the run; give one");
+    }
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "core/json.h"
+#include "core/printable.h"
 
 namespace trident {
 namespace {
@@ -57,7 +58,7 @@ class Builder {
       work();
     } catch (const RequestError& error) {
       for (const auto& problem : error.problems()) {
-        problems_.push_back(fmt::format("config: {}: {}", place, problem));
+        problems_.push_back(printable(fmt::format("config: {}: {}", place, problem), 2000));
       }
     }
   }

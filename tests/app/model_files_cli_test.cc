@@ -1,0 +1,125 @@
+// Model files from elsewhere, as the program meets them: exit codes, what reaches the terminal, and
+// what is left on the disk.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tests/app/program.h"
+#include "tests/support/temp_dir.h"
+
+namespace trident::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class ModelFiles : public ::testing::Test {
+ protected:
+  ModelFiles() {
+    spit(dir / "text.txt", small_text());
+    spit(dir / "c.json", config.dump());
+  }
+  Outcome run(const std::vector<std::string>& arguments) const {
+    return run_program(arguments, {.directory = dir.path()});
+  }
+  void expect_refused(const std::vector<std::string>& arguments, const std::string& message) const {
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.code, 2) << outcome.err;
+    EXPECT_THAT(outcome.out, IsEmpty());
+    EXPECT_THAT(outcome.err, HasSubstr(message));
+    EXPECT_EQ(outcome.err.find('\x1b'), std::string::npos) << "a terminal would obey it";
+    EXPECT_FALSE(std::filesystem::exists(dir / "out"));
+  }
+  void change(const std::string& path, const json& keys) const {
+    json document = json::parse(slurp(dir / path));
+    document.update(keys);
+    spit(dir / path, document.dump());
+  }
+
+  TempDir dir;
+  const json config{{"model", {{"num_layers", 1}, {"hidden_size", 8}, {"num_attention_heads", 2}}},
+                    {"batch", {{"micro_batch_size", 2}}},
+                    {"data", {{"train", {{{"path", "text.txt"}}}}, {"sequence_length", 8}}},
+                    {"training", {{"train_iters", 1}}},
+                    {"checkpoint", {{"save", "weights"}}},
+                    {"logging", {{"dir", "run"}}}};
+};
+
+TEST_F(ModelFiles, IdsOfTokensAndSettingsOfGenerationSurviveTrainingOnExportAndImport) {
+  ASSERT_EQ(run(train_arguments({})).code, 0);
+  change("weights/config.json", {{"eos_token_id", 11}, {"bos_token_id", 12}, {"pad_token_id", 13}});
+  const std::string generation = R"({"eos_token_id": [11, 14]})";
+  spit(dir / "weights/generation_config.json", generation);
+  const Outcome trained = run(
+      train_arguments({"checkpoint.load=weights", "checkpoint.save=weights2", "logging.dir=run2"}));
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  ASSERT_EQ(run({"export", "run2", "exported"}).code, 0);
+  ASSERT_EQ(run({"import", "exported", "imported"}).code, 0);
+  for (const std::string place : {"weights2", "exported", "imported"}) {
+    const json written = json::parse(slurp(dir / (place + "/config.json")));
+    EXPECT_EQ(written.at("eos_token_id"), 11) << place;
+    EXPECT_EQ(written.at("bos_token_id"), 12) << place;
+    EXPECT_EQ(written.at("pad_token_id"), 13) << place;
+    EXPECT_EQ(slurp(dir / (place + "/generation_config.json")), generation) << place;
+  }
+  const Outcome again = run({"import", "exported", "imported"});
+  EXPECT_EQ(again.code, 2);
+  EXPECT_THAT(again.err, HasSubstr("imported: holds a model already"));
+  EXPECT_EQ(run({"import", "exported", "imported", "--overwrite"}).code, 0);
+
+  // A run's directory stands for its weights.
+  const Outcome run_itself = run({"generate", "run2", "--prompt", "In", "--tokens", "4"});
+  EXPECT_EQ(run_itself.code, 0) << run_itself.err;
+  EXPECT_EQ(run_itself.out, run({"generate", "weights2", "--prompt", "In", "--tokens", "4"}).out);
+}
+
+TEST_F(ModelFiles, EveryCommandRefusesAModelThatItWouldComputeDifferently) {
+  ASSERT_EQ(run(train_arguments({})).code, 0);
+  const auto commands = [&](const std::string& message) {
+    expect_refused({"generate", "weights", "--prompt", "x"}, message);
+    expect_refused({"export", "weights", "out"}, message);
+    expect_refused({"import", "weights", "out"}, message);
+    expect_refused(
+        train_arguments({"checkpoint.load=weights", "checkpoint.save=out", "logging.dir=run2"}),
+        message);
+    EXPECT_FALSE(std::filesystem::exists(dir / "run2"));
+  };
+  change("weights/config.json", {{"activation_function", "gelu"}});
+  commands("weights/config.json: /activation_function: \"gelu\": not supported");
+  change("weights/config.json", {{"activation_function", "gelu_new"}, {"n_head", 0}});
+  commands("weights/config.json: /n_head: 0: needs a whole number");
+  change("weights/config.json", {{"n_head", 2}, {"n_\x1b[2J", 1}});
+  commands("weights/config.json: /n_\\x1b[2J: 1: a key that this program doesn't know");
+}
+
+TEST_F(ModelFiles, APipeInPlaceOfAFileDoesNotHoldUp) {
+  ASSERT_EQ(run(train_arguments({})).code, 0);
+  for (const char* name : {"weights/model.safetensors", "weights/config.json"}) {
+    const std::string kept = slurp(dir / name);
+    std::filesystem::remove(dir / name);
+    ASSERT_EQ(::mkfifo((dir / name).c_str(), 0600), 0);
+    expect_refused({"generate", "weights", "--prompt", "x"},
+                   std::string(name) + ": not a regular file");
+    expect_refused({"import", "weights", "out"}, std::string(name) + ": not a regular file");
+    spit(dir / name, kept);
+  }
+  for (const char* name : {"p.bin", "p.idx"}) ASSERT_EQ(::mkfifo((dir / name).c_str(), 0600), 0);
+  expect_refused(train_arguments({"data.train.0.path=p", "logging.dir=out"}),
+                 "config: /data/train/0/path: p.bin: not a regular file");
+}
+
+TEST_F(ModelFiles, AConfigFileWhoseNameIsNoTextIsRefused) {
+  json unnamed = config;
+  unnamed.erase("logging");
+  spit(dir / "\xff\x1b.json", unnamed.dump());
+  expect_refused({"train", "\xff\x1b.json"},
+                 "config: /logging/dir: the config file's name, "
+                 "\"\\xff\\x1b\", can't name a directory");
+}
+
+}  // namespace
+}  // namespace trident::testing
