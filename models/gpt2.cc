@@ -13,7 +13,7 @@ namespace {
 
 using Use = HuggingFaceUse;
 
-// transformers' models/gpt2/configuration_gpt2.py, of 4.30 to 5.
+// Those of transformers' GPT2Config, 4.30 to 5.
 constexpr HuggingFaceKey keys[] = {
     {"vocab_size", Use::model},
     {"n_positions", Use::model},

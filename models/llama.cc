@@ -13,7 +13,7 @@ namespace {
 
 using Use = HuggingFaceUse;
 
-// transformers' models/llama/configuration_llama.py, of 4.30 to 5.
+// Those of transformers' LlamaConfig, 4.30 to 5.
 constexpr HuggingFaceKey keys[] = {
     {"vocab_size", Use::model},
     {"hidden_size", Use::model},
