@@ -66,6 +66,11 @@ constexpr HuggingFaceKey common[] = {
     {"exponential_decay_length_penalty", Use::weights},
     {"suppress_tokens", Use::weights},
     {"begin_suppress_tokens", Use::weights},
+    {"num_assistant_tokens", Use::weights},
+    {"num_assistant_tokens_schedule", Use::weights},
+    {"assistant_confidence_threshold", Use::weights},
+    {"assistant_lookbehind", Use::weights},
+    {"target_lookbehind", Use::weights},
 
     {"initializer_range", Use::training},
     // Causal attention, whatever this says.
