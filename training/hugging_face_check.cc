@@ -11,14 +11,15 @@
 
 #include "core/error.h"
 #include "core/file.h"
-#include "core/json.h"
 #include "core/printable.h"
 #include "training/hugging_face.h"
+#include "training/model_directory.h"
 
 namespace trident {
 namespace {
 
 constexpr std::size_t kMaxProblems = 8;
+constexpr std::uint64_t kMaxModelConfig = 4 << 20;  // bytes; parsed, a list takes ten times as many
 
 // Directories of a bare model (without its language-model class) lack the first part of the name.
 std::string bare_name(const std::string& name) {
@@ -153,7 +154,7 @@ std::string read_model_config(const std::string& directory) {
     throw RequestError(
         fmt::format("{}: there is no such file; name a Hugging Face directory", path));
   }
-  return read_file(path, kMaxTextFile);
+  return read_file(path, kMaxModelConfig);
 }
 
 std::string checked_name(const SafetensorsSet& set, const HuggingFaceTensor& tensor,
@@ -187,6 +188,10 @@ void check_hugging_face(const std::string& directory, const Config& config,
   const std::string path = directory + "/config.json";
   nlohmann::json theirs;
   try {
+    if (const std::string saved = weights_directory(directory); saved != directory) {
+      throw RequestError(fmt::format("{} is the folder of a run; name that of its weights, \"{}\"",
+                                     printable(directory), printable(saved)));
+    }
     theirs = nlohmann::json::parse(model_keys(architecture, directory));
   } catch (const RequestError& error) {
     throw error.at("config: /checkpoint/load: ");

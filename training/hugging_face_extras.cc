@@ -21,6 +21,7 @@ constexpr const char* tokenizer_files[] = {"tokenizer.json",
                                            "merges.txt",
                                            "tokenizer.model",
                                            "chat_template.jinja"};
+constexpr std::uint64_t kMaxGenerationConfig = 4 << 20;                // bytes
 constexpr std::uint64_t kMaxTokenizerFile = std::uint64_t{256} << 20;  // bytes
 
 bool there(const std::string& path) {
@@ -40,7 +41,7 @@ HuggingFaceExtras read_extras(const std::string& directory, const Architecture& 
   }
   const std::string generation = directory + "/" + kGeneration;
   if (there(generation)) {
-    std::string text = read_file(generation, kMaxTextFile);
+    std::string text = read_file(generation, kMaxGenerationConfig);
     if (!parse_json(text, generation).is_object()) {
       throw RequestError(generation + ": needs an object of keys");
     }

@@ -19,7 +19,7 @@ namespace trident {
 namespace {
 
 constexpr std::uint64_t kMaxHeader = 100'000'000;  // bytes, the format's own limit
-constexpr std::uint64_t kMaxIndex = 32 << 20;      // bytes of model.safetensors.index.json
+constexpr std::uint64_t kMaxIndex = 8 << 20;       // bytes of model.safetensors.index.json
 constexpr std::size_t kMaxDimensions = 64;         // as numpy has
 
 struct TypeRow {

@@ -74,6 +74,9 @@ TEST_F(ModelFiles, IdsOfTokensAndSettingsOfGenerationSurviveTrainingOnExportAndI
   // A run's directory stands for its weights.
   const Outcome run_itself = run({"generate", "run2", "--prompt", "In", "--tokens", "4"});
   EXPECT_EQ(run_itself.code, 0) << run_itself.err;
+  expect_refused(train_arguments({"checkpoint.load=run", "logging.dir=out"}),
+                 "config: /checkpoint/load: run is the folder of a run; name that of its weights, "
+                 "\"weights\"");
   EXPECT_EQ(run_itself.out, run({"generate", "weights2", "--prompt", "In", "--tokens", "4"}).out);
 }
 
