@@ -62,7 +62,8 @@ void write(const std::string& text, const std::string& out) {
 // Before anything runs for long.
 void need_place(const std::string& out) {
   const auto parent = std::filesystem::path(out).parent_path();
-  if (parent.empty() || std::filesystem::is_directory(parent)) return;
+  std::error_code none;
+  if (parent.empty() || std::filesystem::is_directory(parent, none)) return;
   throw RequestError(fmt::format("--out {}: there is no directory {}", out, parent.string()));
 }
 

@@ -175,7 +175,11 @@ void write_file(const std::string& path, std::string_view contents) {
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
     AppendFile(path, false).append(contents);  // a device, a pipe
   } else if (std::filesystem::is_symlink(path, none)) {
-    write_file_atomic(std::filesystem::weakly_canonical(path).string(), contents);
+    std::error_code code;
+    const auto target = std::filesystem::weakly_canonical(path, code);
+    if (code)
+      throw RequestError(fmt::format("{}: can't follow this link: {}", path, code.message()));
+    write_file_atomic(target.string(), contents);
   } else {
     write_file_atomic(path, contents);
   }

@@ -120,6 +120,9 @@ TEST(File, LinksAndPipesAreWrittenThrough) {
   reader.join();
   EXPECT_EQ(read, "through");
   EXPECT_TRUE(std::filesystem::is_fifo(dir / "pipe"));
+  std::filesystem::create_symlink("loop", dir / "loop");
+  EXPECT_THAT(message_of<RequestError>([&] { write_file(dir / "loop", "x"); }),
+              HasSubstr("loop: can't follow this link: "));
   write_file(dir / "none yet", "x");
   EXPECT_EQ(slurp(dir / "none yet"), "x");
 }
