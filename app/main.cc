@@ -10,6 +10,7 @@
 #include "app/commands.h"
 #include "core/error.h"
 #include "core/printable.h"
+#include "parallel/transport/transport.h"
 
 namespace {
 
@@ -68,8 +69,8 @@ int run(int argc, char** argv) {
     return refused.code;
   } catch (const trident::RequestError& error) {
     return fail(2, error.what());
-  } catch (const std::exception& error) {
-    return fail(3, error.what());
+  } catch (const std::exception&) {
+    return fail(3, trident::message_of(std::current_exception()));
   }
 }
 

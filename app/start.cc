@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "core/process.h"
+#include "parallel/transport/transport.h"
 
 namespace trident::app {
 namespace {
@@ -54,33 +55,14 @@ class Reader {
   std::size_t at_ = 0;
 };
 
-// What one process says where all meet.
-struct Report {
-  std::int64_t code = 0;
-  std::string text, mode;
-  std::int64_t value = 0;
-  std::vector<Fingerprint> fingerprints;
-
-  std::string bytes() const {
-    Writer to;
-    to.add(code);
-    to.add(text);
-    to.add(mode);
-    to.add(value);
-    for (const Fingerprint& one : fingerprints) {
-      for (const std::string* part : {&one.name, &one.value, &one.advice}) to.add(*part);
-    }
-    return std::move(to.bytes);
-  }
-};
-
-Report read(const std::string& bytes) {
+StartPhase::Report read(const std::string& bytes) {
   Reader from(bytes);
-  Report report;
+  StartPhase::Report report;
   report.code = from.number();
   report.text = from.text();
   report.mode = from.text();
   report.value = from.number();
+  report.given = from.text();
   while (!from.ended()) {
     Fingerprint one;
     for (std::string* part : {&one.name, &one.value, &one.advice}) *part = from.text();
@@ -97,9 +79,18 @@ struct Answer {
 };
 
 class Comparison {
+  using Report = StartPhase::Report;
+
  public:
   Comparison(const MpiJob& job, const std::vector<std::string>& all) : job_(job) {
     for (const std::string& one : all) reports_.push_back(read(one));
+  }
+
+  // What each has given to an exchange, by rank.
+  std::vector<std::string> given() const {
+    std::vector<std::string> all;
+    for (const Report& report : reports_) all.push_back(report.given);
+    return all;
   }
 
   Answer answer() const {
@@ -178,42 +169,64 @@ class Comparison {
 
 }  // namespace
 
+std::string StartPhase::Report::bytes() const {
+  Writer to;
+  to.add(code);
+  to.add(text);
+  to.add(mode);
+  to.add(value);
+  to.add(given);
+  for (const Fingerprint& one : fingerprints) {
+    for (const std::string* part : {&one.name, &one.value, &one.advice}) to.add(*part);
+  }
+  return std::move(to.bytes);
+}
+
 void StartPhase::join(const std::string& mode) {
   mode_ = mode;
 }
 
-std::int64_t StartPhase::meet(std::int64_t code, const std::string& text,
-                              const std::vector<Fingerprint>& fingerprints, std::int64_t value) {
+StartPhase::Reply StartPhase::meet(const Report& own, const GiveAnswer& give,
+                                   std::chrono::milliseconds longer) {
   job_.begin(rank_, limit_);
-  const Report own{code, text, mode_, value, fingerprints};
   const std::string bytes = job_.agree(
       own.bytes(),
       [&](const std::vector<std::string>& all) {
-        const Answer answer = Comparison(job_, all).answer();
+        const Comparison comparison(job_, all);
+        Answer answer = comparison.answer();
+        std::string given;
+        try {
+          if (answer.code == 0 && give) given = give(comparison.given());
+        } catch (...) {
+          answer.code = exit_code_of(std::current_exception());
+          answer.text = shown(answer.code, message_of(std::current_exception()));
+        }
         if (answer.code != 0) print_error(answer.text);
         Writer to;
         to.add(answer.code);
         to.add(answer.least);
+        to.add(given);
         return std::move(to.bytes);
       },
-      "to check their requests", limit_);
+      "to check their requests", limit_ + longer);
   Reader answer(bytes);
   const std::int64_t refused = answer.number();
   if (refused != 0) throw StartRefused(static_cast<int>(refused));
-  return answer.number();
+  Reply reply;
+  reply.least = answer.number();
+  reply.given = answer.text();
+  return reply;
 }
 
 std::int64_t StartPhase::agree(const std::vector<Fingerprint>& fingerprints, std::int64_t value) {
-  return takes_part() ? meet(0, "", fingerprints, value) : value;
+  if (!takes_part()) return value;
+  return meet({.mode = mode_, .value = value, .fingerprints = fingerprints}, {}, {}).least;
 }
 
-std::string StartPhase::exchange(
-    const std::string& own,
-    const std::function<std::string(const std::vector<std::string>&)>& answer,
-    std::chrono::milliseconds longer) {
+std::string StartPhase::exchange(const std::string& own, const GiveAnswer& answer,
+                                 std::chrono::milliseconds longer) {
   if (!takes_part()) return answer({own});
-  job_.begin(rank_, limit_);
-  return job_.agree(own, answer, "to compare their files", limit_ + longer);
+  return meet({.mode = mode_, .given = own}, answer, longer).given;
 }
 
 std::vector<std::string> StartPhase::hosts() const {
@@ -229,7 +242,7 @@ int StartPhase::fail(int code, const std::string& text) noexcept {
   }
   if (started_) job_.abort(shown(3, rank_text(rank_, host_name()) + ": " + text), code);
   try {
-    meet(code, text, {}, 0);
+    meet({.code = code, .text = text, .mode = mode_}, {}, {});
   } catch (const StartRefused& refused) {
     return refused.code;
   } catch (const std::exception& error) {

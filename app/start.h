@@ -25,6 +25,17 @@ struct StartRefused : std::exception {
 
 class StartPhase {
  public:
+  // What one process says where all meet.
+  struct Report {
+    std::int64_t code = 0;  // not 0: it has failed
+    std::string text = {}, mode = {};
+    std::int64_t value = 0;
+    std::string given = {};
+    std::vector<Fingerprint> fingerprints = {};
+
+    std::string bytes() const;
+  };
+
   // Of this process in the job, as the launcher says.
   StartPhase(bool mpi, int rank, int ranks) : alone_(!mpi || ranks < 2), rank_(rank) {}
 
@@ -40,8 +51,8 @@ class StartPhase {
   std::int64_t agree(const std::vector<Fingerprint>& fingerprints, std::int64_t value = 0);
   // Gives `own` to rank 0, whose `answer` to what all have given, by rank, is everybody's. What is
   // done between two exchanges may take `longer` than the limit. Collective.
-  std::string exchange(const std::string& own,
-                       const std::function<std::string(const std::vector<std::string>&)>& answer,
+  using GiveAnswer = std::function<std::string(const std::vector<std::string>&)>;
+  std::string exchange(const std::string& own, const GiveAnswer& answer,
                        std::chrono::milliseconds longer);
   // By rank; after agree().
   std::vector<std::string> hosts() const;
@@ -54,8 +65,11 @@ class StartPhase {
   void finish(int code);
 
  private:
-  std::int64_t meet(std::int64_t code, const std::string& text,
-                    const std::vector<Fingerprint>& fingerprints, std::int64_t value);
+  struct Reply {
+    std::int64_t least = 0;
+    std::string given;
+  };
+  Reply meet(const Report& own, const GiveAnswer& give, std::chrono::milliseconds longer);
   bool takes_part() const { return !alone_ && !mode_.empty(); }
 
   bool alone_;

@@ -13,6 +13,7 @@
 
 #include "app/options.h"
 #include "core/error.h"
+#include "core/threads.h"
 #include "training/agreement.h"
 #include "training/devices.h"
 #include "training/fit.h"
@@ -243,6 +244,10 @@ int train(const TrainOptions& options, const Launch& launch) {
         "config: /parallel: {} ranks are needed, mpirun started {}; change data_parallel_size",
         config.world_size(), launch.ranks));
   }
+  const std::int64_t ranks_here = launch.mpi ? 1 : config.world_size();
+  need_threads(ranks_here * config.runtime.threads_per_rank,
+               fmt::format("config: /runtime/threads_per_rank: {} rank(s) of {} in one process",
+                           ranks_here, config.runtime.threads_per_rank));
   compare_ranks(config, devices, launch);
   launch.start->done();
   if (launch.leads) prepare_output(config);

@@ -148,10 +148,15 @@ void Exchange::report_ended(const std::string& text, int peer) {
 void Exchange::report_late(const std::string& text, std::vector<int> late) {
   std::sort(late.begin(), late.end());
   late.erase(std::unique(late.begin(), late.end()), late.end());
-  fail(fmt::format("{}: {}: rank {} waited {} ms for rank{} {}", text,
+  Endpoint& endpoint = *group_.endpoint;
+  std::string waits;
+  for (std::size_t i = 0; i < std::min<std::size_t>(late.size(), 3); ++i) {
+    waits += endpoint.waits_of(late[i]);
+  }
+  fail(fmt::format("{}: {}: rank {} waited {} ms for rank{} {}{}", text,
                    to_string(descriptor_, group_.members), world_rank(rank()),
-                   group_.endpoint->options().timeout.count(), late.size() > 1 ? "s" : "",
-                   rank_list(late)));
+                   endpoint.options().timeout.count(), late.size() > 1 ? "s" : "", rank_list(late),
+                   waits));
 }
 
 void Exchange::report(Outcome outcome, std::span<Transfer> transfers, std::size_t failed) {

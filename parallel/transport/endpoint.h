@@ -89,6 +89,9 @@ class Endpoint {
   // in staging.
   virtual bool reduces(ReduceOp) const { return false; }
 
+  // For errors of waits: "; rank 1 waits for rank 2, which waits for rank 3", as far as is known.
+  virtual std::string waits_of(int /*rank*/) { return ""; }
+
   // Throws AbortedError if the world is aborted.
   virtual void check() const = 0;
   // Ends all ranks because of an error of this one. The first call wins.
@@ -109,10 +112,5 @@ inline constexpr int control_channel = first_message_channel + message_channels;
 // From a message's receiver back to its sender, by the message's channel: it has come to it.
 inline constexpr int first_answer_channel = control_channel + 1;
 inline constexpr int channel_count = first_answer_channel + message_channels;
-
-// what() of an exception; for texts of abort.
-std::string message_of(const std::exception_ptr& error) noexcept;
-// Of the process: 2 for a RequestError, else 3.
-int exit_code_of(const std::exception_ptr& error) noexcept;
 
 }  // namespace trident

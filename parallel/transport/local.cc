@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "core/error.h"
+#include "core/threads.h"
 #include "parallel/process_group_impl.h"
 #include "parallel/transport/local_world.h"
 #include "parallel/transport/nccl/nccl.h"
@@ -54,9 +55,11 @@ void run_local(int ranks, const TransportOptions& options,
     try {
       for (int r = 0; r < ranks; ++r) threads.emplace_back(run_rank, std::cref(world), r, body);
     } catch (...) {
-      world->abort(0,
-                   "the threads of all " + std::to_string(ranks) + " ranks could not be started");
-      throw;
+      world->abort(0, "the threads of all ranks could not be started");
+      if (threads.size() == static_cast<std::size_t>(ranks)) throw;
+      throw Error("run_local: " + std::to_string(ranks) + " ranks need as many threads; rank " +
+                  std::to_string(threads.size()) +
+                  "'s could not be started: " + thread_limit_text());
     }
   }
   if (const auto error = world->first_error()) std::rethrow_exception(error);

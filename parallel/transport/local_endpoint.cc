@@ -131,6 +131,7 @@ class SendRequest final : public Request {
     Mailbox& box = world_->mailbox(peer_);
     Lock lock(box.mutex);
     const Sleeper sleeper(box, send_->changed);
+    const WaitTable::Entry entry(world_->waits(key_.sender), [this] { return peer_; });
     for (;;) {
       if (send_->complete.load(std::memory_order_acquire)) return Outcome::complete;
       if (send_->claimed) {  // the reader ends, or its own wait does
@@ -190,6 +191,7 @@ class ReceiveRequest final : public Request {
     Lock lock(box.mutex);
     {
       const Sleeper sleeper(box, receive_->changed);
+      const WaitTable::Entry entry(world_->waits(rank_), [this] { return key_.sender; });
       while (!arrived()) {
         if (receive_->complete.load(std::memory_order_acquire)) return outcome();
         if (receive_->claimed) {
@@ -239,6 +241,9 @@ class LocalEndpoint final : public Endpoint {
                               options().ranks_per_node > 0 ? options().ranks_per_node : size());
   }
   const TransportOptions& options() const override { return world_->options(); }
+  std::string waits_of(int rank) override {
+    return text_of_waits(rank, [&](int at) { return world_->waits(at).rank(); });
+  }
   bool needs_staging() const override { return false; }
   bool reaches_gpus() const override { return true; }
   std::unique_ptr<Meeting> open_meeting(std::uint64_t group,

@@ -41,9 +41,9 @@ class Board {
   std::vector<Seat> seats;
 
   // Returns when ready(), which another thread makes true before it calls tell(), or when the
-  // countdown is over.
-  template <class Ready>
-  void wait_until(bool looks, Countdown countdown, Ready ready) {
+  // countdown is over. What asleep() gives is kept while the member sleeps.
+  template <class Ready, class Asleep>
+  void wait_until(bool looks, Countdown countdown, Ready ready, Asleep asleep) {
     if (ready()) return;
     if (looks) {
       const auto end = Clock::now() + look_time;
@@ -54,6 +54,7 @@ class Board {
         }
       } while (Clock::now() < end);
     }
+    [[maybe_unused]] const auto sleep = asleep();
     std::unique_lock lock(mutex_);
     sleepers_.fetch_add(1);
     while (!ready() && !countdown.over()) changed_.wait_until(lock, countdown.next_look());
@@ -120,7 +121,14 @@ class LocalMeeting final : public Meeting {
       }
       return all || world_->aborted();
     };
-    board_->wait_until(looks && world_->spins(), countdown, over);
+    const auto missing = [&] {
+      for (std::size_t i = 0; i < members_.size(); ++i) {
+        if (!here(i)) return members_[i];
+      }
+      return nobody;
+    };
+    board_->wait_until(looks && world_->spins(), countdown, over,
+                       [&] { return WaitTable::Entry(world_->waits(rank_), missing); });
     Result result;
     for (std::size_t i = 0; i < members_.size(); ++i) {
       if (ended(i)) result.members.push_back(static_cast<int>(i));
@@ -166,18 +174,22 @@ class LocalMeeting final : public Meeting {
       return std::all_of(board_->seats.begin(), board_->seats.end(),
                          [&](const Seat& seat) { return seat.finished.load() >= number_; });
     };
-    board_->wait_until(looks && world_->spins(), Countdown(),
-                       [&] { return all_finished() || world_->aborted(); });
+    board_->wait_until(
+        looks && world_->spins(), Countdown(), [&] { return all_finished() || world_->aborted(); },
+        [] { return 0; });
     if (all_finished()) return;
     abandon();
     world_->throw_aborted(rank_);
   }
 
   void abandon() noexcept override {
-    board_->wait_until(false, Countdown(), [&] {
-      return std::all_of(board_->seats.begin(), board_->seats.end(),
-                         [&](const Seat& seat) { return seat.touching.load() != number_; });
-    });
+    board_->wait_until(
+        false, Countdown(),
+        [&] {
+          return std::all_of(board_->seats.begin(), board_->seats.end(),
+                             [&](const Seat& seat) { return seat.touching.load() != number_; });
+        },
+        [] { return 0; });
   }
 
  private:

@@ -24,6 +24,7 @@ World::World(int ranks, const TransportOptions& options)
       spins_(std::thread::hardware_concurrency() >=
              static_cast<unsigned>(ranks * options.threads_per_rank)),
       ended_(static_cast<std::size_t>(ranks)),
+      waits_(static_cast<std::size_t>(ranks)),
       thrown_(static_cast<std::size_t>(ranks)) {
   for (int r = 0; r < ranks; ++r) mailboxes_.push_back(std::make_unique<Mailbox>());
 }

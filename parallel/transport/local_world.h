@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "parallel/transport/endpoint.h"
+#include "parallel/transport/wait_table.h"
 
 namespace trident::local {
 
@@ -82,6 +83,8 @@ class World {
   const TransportOptions& options() const { return options_; }
   Mailbox& mailbox(int rank) { return *mailboxes_[static_cast<std::size_t>(rank)]; }
   bool spins() const { return spins_; }
+  // For whom a rank waits where that takes longer.
+  WaitTable& waits(int rank) { return waits_[static_cast<std::size_t>(rank)]; }
   // The board of a group of so many members, made at the first call.
   std::shared_ptr<Board> board(std::uint64_t group, std::size_t members);
 
@@ -105,6 +108,7 @@ class World {
   std::vector<std::unique_ptr<Mailbox>> mailboxes_;
   std::atomic<bool> aborted_{false};
   std::vector<std::atomic<bool>> ended_;
+  std::vector<WaitTable> waits_;
   std::mutex boards_mutex_;
   std::unordered_map<std::uint64_t, std::weak_ptr<Board>> boards_;
   mutable std::mutex mutex_;  // guards what follows

@@ -16,11 +16,13 @@ namespace {
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-enum Tag { farewell_tag, heartbeat_tag, abort_tag };
+enum Tag { farewell_tag, heartbeat_tag, abort_tag, ask_tag, answer_tag };
 
 // A rank that is alive may be kept from its core for a while, whatever the timeout.
 constexpr milliseconds least_silence{2000};
 constexpr milliseconds longest_period{250};
+// A rank that lives answers within a period.
+constexpr milliseconds answer_limit{800};
 // How long a rank that fails listens for others that do so at the same time: one of them speaks.
 constexpr milliseconds listening{200};
 // mpirun ends the ranks that it can reach within that.
@@ -37,6 +39,7 @@ MpiControl::MpiControl(MPI_Comm communicator, std::vector<std::string> hosts, mi
   MPI_Comm_rank(communicator_, &rank_);
   MPI_Comm_size(communicator_, &size_);
   ended_ = std::vector<std::atomic<bool>>(static_cast<std::size_t>(size_));
+  asked_.resize(static_cast<std::size_t>(size_));
   aborted_by_ = size_;
   if (size_ > 1) neighbours_.push_back({(rank_ + 1) % size_, Countdown(silence_)});
   if (size_ > 2) neighbours_.push_back({(rank_ + size_ - 1) % size_, Countdown(silence_)});
@@ -113,24 +116,65 @@ void MpiControl::listen() {
 void MpiControl::read() {
   const std::lock_guard lock(reading_);
   for (;;) {
-    int found = 0, code = 0;
+    int found = 0, number = 0;
     MPI_Status status;
     check_mpi(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, communicator_, &found, &status),
               "MPI_Iprobe");
     if (found == 0) return;
     const int from = status.MPI_SOURCE, tag = status.MPI_TAG;
-    check_mpi(MPI_Recv(&code, tag == abort_tag ? 1 : 0, MPI_INT, from, tag, communicator_,
-                       MPI_STATUS_IGNORE),
-              "MPI_Recv");
+    const bool has_number = tag == abort_tag || tag == answer_tag;
+    check_mpi(
+        MPI_Recv(&number, has_number ? 1 : 0, MPI_INT, from, tag, communicator_, MPI_STATUS_IGNORE),
+        "MPI_Recv");
+    Asked& asked = asked_[static_cast<std::size_t>(from)];
+    if (tag == answer_tag) {
+      asked.got = number;
+      asked.has_come = true;
+    }
+    if (tag == ask_tag) {
+      int done = 0;
+      check_mpi(MPI_Test(&asked.on_its_way, &done, MPI_STATUS_IGNORE), "MPI_Test");
+      asked.given = waits_.rank();
+      if (done != 0) {
+        check_mpi(
+            MPI_Isend(&asked.given, 1, MPI_INT, from, answer_tag, communicator_, &asked.on_its_way),
+            "MPI_Isend");
+      }
+    }
     if (tag == farewell_tag) ended_[static_cast<std::size_t>(from)].store(true);
     if (tag == abort_tag && from < aborted_by_.load()) {
-      abort_code_ = code;
+      abort_code_ = number;
       aborted_by_ = from;
     }
     for (Neighbour& one : neighbours_) {
       if (one.rank == from) one.silence.restart();
     }
   }
+}
+
+int MpiControl::ask(int rank) {
+  if (rank == rank_) return waits_.rank();
+  Asked& asked = asked_[static_cast<std::size_t>(rank)];
+  {
+    const std::lock_guard lock(reading_);
+    asked.has_come = false;
+  }
+  // Where the rank takes nothing any more the request stays for what is left of this process.
+  MPI_Request request = MPI_REQUEST_NULL;
+  check_mpi(MPI_Isend(nullptr, 0, MPI_BYTE, rank, ask_tag, communicator_, &request), "MPI_Isend");
+  for (Countdown countdown(answer_limit); !countdown.over();) {
+    listen();
+    {
+      const std::lock_guard lock(reading_);
+      if (asked.has_come) return asked.got;
+    }
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  return no_answer;
+}
+
+std::string MpiControl::waits_of(int rank) {
+  return text_of_waits(rank, [&](int at) { return ask(at); });
 }
 
 void MpiControl::end_quietly(int exit_code) noexcept {

@@ -15,6 +15,7 @@
 
 #include "core/countdown.h"
 #include "parallel/transport/mpi_library.h"
+#include "parallel/transport/wait_table.h"
 
 namespace trident {
 
@@ -33,6 +34,9 @@ class MpiControl {
   // Between these calls the thread keeps MPI going: it makes no progress outside its own calls.
   void watch();
   void unwatch() { watched_.fetch_sub(1); }
+  // For whom this rank waits, and, asked, the others: waits_of() takes a second at most for each.
+  WaitTable& waits() { return waits_; }
+  std::string waits_of(int rank);
 
   // Ends all ranks, with this line from the first one that fails.
   [[noreturn]] void end_job(const std::string& reason, int exit_code) noexcept;
@@ -49,6 +53,7 @@ class MpiControl {
   void beat();
   void listen();
   void read();
+  int ask(int rank);
   [[noreturn]] void end_quietly(int exit_code) noexcept;
   std::string place(int rank) const;
 
@@ -62,6 +67,14 @@ class MpiControl {
   std::vector<std::atomic<bool>> ended_;
   std::atomic<int> aborted_by_, abort_code_{0};  // the lowest rank that has told of an error
   std::atomic_flag ending_ = ATOMIC_FLAG_INIT;
+  WaitTable waits_;
+  // Of another rank: an answer of this one on its way to it, and its own last one.
+  struct Asked {
+    int given = 0, got = nobody;
+    MPI_Request on_its_way = MPI_REQUEST_NULL;
+    bool has_come = false;
+  };
+  std::vector<Asked> asked_;  // with reading_
 
   std::atomic<int> watched_{0};
   std::mutex mutex_;

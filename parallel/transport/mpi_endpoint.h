@@ -40,6 +40,7 @@ class MpiEndpoint final : public Endpoint {
                                              void* staging, std::size_t bytes) override {
     return post_receive(peer, channel, expected, staging, bytes, nullptr);
   }
+  std::string waits_of(int rank) override { return control_->waits_of(rank); }
   bool needs_staging() const override { return true; }
 
   void check() const override {}  // an aborted job does not get here
@@ -52,6 +53,7 @@ class MpiEndpoint final : public Endpoint {
   bool ended(int peer) { return control_->ended(peer); }
   void watch() { control_->watch(); }
   void unwatch() { control_->unwatch(); }
+  WaitTable& waits() { return control_->waits(); }
 
  private:
   int tag_of(std::uint64_t group, int channel) const;

@@ -17,6 +17,8 @@ constexpr std::size_t small_bytes = 4096;
 constexpr std::size_t part_bytes = std::size_t{16} << 20;  // each that has come is progress
 // A peer's farewell may overtake its last messages.
 constexpr std::chrono::milliseconds farewell_grace{500};
+// A wait that takes some milliseconds is one that others may ask for.
+constexpr int looks_before_known = 64;
 
 }  // namespace
 
@@ -136,6 +138,8 @@ bool MpiRequest::test() {
 Outcome MpiRequest::wait(Countdown& countdown) {
   BackOff back_off;
   std::optional<Countdown> grace;  // once the peer has ended
+  std::optional<WaitTable::Entry> entry;
+  int looks = 0;
   for (std::size_t seen = done_.load();;) {
     if (test()) return mismatch_ ? Outcome::mismatch : Outcome::complete;
     if (const std::size_t now = done_.load(); now != seen) {
@@ -144,6 +148,7 @@ Outcome MpiRequest::wait(Countdown& countdown) {
       grace.reset();
     }
     if (countdown.over()) return Outcome::late;
+    if (++looks == looks_before_known) entry.emplace(endpoint_.waits(), [this] { return peer_; });
     if (grace && grace->over()) return Outcome::peer_ended;
     if (!grace && endpoint_.ended(peer_)) grace.emplace(farewell_grace);
     back_off.pause();

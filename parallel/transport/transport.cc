@@ -1,6 +1,9 @@
 #include "parallel/transport/transport.h"
 
+#include <system_error>
+
 #include "core/error.h"
+#include "core/threads.h"
 #include "parallel/transport/endpoint.h"
 
 namespace trident {
@@ -8,6 +11,9 @@ namespace trident {
 std::string message_of(const std::exception_ptr& error) noexcept {
   try {
     std::rethrow_exception(error);
+  } catch (const std::system_error& e) {
+    if (e.code() != std::errc::resource_unavailable_try_again) return e.what();
+    return "a thread could not be started, the system allows no more: " + thread_limit_text();
   } catch (const std::exception& e) {
     return e.what();
   } catch (...) {

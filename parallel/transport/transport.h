@@ -26,6 +26,10 @@ struct TransportOptions {
   std::chrono::microseconds injected_latency{0};
 };
 
+// An exception's text, for people; exit code: 2 for a RequestError, else 3.
+std::string message_of(const std::exception_ptr& error) noexcept;
+int exit_code_of(const std::exception_ptr& error) noexcept;
+
 // One rank's seat in the world.
 class Transport {
  public:

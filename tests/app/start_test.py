@@ -96,6 +96,18 @@ class Start(Job):
                     r"MPI; .*", code=3)
 
 
+class Threads(Job):
+    def test_what_the_system_does_not_allow_is_told_before_anything_is_written(self):
+        # No address space holds so large a stack: the system refuses every thread.
+        command = ["sh", "-c", "ulimit -s 8589934592; exec \"$@\"", "sh"]
+        run = subprocess.run(command + self.train("parallel.data_parallel_size=2"), cwd=self.folder,
+                             capture_output=True, text=True, timeout=60)
+        self.assertRegex(run.stderr, r"^config: /runtime/threads_per_rank: 2 rank\(s\) of 1 in one "
+                         r"process need 2 threads; the system allows only 0 more here: raise .*ulimit -u.*")
+        self.assertEqual(run.returncode, 2)
+        self.assertFalse((self.folder / "run").exists())
+
+
 class Failing(Job):
     """The same text as in one process, with rank and host, once, and the same exit code."""
 

@@ -1,6 +1,6 @@
 // The conformance suite over MPI, one rank a process, and scenarios that must end the whole job:
 //   mpirun -n 4 parallel_collectives_mpi_test
-//   mpirun -n 3 parallel_collectives_mpi_test mismatch|late|frozen|throw|request|ended|abort
+//   mpirun -n 3 parallel_collectives_mpi_test mismatch|late|chain|frozen|throw|request|ended|abort
 // and one that must not: patient. tests/parallel/mpi_errors_test.py runs them.
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -49,6 +49,14 @@ const std::map<std::string, Scenario> scenarios = {
        if (g.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(60));
        g.all_reduce(c, x);
      }},
+    {"chain",
+     [](Transport&, Context& c, const ProcessGroup& g, const Tensor& x) {
+       g.barrier(c);
+       if (g.rank() == 0) g.receive(c, x, 1);
+       std::this_thread::sleep_for(std::chrono::milliseconds(400));  // rank 0's wait ends first
+       if (g.rank() == 1) g.receive(c, x, 2);
+       std::this_thread::sleep_for(std::chrono::seconds(60));
+     }},
     {"frozen",  // at any moment of a payload
      [](Transport&, Context& c, const ProcessGroup& g, const Tensor&) {
        const Tensor large = c.empty({std::int64_t{4} << 20}, DType::f32, Category::workspace);
@@ -93,7 +101,8 @@ const std::map<std::string, Scenario> scenarios = {
      }}};
 
 int run_scenario(const std::string& name) {
-  const bool short_of_time = name == "late" || name == "patient" || name == "frozen";
+  const bool short_of_time =
+      name == "late" || name == "chain" || name == "patient" || name == "frozen";
   const auto device = make_cpu_device();
   Context context(*device, 1);
   const Tensor x = context.empty({1024}, DType::f32, Category::workspace);

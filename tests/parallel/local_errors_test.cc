@@ -226,6 +226,31 @@ TEST_P(LocalErrors, AMessageThatNeverComesOrIsNeverTakenIsLate) {
   }
 }
 
+TEST_P(LocalErrors, WhereALateRankWaitsItselfTheEndOfTheChainIsNamed) {
+  for (const bool collective : {false, true}) {
+    expect_error<CommunicationError>(
+        3, HasSubstr("rank 0 waited 400 ms for rank 1; rank 1 waits for rank 2"),
+        [&](Transport&, Context& c, const ProcessGroup& g) {
+          g.barrier(c);
+          const int members[] = {1, 2};
+          if (g.rank() == 0) g.receive(c, tensor(c), 1);
+          if (g.rank() == 1) {
+            std::this_thread::sleep_for(milliseconds(150));  // rank 0's wait ends first
+            if (collective) {
+              g.subgroup(members, "others").barrier(c);
+            } else {
+              g.receive(c, tensor(c), 2);
+            }
+          }
+          if (g.rank() == 2) {
+            std::this_thread::sleep_for(milliseconds(1200));
+            g.barrier(c);
+          }
+        },
+        milliseconds(400));
+  }
+}
+
 struct Special : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

@@ -56,7 +56,12 @@ class MpiErrors(unittest.TestCase):
 
     def test_a_late_rank_is_named(self):
         self.expect("late", 3,
-                    WORLD + f"operation #1: {SUM}: rank [02] waited 1000 ms for ranks? (0,|1,)?[12]")
+                    WORLD + f"operation #1: {SUM}: rank [02] waited 1000 ms for ranks? [012,]+"
+                    r"(; rank [02] waits for rank [012].*)?")
+
+    def test_where_a_late_rank_waits_itself_the_end_of_the_chain_is_named(self):
+        self.expect("chain", 3, WORLD + r"message #0 from rank 1 to rank 0 on channel 0: "
+                    r"fp32\[1024\]: rank 0 waited 1000 ms for rank 1; rank 1 waits for rank 2")
 
     def test_the_reason_of_an_exception_is_shown(self):
         self.expect("throw", 3, "disk full")

@@ -376,6 +376,7 @@ class NcclEndpoint final : public Endpoint {
   }
   bool needs_staging() const override { return true; }
   bool reaches_gpus() const override { return true; }
+  std::string waits_of(int rank) override { return host_->waits_of(rank); }
   void check() const override { host_->check(); }
   void fail(std::exception_ptr error) noexcept override { host_->fail(error); }
   void abort(const std::string& reason) noexcept override { host_->abort(reason); }

@@ -1,0 +1,45 @@
+#include "core/threads.h"
+
+#include <condition_variable>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "core/error.h"
+
+namespace trident {
+
+void need_threads(std::int64_t wanted, const std::string& who) {
+  std::mutex mutex;
+  std::condition_variable wake;
+  bool over = false;
+  std::vector<std::thread> threads;
+  bool refused = false;
+  try {
+    while (static_cast<std::int64_t>(threads.size()) < wanted) {
+      threads.emplace_back([&] {
+        std::unique_lock lock(mutex);
+        wake.wait(lock, [&] { return over; });
+      });
+    }
+  } catch (const std::system_error&) {
+    refused = true;
+  }
+  {
+    const std::lock_guard lock(mutex);
+    over = true;
+  }
+  wake.notify_all();
+  for (std::thread& thread : threads) thread.join();
+  if (!refused) return;
+  throw RequestError(who + " need " + std::to_string(wanted) + " threads; the system allows only " +
+                     std::to_string(threads.size()) + " more here: " + thread_limit_text());
+}
+
+std::string thread_limit_text() {
+  return "raise the limit of processes (ulimit -u; of a container or service, pids.max of its "
+         "cgroup) or of the stack's size (ulimit -s), or take fewer ranks or threads per rank";
+}
+
+}  // namespace trident
