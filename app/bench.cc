@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -59,10 +60,15 @@ void add_bench(CLI::App& app, const Launch& launch, Action& action) {
         "All-reduce by algorithm and size, between in-process ranks or those of mpirun",
         [&launch](const Options& o) {
           launch.start->join("bench collectives");
-          launch.start->agree({});
+          launch.start->agree({{"--max-bytes", std::to_string(o.largest), "give all the same"}});
           launch.start->done();
-          return launch.mpi ? bench_collectives_mpi(o.largest)
-                            : bench_collectives(o.ranks, o.largest);
+          const Print print = [](const std::string& line) {
+            fmt::print("{}", line);
+            std::fflush(stdout);
+          };
+          const Print shown = o.format == "text" ? print : nullptr;
+          return launch.mpi ? bench_collectives_mpi(o.largest, shown)
+                            : bench_collectives(o.ranks, o.largest, shown);
         },
         bench_collectives_text);
     command->add_option("--ranks", options->ranks, "In-process ranks")

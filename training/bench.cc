@@ -114,26 +114,60 @@ std::string bench_gemm_text(const Json& result) {
 
 namespace {
 
-// Median seconds of one call of `run` on this rank, all ranks starting together.
+// How much time a row of the table may take, once a call has shown how long it is.
+constexpr double kRowSeconds = 1;
+// A size whose single call would take longer, by the size before, is left out.
+constexpr double kLongestCall = 3;
+
+// The slowest rank's: who sends may be done long before it has arrived.
+double slowest(Context& context, const ProcessGroup& world, double seconds) {
+  const std::int64_t own[]{static_cast<std::int64_t>(seconds * 1e9)};
+  const Tensor value = context.from_host<std::int64_t>({1}, own, Category::communication);
+  world.all_reduce(context, value, ReduceOp::maximum);
+  return static_cast<double>(context.to_host<std::int64_t>(value)[0]) * 1e-9;
+}
+
+// Median seconds of one call of `run` on this rank, all ranks starting together. The first call
+// says how many fit the time of a row; where that is none more, it is all there is.
 template <class Run>
 double timed(Context& context, const ProcessGroup& world, bool small, Run run) {
-  const int repeats = small ? 50 : 7, calls = small ? 20 : 1;
-  std::vector<double> times;
-  for (int i = 0; i < repeats; ++i) {
+  const auto seconds_of = [&](int calls) {
     world.barrier(context);
     ClockReading begin, end;
     context.mark(begin);
     for (int j = 0; j < calls; ++j) run();
     context.mark(end);
     context.synchronize();
-    times.push_back(seconds_between(begin, end) / calls);
-  }
+    return seconds_between(begin, end) / calls;
+  };
+  const double first = seconds_of(1);
+  const double fit = kRowSeconds / slowest(context, world, std::max(first, 1e-9));
+  if (fit < 1) return first;
+  const int calls = small ? static_cast<int>(std::clamp(fit / 50, 1.0, 20.0)) : 1;
+  const int repeats = static_cast<int>(std::clamp(fit / calls, 1.0, small ? 50.0 : 7.0));
+  std::vector<double> times;
+  for (int i = 0; i < repeats; ++i) times.push_back(seconds_of(calls));
   return median(times);
 }
 
+constexpr auto kColumns = "{:>14} {:>9} {:>9} {:>6} {:>10} {:>12} {:>8}\n";
+
+std::string row_text(const char* operation, const Json& r) {
+  return fmt::format(fmt::runtime(kColumns), operation, r["transport"].get<std::string>(),
+                     r["algorithm"].get<std::string>(), r["ranks"].get<int>(),
+                     r["bytes"].get<std::int64_t>(),
+                     fmt::format("{:.1f}", r["microseconds"].get<double>()),
+                     fmt::format("{:.2f}", r["gb_per_second"].get<double>()));
+}
+
 Json collectives_of(Context& context, const ProcessGroup& world, const char* name,
-                    std::int64_t largest) {
+                    std::int64_t largest, const Print& print) {
   const int ranks = world.size();
+  const auto show = [&](const std::string& text) {
+    if (print && world.rank() == 0) print(text);
+  };
+  show(fmt::format(fmt::runtime(kColumns), "operation", "transport", "algorithm", "ranks", "bytes",
+                   "µs", "GB/s"));
   const auto zeros = [&](std::int64_t bytes) {
     const Tensor tensor = context.empty({bytes / 4}, DType::f32, Category::communication);
     fill(context, tensor, 0);
@@ -141,23 +175,34 @@ Json collectives_of(Context& context, const ProcessGroup& world, const char* nam
   };
   // Rows of one operation; `call` runs it once on a tensor of the message's size, which is rounded
   // down to a multiple of `parts` elements.
-  const auto rows_of = [&](std::initializer_list<std::pair<const char*, Algorithm>> algorithms,
+  const auto rows_of = [&](const char* operation,
+                           std::initializer_list<std::pair<const char*, Algorithm>> algorithms,
                            std::int64_t parts, auto call) {
     Json rows = Json::array();
     for (const auto& [label, algorithm] : algorithms) {
+      double rate = 0;  // of the size before
       for (const std::int64_t bytes :
            {std::int64_t{4} << 10, std::int64_t{64} << 10, std::int64_t{1} << 20,
             std::int64_t{8} << 20, std::int64_t{64} << 20}) {
         if (bytes > largest) break;
+        if (const double expected = static_cast<double>(bytes) / rate;
+            rate > 0 && expected > kLongestCall) {
+          show(fmt::format("{:>14} {}: {} bytes and more would take {:.0f} s a call: left out\n",
+                           operation, label, bytes, expected));
+          break;
+        }
         const Tensor tensor = zeros(bytes / 4 / parts * parts * 4);
-        const double seconds =
-            timed(context, world, bytes < (1 << 20), [&, kind = algorithm] { call(tensor, kind); });
+        const double seconds = slowest(context, world,
+                                       timed(context, world, bytes < (1 << 20),
+                                             [&, kind = algorithm] { call(tensor, kind); }));
         rows.push_back({{"transport", name},
                         {"algorithm", label},
                         {"ranks", ranks},
                         {"bytes", tensor.bytes()},
                         {"microseconds", seconds * 1e6},
                         {"gb_per_second", static_cast<double>(tensor.bytes()) / seconds * 1e-9}});
+        show(row_text(operation, rows.back()));
+        rate = static_cast<double>(tensor.bytes()) / seconds;
       }
     }
     return rows;
@@ -167,24 +212,26 @@ Json collectives_of(Context& context, const ProcessGroup& world, const char* nam
     return tensor.flat(world.rank() * count, count);
   };
   const Json all_reduce =
-      rows_of({{"direct", Algorithm::direct},
+      rows_of("all_reduce",
+              {{"direct", Algorithm::direct},
                {"ring", Algorithm::ring},
                {"tree", Algorithm::tree},
                {"auto", Algorithm::automatic}},
               1, [&](const Tensor& tensor, Algorithm kind) {
                 world.all_reduce(context, tensor, ReduceOp::sum, Async::no, kind);
               });
-  const auto one_way = [&](std::int64_t parts, auto call) {
-    return rows_of({{"direct", Algorithm::direct}}, parts,
+  const auto one_way = [&](const char* operation, std::int64_t parts, auto call) {
+    return rows_of(operation, {{"direct", Algorithm::direct}}, parts,
                    [&](const Tensor& tensor, Algorithm) { call(tensor); });
   };
-  const Json reduce_scatter = one_way(ranks, [&](const Tensor& tensor) {
+  const Json reduce_scatter = one_way("reduce_scatter", ranks, [&](const Tensor& tensor) {
     world.reduce_scatter(context, tensor, own_part(tensor));
   });
-  const Json all_gather = one_way(
-      ranks, [&](const Tensor& tensor) { world.all_gather(context, own_part(tensor), tensor); });
+  const Json all_gather = one_way("all_gather", ranks, [&](const Tensor& tensor) {
+    world.all_gather(context, own_part(tensor), tensor);
+  });
   const Json broadcast =
-      one_way(1, [&](const Tensor& tensor) { world.broadcast(context, tensor, 0); });
+      one_way("broadcast", 1, [&](const Tensor& tensor) { world.broadcast(context, tensor, 0); });
   // Every member's message is read and written once, whoever does it: no all-reduce that leaves the
   // caches is faster than as many copies of the message as there are members.
   constexpr std::int64_t beyond_caches = std::int64_t{64} << 20;
@@ -196,45 +243,35 @@ Json collectives_of(Context& context, const ProcessGroup& world, const char* nam
           {"copy_gb_per_second", rate * ranks}, {"bound_gb_per_second", rate}};
 }
 
-Json collectives_of(Transport& transport, const char* name, std::int64_t largest) {
+Json collectives_of(Transport& transport, const char* name, std::int64_t largest,
+                    const Print& print) {
   const auto device = make_cpu_device();
   Context context(*device, 1);
   return end_all_on_error(
-      transport, [&] { return collectives_of(context, transport.world(), name, largest); });
+      transport, [&] { return collectives_of(context, transport.world(), name, largest, print); });
 }
 
 }  // namespace
 
-Json bench_collectives(int ranks, std::int64_t largest) {
+Json bench_collectives(int ranks, std::int64_t largest, const Print& print) {
   Json result;
   run_local(ranks, {.deterministic = false}, [&](Transport& transport) {
-    Json own = collectives_of(transport, "local", largest);
+    Json own = collectives_of(transport, "local", largest, print);
     if (transport.world().rank() == 0) result = std::move(own);
   });
   return result;
 }
 
-Json bench_collectives_mpi(std::int64_t largest) {
+Json bench_collectives_mpi(std::int64_t largest, const Print& print) {
   const auto transport = make_mpi_transport({.deterministic = false});
-  return collectives_of(*transport, "mpi", largest);
+  return collectives_of(*transport, "mpi", largest, print);
 }
 
 std::string bench_collectives_text(const Json& result) {
-  std::string text = fmt::format("{:>14} {:>9} {:>9} {:>6} {:>10} {:>12} {:>8}\n", "operation",
-                                 "transport", "algorithm", "ranks", "bytes", "µs", "GB/s");
-  for (const char* operation : {"all_reduce", "reduce_scatter", "all_gather", "broadcast"}) {
-    for (const Json& r : result[operation]) {
-      text += fmt::format("{:>14} {:>9} {:>9} {:>6} {:>10} {:>12.1f} {:>8.2f}\n", operation,
-                          r["transport"].get<std::string>(), r["algorithm"].get<std::string>(),
-                          r["ranks"].get<int>(), r["bytes"].get<std::int64_t>(),
-                          r["microseconds"].get<double>(), r["gb_per_second"].get<double>());
-    }
-  }
-  text += fmt::format(
+  return fmt::format(
       "copies by all ranks: {:.2f} GB/s; so no all-reduce beyond the caches is faster than {:.2f} "
       "GB/s\n",
       result["copy_gb_per_second"].get<double>(), result["bound_gb_per_second"].get<double>());
-  return text;
 }
 
 Json bench_step(const Config& config, const ArchitectureSet& architectures, int iterations) {

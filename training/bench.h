@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
@@ -17,10 +18,14 @@ std::string bench_gemm_text(const nlohmann::ordered_json&);
 
 // All-reduce by algorithm, reduce-scatter, all-gather and broadcast by message size up to `largest`
 // bytes, GB/s as message bytes over time, and the bound that memory sets: between `ranks`
-// in-process ranks, or between the processes of mpirun or srun (every process calls it, and gets
-// its own medians).
-nlohmann::ordered_json bench_collectives(int ranks, std::int64_t largest);
-nlohmann::ordered_json bench_collectives_mpi(std::int64_t largest);
+// in-process ranks, or between the processes of mpirun or srun (every process calls it). Times are
+// the slowest rank's medians.
+// `print` gets the table's lines on rank 0, each as soon as it is measured; may be empty. A row
+// takes about a second at most, or one call; sizes whose call would take several are left out.
+using Print = std::function<void(const std::string&)>;
+nlohmann::ordered_json bench_collectives(int ranks, std::int64_t largest, const Print& print = {});
+nlohmann::ordered_json bench_collectives_mpi(std::int64_t largest, const Print& print = {});
+// What the table ends with.
 std::string bench_collectives_text(const nlohmann::ordered_json&);
 
 // The median of `iterations` training steps of `config` on random tokens, in-process ranks, after
