@@ -114,12 +114,28 @@ LoadedConfig load(const ConfigOptions& options, const Launch& launch,
     schedule_of(config);  // throws where it is the schedule that allows no size
     throw RequestError(fmt::format(
         "config: /batch/micro_batch_size: \"auto\" finds none that fits {} bytes a rank; `trident "
-        "plan --memory {}` says what would",
+        "plan --memory {}B` says what would",
         limit, limit));
   }
   if (!size) return loaded;  // the plan says what would fit
   load.micro_batch_size = *size;
   return load_config(options.path, options.set, load);
+}
+
+void check_launch(const Config& config, const Launch& launch) {
+  const std::string& transport = config.runtime.transport;
+  if (transport == "mpi" && !launch.mpi) {
+    throw RequestError(fmt::format(
+        "config: /runtime/transport: \"mpi\" needs processes that mpirun or srun started, "
+        "and this one was not; use \"auto\" or \"local\", or start it with mpirun -n {}",
+        config.world_size()));
+  }
+  if (transport == "local" && launch.mpi && launch.ranks > 1) {
+    throw RequestError(fmt::format(
+        "config: /runtime/transport: \"local\" runs all ranks in one process, but mpirun "
+        "started {}; use \"mpi\" or \"auto\"",
+        launch.ranks));
+  }
 }
 
 void add_format_option(CLI::App& command, std::string& format) {

@@ -22,6 +22,9 @@ void add_config_options(CLI::App&, ConfigOptions&);
 LoadedConfig load(const ConfigOptions&, const Launch&,
                   std::optional<std::int64_t> memory = std::nullopt);
 
+// RequestError where the config's transport is not how this process was started.
+void check_launch(const Config&, const Launch&);
+
 // "text" or "json".
 void add_format_option(CLI::App&, std::string& format);
 

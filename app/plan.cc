@@ -22,8 +22,10 @@ void add_plan(CLI::App& app, const Launch& launch, Action& action) {
   auto options = std::make_shared<Options>();
   add_config_options(*command, options->config);
   add_format_option(*command, options->format);
-  command->add_option("--memory", options->memory,
-                      "Memory a rank, such as 24GiB: does it fit, and what would");
+  command->add_option(
+      "--memory", options->memory,
+      "Memory a rank, such as 24GiB (B, KB, MB, GB, TB, KiB, MiB, GiB, TiB): does it "
+      "fit, and what would; exit code 2 where it doesn't");
   command->callback([options, &launch, &action] {
     action = [options, &launch] {
       launch.start->join("plan");
@@ -45,7 +47,7 @@ void add_plan(CLI::App& app, const Launch& launch, Action& action) {
       } else {
         fmt::print("{}{}\n", plan_text(plan), fit ? fit_text(*fit) : "");
       }
-      return 0;
+      return fit && !fit->fits() ? 2 : 0;
     };
   });
 }

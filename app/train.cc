@@ -9,10 +9,12 @@
 #include <future>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
 #include "app/options.h"
 #include "core/error.h"
+#include "core/request_problems.h"
 #include "core/threads.h"
 #include "training/agreement.h"
 #include "training/devices.h"
@@ -66,7 +68,7 @@ class StopSignals {
   std::thread thread_;
 };
 
-// The live line on a terminal; elsewhere a line now and then.
+// The live line on a terminal, lines elsewhere, as often as logging.log_interval says.
 class Progress {
  public:
   // mpirun passes output on by lines, whatever it writes to.
@@ -81,11 +83,15 @@ class Progress {
                             : (now - begin_) / static_cast<double>(m.iteration - 1) *
                                   static_cast<double>(config_.training.train_iters - m.iteration);
     const bool last = m.iteration == config_.training.train_iters;
+    const bool must = last || !m.validation_loss.empty() || m.iteration == 1;
+    const std::int64_t every = config_.logging.log_interval;
+    const bool due = every > 0 ? m.iteration % every == 0 : live_ || now - shown_ >= 5;
+    if (!must && !due) return;
     const std::string line = progress_line(config_, m, left);
     if (live_) {
       fmt::print("\r\033[K{}", line);
       if (last || !m.validation_loss.empty()) fmt::print("\n");
-    } else if (last || !m.validation_loss.empty() || m.iteration == 1 || now - shown_ >= 5) {
+    } else {
       fmt::print("{}\n", line);
       shown_ = now;
     }
@@ -208,48 +214,60 @@ struct TrainOptions {
   std::string format = "text";
 };
 
+// Everything that can be known before a run starts, all problems at once. Writes nothing.
+TrainingInputs checked_inputs(const LoadedConfig& loaded, const Launch& launch,
+                              std::optional<Devices>& devices) {
+  const Config& config = loaded.config;
+  TrainingInputs inputs;
+  RequestProblems problems;
+  problems.collect([&] { check_launch(config, launch); });
+  problems.collect([&] {
+    devices.emplace(config);
+    const std::int64_t here = ranks_on_gpus(launch, config.world_size(), devices->count());
+    if (config.runtime.transport == "nccl" && here > devices->count()) {
+      throw RequestError(fmt::format(
+          "config: /runtime/transport: \"nccl\" needs a GPU for each rank, this machine has {} for "
+          "{} ranks; use \"local\"",
+          devices->count(), here));
+    }
+  });
+  problems.collect([&] {
+    const std::int64_t ranks_here = launch.mpi ? 1 : config.world_size();
+    need_threads(ranks_here * config.runtime.threads_per_rank,
+                 fmt::format("config: /runtime/threads_per_rank: {} rank(s) of {} in one process",
+                             ranks_here, config.runtime.threads_per_rank));
+  });
+  problems.collect([&] { inputs = prepare_training(loaded, built_in_architectures()); });
+  if (launch.leads) problems.collect([&] { check_output(config); });
+  problems.raise();
+  return inputs;
+}
+
+// The filled-in config alone on stdout, the plan on stderr; with "json" both in one document.
+void print_dry_run(const TrainOptions& options, const TrainingInputs& inputs, const Plan& plan) {
+  const std::string config = config_to_json(inputs.config, inputs.written);
+  if (options.format == "json") {
+    fmt::print("{{\"config\": {}, \"plan\": {}}}\n", config, plan_json(plan).dump(2));
+  } else {
+    fmt::print("{}", config);
+    fmt::print(stderr, "{}", plan_text(plan));
+  }
+}
+
 int train(const TrainOptions& options, const Launch& launch) {
   launch.start->join(options.dry_run ? "train --dry-run" : "train");
   const LoadedConfig loaded = load(options.config, launch);
-  const ArchitectureSet architectures = built_in_architectures();
-  if (options.dry_run) {
-    const Plan plan = make_plan(loaded.config, *architectures.at(loaded.config.model.architecture));
-    launch.start->agree({});
-    launch.start->done();
-    if (launch.leads && options.format == "json") {
-      fmt::print("{{\"config\": {}, \"plan\": {}}}\n", loaded.filled_in, plan_json(plan).dump(2));
-    } else if (launch.leads) {
-      fmt::print("{}\n{}", loaded.filled_in, plan_text(plan));
-    }
-    return 0;
-  }
-  if (launch.mpi && loaded.config.runtime.transport == "local" && launch.ranks > 1) {
-    throw RequestError(
-        "config: /runtime/transport: \"local\" runs all ranks in one process, but mpirun started " +
-        std::to_string(launch.ranks) + "; use \"mpi\" or \"auto\"");
-  }
-  const Devices devices(loaded.config);
-  const std::int64_t here = ranks_on_gpus(launch, loaded.config.world_size(), devices.count());
-  if (loaded.config.runtime.transport == "nccl" && here > devices.count()) {
-    throw RequestError(fmt::format(
-        "config: /runtime/transport: \"nccl\" needs a GPU for each rank, this machine has {} for "
-        "{} ranks; use \"local\"",
-        devices.count(), here));
-  }
-  TrainingInputs inputs = prepare_training(loaded.config, architectures);
+  std::optional<Devices> found;
+  TrainingInputs inputs = checked_inputs(loaded, launch, found);
+  const Devices& devices = *found;
   const Config& config = inputs.config;
   const Plan plan = make_plan(config, *inputs.architecture, inputs.schedule);
-  if (launch.mpi && config.world_size() != launch.ranks) {
-    throw RequestError(fmt::format(
-        "config: /parallel: {} ranks are needed, mpirun started {}; change data_parallel_size",
-        config.world_size(), launch.ranks));
-  }
-  const std::int64_t ranks_here = launch.mpi ? 1 : config.world_size();
-  need_threads(ranks_here * config.runtime.threads_per_rank,
-               fmt::format("config: /runtime/threads_per_rank: {} rank(s) of {} in one process",
-                           ranks_here, config.runtime.threads_per_rank));
   compare_ranks(config, devices, launch);
   launch.start->done();
+  if (options.dry_run) {
+    if (launch.leads) print_dry_run(options, inputs, plan);
+    return 0;
+  }
   if (launch.leads) prepare_output(config);
   const StopSignals signals;
   inputs.product_rate = measure_product_rate(config, launch, devices);

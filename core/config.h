@@ -193,7 +193,7 @@ struct RuntimeConfig {
 struct LoggingConfig {
   std::string dir = {};  // derived: runs/<name of the config file without its extension>
   bool overwrite = false;
-  std::int64_t log_interval = 1;
+  std::int64_t log_interval = 0;  // 0: as often as the place of the lines suggests
   bool tensorboard = true;
   bool trace = true;
   std::vector<std::int64_t> dump_gradients_at = {};  // iterations, from 1
@@ -256,8 +256,9 @@ struct LoadOptions {
 
 struct LoadedConfig {
   Config config = {};
-  std::string filled_in =
-      {};  // `config` as JSON text, every key present; loads back as the same Config
+  // What was asked for, as JSON text: the file with its overrides, no default filled in.
+  std::string written = {};
+  std::string filled_in = {};  // config_to_json(config, written)
   bool micro_batch_is_auto = false;
   bool accumulation_is_given = false;  // so that "auto" is one size
   bool device_is_auto = false;
@@ -280,8 +281,15 @@ LoadedConfig parse_config(std::string_view text, const std::vector<std::string>&
 // iterations. Throws RequestError where the learning-rate schedule doesn't fit.
 void set_train_iters(Config& config, std::int64_t train_iters);
 
-// `config` as indented JSON, every key present.
+// `config` as indented JSON, every key present. With `written` (LoadedConfig::written), "derived"
+// tells which values nobody wrote but were derived, and what was written in their place. That loads
+// back as the same Config under any circumstances; what overrides change, or any change of the file
+// by hand, what follows from it is derived anew.
 std::string config_to_json(const Config& config);
+std::string config_to_json(const Config& config, const std::string& written);
+// Whether somebody wrote the key at this JSON pointer: `written` has it, and not as null. True of
+// "", where nobody knows.
+bool is_written(const std::string& written, std::string_view path);
 
 // The JSON Schema (draft 2020-12) of a config file, indented.
 std::string config_schema(const std::vector<std::string>& architectures = {"gpt2", "llama"});

@@ -92,7 +92,8 @@ std::vector<Field> model_fields() {
        .member = member(&M::vocab_size),
        .doc = "Token ids that the model knows, padding not counted.",
        .range = from(1, 1e9),
-       .derived = "256 for the byte tokenizer; must be given for token files"},
+       .derived = "256 for text files; must be given for .bin/.idx pairs of tokens and for "
+                  "tokenizer \"file\""},
       {.path = "/model/make_vocab_size_divisible_by",
        .member = member(&M::make_vocab_size_divisible_by),
        .doc = "The vocabulary is padded to a multiple of this times tensor_model_parallel_size. "
@@ -533,8 +534,10 @@ std::vector<Field> checkpoint_fields() {
        .derived = "none"},
       {.path = "/checkpoint/resume",
        .member = member(&C::resume),
-       .doc = "Whether to go on from the newest checkpoint: auto where there is one, never, or "
-              "must.",
+       .doc =
+           "Whether to go on from the newest checkpoint under `save`: auto where there is one, "
+           "never, or must. This version makes none and reads none: with auto, one that is there "
+           "is refused.",
        .choices = {{"auto"}, {"must", later}, {"never"}}},
       {.path = "/checkpoint/save",
        .member = member(&C::save),
@@ -573,9 +576,11 @@ std::vector<Field> runtime_fields() {
        .choices = {{"cpu"}, {"cuda"}, {"auto"}}},
       {.path = "/runtime/transport",
        .member = member(&R::transport),
-       .doc = "How ranks talk: local runs all of them as threads of one process, mpi one rank a "
-              "process, nccl either way with a GPU for each rank; \"auto\" is mpi (of GPUs nccl) "
-              "under mpirun or srun, else nccl where each of several ranks has a GPU, else local.",
+       .doc =
+           "How ranks talk: local runs all of them as threads of one process, mpi one rank a "
+           "process that mpirun or srun has started, nccl either way with a GPU for each rank; "
+           "\"auto\" is mpi (of GPUs nccl) under mpirun or srun, else nccl where each of several "
+           "ranks has a GPU, else local.",
        .choices = {{"auto"}, {"local"}, {"mpi"}, {"nccl"}}},
       {.path = "/runtime/ranks_per_node",
        .member = member(&R::ranks_per_node),
@@ -613,16 +618,21 @@ std::vector<Field> logging_fields() {
       {.path = "/logging/dir",
        .member = member(&L::dir),
        .doc = "Directory of the run's files (metrics.jsonl, timeline.svg, trace.json, "
-              "config.json).",
+              "config.json, config.user.json, report.html).",
        .derived = "runs/ and the config file's name without .json"},
       {.path = "/logging/overwrite",
        .member = member(&L::overwrite),
-       .doc = "Replaces the files of an earlier run in `dir`, which is refused otherwise."},
+       .doc = "Replaces the files of an earlier run in `dir`, which is refused otherwise: its "
+              "metrics, TensorBoard events, pictures, report and gradients go, other files stay."},
       {.path = "/logging/log_interval",
        .member = member(&L::log_interval),
-       .doc = "Iterations from one progress line to the next; metrics.jsonl has every iteration.",
+       .doc =
+           "Iterations from one progress line to the next; the first, the last and evaluated ones "
+           "are shown as well. metrics.jsonl and TensorBoard have every iteration.",
        .unit = "iterations",
-       .range = from(1, kMaxIterations)},
+       .range = from(1, kMaxIterations),
+       .derived = "1 on a terminal, where the line is drawn anew; elsewhere a line in five "
+                  "seconds"},
       {.path = "/logging/tensorboard",
        .member = member(&L::tensorboard),
        .doc = "Also writes the metrics as TensorBoard events."},

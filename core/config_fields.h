@@ -69,7 +69,10 @@ std::vector<Choice> choices_of(const Field& field, const std::vector<std::string
 std::string expected(const Field& field, const std::vector<std::string>& architectures);
 
 // The value of a field as JSON; null where it is "none" or still to be derived.
-nlohmann::json value_of(const Field& field, const Config& config);
+nlohmann::ordered_json value_of(const Field& field, const Config& config);
+
+// The section of a filled-in config that no field has.
+inline constexpr auto kDerived = "derived";
 
 // Everything wrong with a config, and which fields can't be relied on by later checks.
 class Problems {
@@ -89,6 +92,18 @@ class Problems {
 
 // Paths of the keys that the file or an override gave.
 using Given = std::set<std::string, std::less<>>;
+
+// What a document holds at a path; nullptr: nothing.
+const nlohmann::json* find(const nlohmann::json& document, std::string_view path);
+
+// Applies the overrides to a document, and undoes what "derived" tells of values that overrides or
+// edits have overtaken. Gives what people wrote, with the overrides. Throws RequestError.
+nlohmann::json override_document(nlohmann::json& document,
+                                 const std::vector<std::string>& overrides,
+                                 const LoadOptions& options, const std::string& name);
+
+// `written` as text, in the order of fields().
+std::string written_text(const nlohmann::json& written);
 
 // Sets each "a.b=value" in the document; null removes the key. Throws RequestError.
 void apply_overrides(nlohmann::json& document, const std::vector<std::string>& overrides);

@@ -305,19 +305,6 @@ void check_keys(const json& object, const std::string& section, Problems& proble
   }
 }
 
-const json* find(const json& document, std::string_view path) {
-  const json* at = &document;
-  while (!path.empty()) {
-    path.remove_prefix(1);
-    const auto slash = path.find('/');
-    const std::string key(path.substr(0, slash));
-    if (!at->is_object() || !at->contains(key)) return nullptr;
-    at = &(*at)[key];
-    path = slash == std::string_view::npos ? std::string_view{} : path.substr(slash);
-  }
-  return at;
-}
-
 void apply_override(json& document, const std::string& text) {
   const auto fail = [&](const std::string& what) {
     throw RequestError(fmt::format("config: --set {}: {}", text, what));
@@ -374,6 +361,19 @@ void apply_override(json& document, const std::string& text) {
 
 }  // namespace
 
+const json* find(const json& document, std::string_view path) {
+  const json* at = &document;
+  while (!path.empty()) {
+    path.remove_prefix(1);
+    const auto slash = path.find('/');
+    const std::string key(path.substr(0, slash));
+    if (!at->is_object() || !at->contains(key)) return nullptr;
+    at = &(*at)[key];
+    path = slash == std::string_view::npos ? std::string_view{} : path.substr(slash);
+  }
+  return at;
+}
+
 void apply_overrides(json& document, const std::vector<std::string>& overrides) {
   std::vector<std::string> problems;
   for (const std::string& text : overrides) {
@@ -418,7 +418,7 @@ LoadedConfig parse_config(std::string_view text, const std::vector<std::string>&
   if (!document.is_object()) {
     throw RequestError(fmt::format("config: {}: the document must be an object of sections", name));
   }
-  apply_overrides(document, overrides);
+  const nlohmann::json written = override_document(document, overrides, options, name);
 
   LoadedConfig loaded;
   Problems problems;
@@ -426,7 +426,8 @@ LoadedConfig parse_config(std::string_view text, const std::vector<std::string>&
   resolve(loaded.config, given, options, name, problems);
   validate(loaded.config, problems);
   if (!problems.lines().empty()) throw RequestError(problems.lines());
-  loaded.filled_in = config_to_json(loaded.config);
+  loaded.written = written_text(written);
+  loaded.filled_in = config_to_json(loaded.config, loaded.written);
   const auto* micro = find(document, "/batch/micro_batch_size");
   loaded.micro_batch_is_auto = micro != nullptr && *micro == "auto";
   const auto* device = find(document, "/runtime/device");

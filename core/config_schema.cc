@@ -246,20 +246,11 @@ std::string expected(const Field& field, const std::vector<std::string>& archite
   return text;
 }
 
-nlohmann::json value_of(const Field& field, const Config& config) {
+nlohmann::ordered_json value_of(const Field& field, const Config& config) {
   return to_json(field, config);
 }
 
 }  // namespace config_detail
-
-std::string config_to_json(const Config& config) {
-  using namespace config_detail;
-  ordered_json document = ordered_json::object();
-  for (const Field& field : fields()) {
-    document[ordered_json::json_pointer(field.path)] = to_json(field, config);
-  }
-  return document.dump(2) + "\n";
-}
 
 std::vector<std::pair<std::string, std::string>> config_values(const Config& config) {
   std::vector<std::pair<std::string, std::string>> values;
@@ -287,6 +278,10 @@ std::string config_schema(const std::vector<std::string>& architectures) {
     }
     return *at;
   };
+  schema["properties"][kDerived] = {
+      {"type", "object"},
+      {"description",
+       "In a filled-in config: the keys that were derived, with what was written in their place."}};
   for (const Section& section : sections()) {
     if (section.path.empty()) continue;
     object_at(section.path) = {{"type", "object"},
@@ -319,7 +314,16 @@ std::string config_reference_markdown() {
       "gets its default; a key whose default is described in words may also be `null`, which is "
       "the same. `--set section.key=value` overrides on the command line (a JSON value, else a "
       "string; list elements by number, `--set data.train.0.path=book.txt`; `null` takes a key "
-      "out). `--dry-run` prints the config with every default filled in.\n";
+      "out). `--dry-run` prints the config with every default filled in.\n\n"
+      "A run keeps its config twice in `logging.dir`: `config.user.json` is what was asked for, "
+      "the "
+      "file with its overrides and no default; `config.json` is the config as it ran. `derived` in "
+      "the latter lists the keys whose values followed from others or from the machine, each with "
+      "what was written in its place. Trained from again, it runs with the same numbers on any "
+      "machine, but what an override or an edit of the file changes is derived anew: another "
+      "`training.train_iters` takes `scheduler.decay_iters` along. `--set derived=null` holds "
+      "every "
+      "number as it is.\n";
   for (const Section& section : sections()) {
     std::string title = section.path.empty() ? "top level" : section.path.substr(1);
     std::replace(title.begin(), title.end(), '/', '.');

@@ -215,7 +215,23 @@ void AppendFile::sync() {
   if (::fsync(file_.get()) != 0 && errno != EINVAL) fail(path_, "fsync", errno);
 }
 
+void check_output_directory(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code code;
+  const auto refuse = [&](const std::string& why) {
+    throw RequestError(fmt::format("{}: can't make this directory: {}", path, why));
+  };
+  // The nearest that is there has to take what is missing below it.
+  fs::path at = fs::absolute(path, code).lexically_normal();
+  while (!fs::exists(fs::symlink_status(at, code)) && at.has_relative_path()) at = at.parent_path();
+  if (!fs::is_directory(at, code)) refuse(at.string() + ": " + reason(ENOTDIR));
+  if (::access(at.c_str(), W_OK | X_OK) != 0) {
+    throw RequestError(fmt::format("{}: can't write in this directory ({})", path, reason(errno)));
+  }
+}
+
 void require_output_directory(const std::string& path) {
+  check_output_directory(path);
   std::error_code code;
   std::filesystem::create_directories(path, code);
   if (code) {

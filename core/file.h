@@ -116,6 +116,10 @@ class AppendFile {
   FileDescriptor file_;
 };
 
+// RequestError where require_output_directory() would refuse, as far as can be told without
+// writing.
+void check_output_directory(const std::string& path);
+
 // Makes `path` a directory that can be written, with its parents, and proves it by creating and
 // removing a file there; otherwise a RequestError (the request names a place that can't be used).
 void require_output_directory(const std::string& path);

@@ -143,6 +143,12 @@ Traffic ProcessGroup::traffic() const {
   return {impl_->membership.bytes_sent.load(), impl_->operations.load()};
 }
 
+void ProcessGroup::log(std::shared_ptr<OperationLog> log, std::uint8_t group) const {
+  need(impl_, "log");
+  impl_->membership.log = std::move(log);
+  impl_->membership.log_number = group;
+}
+
 ProcessGroup ProcessGroup::subgroup(std::span<const int> members, const std::string& name) const {
   need(impl_, "subgroup");
   std::vector<int> sorted(members.begin(), members.end());

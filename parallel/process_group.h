@@ -30,6 +30,8 @@
 
 namespace trident {
 
+class OperationLog;
+
 enum class Algorithm : std::uint8_t { automatic, direct, ring, tree };
 enum class Async : bool { no, yes };
 
@@ -75,6 +77,8 @@ class ProcessGroup {
   const std::string& name() const;
   const std::vector<int>& world_ranks() const;  // by group rank
   Traffic traffic() const;
+  // Enters what this group's operations do into `log`, under this number. Before its first one.
+  void log(std::shared_ptr<OperationLog> log, std::uint8_t group) const;
 
   // Another group of the same members, for operations that may overlap with this one's. No
   // communication.

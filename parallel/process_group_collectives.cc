@@ -104,6 +104,7 @@ Work issue(const Group& group, Context& context, Async async, Descriptor descrip
   auto run = [&impl, &context, descriptor, staging, body, looks](const Access& access) {
     Exchange exchange(impl.membership, descriptor, collective_channel, looks,
                       reach_of(context, access));
+    const LoggedSpan span(exchange);
     body(exchange, access, address(access, staging));
   };
   if (async == Async::no) {

@@ -24,6 +24,8 @@ struct Message {
     exchange.emplace(group->membership, descriptor, channel);
     const auto bytes = static_cast<std::size_t>(tensor.bytes());
     void* at = TensorAddress::of(access, tensor);
+    std::optional<LoggedSpan> span;  // a receive is seen by who sends
+    if (!receives) span.emplace(*exchange, peer);
     transfer =
         receives ? exchange->receive(peer, at, bytes, side) : exchange->send(peer, at, bytes, side);
   }
@@ -138,7 +140,7 @@ Work by_communicator(const Group& group, Context& context, const Descriptor& d,
   const auto fate = std::make_shared<std::atomic<Fate>>(Fate::open);
   const bool first = !std::exchange(link.opened, link.opened || d.count > 0);
   const auto hosts = std::make_shared<Handshake>(impl, d, peer, channel, receives, first);
-  const auto run = [&impl, &link, fate, hosts, device = &context.device(), tensor,
+  const auto run = [&impl, &link, fate, hosts, device = &context.device(), tensor, peer,
                     receives](const Access& access) {
     Exchange::Transfer& told = hosts->told;
     // Until somebody waits for it, a receive needn't be able to end, and one that was dropped ends
@@ -173,6 +175,7 @@ Work by_communicator(const Group& group, Context& context, const Descriptor& d,
     if (receives) {
       link.communicator->exchange(access, {}, one);
     } else {
+      const LoggedSpan span(hosts->news, peer);
       hosts->news.count_sent(bytes);
       link.communicator->exchange(access, one, {});
     }

@@ -1,10 +1,12 @@
 #include "scheduler/timeline.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <set>
 
 namespace trident {
 
@@ -50,14 +52,20 @@ const char* to_string(EventCategory category) {
       return "optimizer";
     case EventCategory::transfer:
       return "transfer";
+    case EventCategory::tensor_parallel:
+      return "tensor_parallel";
+    case EventCategory::gradient_reduction:
+      return "gradient_reduction";
+    case EventCategory::weight_gather:
+      return "weight_gather";
     case EventCategory::all_reduce:
       return "all_reduce";
   }
   return "?";
 }
 
-bool is_communication(EventCategory category) {
-  return category == EventCategory::transfer || category == EventCategory::all_reduce;
+int lane_of(EventCategory category) {
+  return std::max(0, static_cast<int>(category) - static_cast<int>(EventCategory::optimizer));
 }
 
 std::vector<TimelineEvent> timeline_events(const Schedule& schedule, const Simulation& simulation,
@@ -104,15 +112,20 @@ std::vector<TimelineEvent> transfer_events(const Schedule& schedule, const Simul
 }
 
 std::vector<TimelineEvent> timeline_events(const ExecutionTrace& trace, int rank,
-                                           int64_t zero_wall_ns) {
+                                           int64_t zero_wall_ns, const std::vector<int>& pipeline) {
   std::vector<TimelineEvent> events;
-  for (const auto& [action, begin, end] : trace.events) {
-    if (is_post(action.step)) continue;
+  for (const auto& [traced, begin, end] : trace.events) {
+    if (is_post(traced.step)) continue;
+    LoweredAction action = traced;
+    if (action.peer >= 0 && !pipeline.empty()) action.peer = pipeline[action.peer];
     const bool compute = action.step == Step::compute;
     events.push_back(
         {rank, to_string(action), compute ? category_of(action.kind) : EventCategory::transfer,
          1e-3 * static_cast<double>(begin.wall_ns - zero_wall_ns),
          1e-3 * static_cast<double>(end.wall_ns - begin.wall_ns), action.stage, action.microbatch});
+    if (compute) continue;
+    events.back().group = "pipeline";
+    events.back().ranks = {action.peer};
   }
   return events;
 }
@@ -120,6 +133,10 @@ std::vector<TimelineEvent> timeline_events(const ExecutionTrace& trace, int rank
 std::string chrome_trace(const Timeline& timeline) {
   int ranks = static_cast<int>(timeline.rows.size());
   for (const auto& event : timeline.events) ranks = std::max(ranks, event.rank + 1);
+  std::set<EventCategory> drawn;  // of communication
+  for (const auto& event : timeline.events) {
+    if (is_communication(event.category)) drawn.insert(event.category);
+  }
   // Millions of events: written as text, not kept as values of a document.
   std::string text = "{\"traceEvents\":[";
   const auto line = [&]<typename... Args>(fmt::format_string<Args...> format, Args&&... args) {
@@ -136,18 +153,23 @@ std::string chrome_trace(const Timeline& timeline) {
     metadata("process_name", rank, 0, "\"name\":" + quoted(name));
     metadata("process_sort_index", rank, 0, "\"sort_index\":" + std::to_string(rank));
     metadata("thread_name", rank, 0, "\"name\":\"compute\"");
-    metadata("thread_name", rank, 1, "\"name\":\"communication\"");
+    for (const EventCategory category : drawn) {
+      metadata("thread_name", rank, lane_of(category), "\"name\":" + quoted(to_string(category)));
+    }
   }
   for (const auto& event : timeline.events) {
     std::string arguments;
-    if (event.stage >= 0) arguments = fmt::format("\"stage\":{}", event.stage);
-    if (event.microbatch >= 0) {
-      arguments +=
-          fmt::format("{}\"microbatch\":{}", arguments.empty() ? "" : ",", event.microbatch);
-    }
+    const auto argument = [&](const char* name, const std::string& value) {
+      arguments += fmt::format("{}\"{}\":{}", arguments.empty() ? "" : ",", name, value);
+    };
+    if (event.stage >= 0) argument("stage", std::to_string(event.stage));
+    if (event.microbatch >= 0) argument("microbatch", std::to_string(event.microbatch));
+    if (!event.group.empty()) argument("group", quoted(event.group));
+    if (!event.ranks.empty()) argument("ranks", fmt::format("[{}]", fmt::join(event.ranks, ",")));
+    if (event.bytes >= 0) argument("bytes", std::to_string(event.bytes));
     line("{{\"name\":{},\"cat\":\"{}\",\"ph\":\"X\",\"ts\":{},\"dur\":{},\"pid\":{},\"tid\":{}{}}}",
          quoted(event.name), to_string(event.category), event.start_us, event.duration_us,
-         event.rank, is_communication(event.category) ? 1 : 0,
+         event.rank, lane_of(event.category),
          arguments.empty() ? "" : ",\"args\":{" + arguments + "}");
   }
   return text + "],\"displayTimeUnit\":\"ms\"}\n";

@@ -16,15 +16,23 @@ enum class EventCategory : uint8_t {
   backward_input,
   backward_weight,
   optimizer,
-  transfer,
-  all_reduce,
+  transfer,            // between pipeline stages
+  tensor_parallel,     // collectives inside layers
+  gradient_reduction,  // over data-parallel ranks, bucket by bucket
+  weight_gather,       // of ZeRO, over data-parallel ranks
+  all_reduce,          // others: loss and norm, tied embeddings
 };
+inline constexpr int event_categories = 10;
 
 // "forward", ..., "all_reduce": the `cat` of the Chrome trace.
 const char* to_string(EventCategory category);
 
-// A transfer or all-reduce, which may run beside compute: it has a lane of its own in each drawing.
-bool is_communication(EventCategory category);
+// May run beside compute and beside other communication: each such category has a lane of its own
+// in each drawing. 0 for computes, from 1 on for communication.
+int lane_of(EventCategory category);
+inline bool is_communication(EventCategory category) {
+  return lane_of(category) > 0;
+}
 
 struct TimelineEvent {
   int rank = 0;      // its row, >= 0
@@ -34,6 +42,10 @@ struct TimelineEvent {
   double duration_us = 0.0;
   int stage = -1;       // -1: none
   int microbatch = -1;  // -1: none
+  // Of communication, where it is known.
+  std::string group = {};       // "tensor", ...
+  std::vector<int> ranks = {};  // world ranks that take part; of a message, the peer
+  int64_t bytes = -1;           // that the rank sent
 };
 
 struct Timeline {
@@ -51,21 +63,24 @@ std::vector<TimelineEvent> transfer_events(const Schedule& schedule, const Simul
                                            double transfer, double us_per_unit);
 
 // The computes, the waits for receives and the sends of a trace, as row `rank`, counted from
-// `zero_wall_ns`.
+// `zero_wall_ns`. `pipeline`: the rows of the pipeline ranks that the trace names as peers; empty:
+// as they are.
 std::vector<TimelineEvent> timeline_events(const ExecutionTrace& trace, int rank,
-                                           int64_t zero_wall_ns);
+                                           int64_t zero_wall_ns,
+                                           const std::vector<int>& pipeline = {});
 
 // A self-contained SVG: a row per rank, micro-batch numbers where they fit, later chunks of a rank
-// lighter, communication in a thin lane below the computes, legend, axis in milliseconds, details
-// of a box on hover. Each event is one <rect class="..."> of its category. Colours after Okabe and
-// Ito (2008), told apart by colour-blind readers. The page grows with the boxes of a row.
+// lighter, communication in thin lanes below the computes, one for each category, legend, axis in
+// milliseconds, details of a box on hover. Each event is one <rect class="..."> of its category.
+// Colours after Okabe and Ito (2008), told apart by colour-blind readers. The page grows with the
+// boxes of a row.
 std::string timeline_svg(const Timeline& timeline);
 // Several under each other on one scale of time, and `notes` in lines of equally wide letters
 // below.
 std::string timeline_svg(const std::vector<Timeline>& panels, const std::string& notes = "");
 
 // Chrome trace JSON ({"traceEvents": [...], "displayTimeUnit": "ms"}, opens in Perfetto): a process
-// per rank, thread 0 compute, thread 1 communication.
+// per rank, thread 0 compute, one more for each category of communication.
 std::string chrome_trace(const Timeline& timeline);
 
 // For a terminal: `columns` wide (at least 40), a line per rank, ASCII.

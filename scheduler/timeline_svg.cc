@@ -19,18 +19,21 @@ constexpr double margin = 20.0;
 struct Look {
   EventCategory category;
   const char* label;
-  int red, green, blue;  // Okabe and Ito's
+  int red, green, blue;  // Okabe and Ito's, two of Tol's for lanes that are thin
 };
 
 // In the order of the legend.
-constexpr std::array<Look, 7> looks = {{
+constexpr std::array<Look, event_categories> looks = {{
     {EventCategory::forward, "forward", 0x56, 0xb4, 0xe9},
     {EventCategory::backward, "backward", 0xe6, 0x9f, 0x00},
     {EventCategory::backward_input, "input gradient", 0xf0, 0xe4, 0x42},
     {EventCategory::backward_weight, "weight gradient", 0x00, 0x9e, 0x73},
     {EventCategory::optimizer, "optimizer", 0xd5, 0x5e, 0x00},
     {EventCategory::transfer, "transfer", 0x70, 0x70, 0x70},
-    {EventCategory::all_reduce, "all-reduce", 0xcc, 0x79, 0xa7},
+    {EventCategory::tensor_parallel, "tensor parallel", 0x00, 0x72, 0xb2},
+    {EventCategory::gradient_reduction, "gradient reduction", 0xcc, 0x79, 0xa7},
+    {EventCategory::weight_gather, "weight gather", 0x88, 0x22, 0x55},
+    {EventCategory::all_reduce, "other all-reduce", 0x33, 0x22, 0x88},
 }};
 
 const Look& look(EventCategory category) {
@@ -78,7 +81,7 @@ struct Panel {
       last = std::max(last, event.start_us + event.duration_us);
       if (event.stage >= 0) stages[event.rank].insert(event.stage);
       used.insert(event.category);
-      communication |= is_communication(event.category);
+      if (is_communication(event.category)) lanes.insert(event.category);
       if (!is_communication(event.category)) boxes = std::max(boxes, ++of_row[event.rank]);
       if (numbered(event) && event.duration_us > 0.0) {
         scales.push_back(number_width(event) / event.duration_us);
@@ -102,9 +105,9 @@ struct Panel {
   const Timeline& timeline;
   std::vector<std::set<int>> stages;  // of each row
   std::set<EventCategory> used;
-  bool communication = false;
-  size_t boxes = 0;    // computes of the fullest row
-  double scale = 0.0;  // points a microsecond at which nine in ten numbers fit
+  std::set<EventCategory> lanes;  // of communication
+  size_t boxes = 0;               // computes of the fullest row
+  double scale = 0.0;             // points a microsecond at which nine in ten numbers fit
   double begin_us = 0.0, end_us = 0.0;
 };
 
@@ -212,9 +215,14 @@ class Drawing {
 
   double lane_top(int row) const { return top_ + row * row_height_ + 1.0; }
   double lane_height() const { return row_height_ - 2.0; }
-  // Computes take the upper part where there is communication to be shown below them.
+  // Computes take the upper part where there is communication to be shown below them, in thin
+  // lanes.
+  double thin_height() const {
+    const auto lanes = static_cast<double>(panel_->lanes.size());
+    return lanes == 0.0 ? 0.0 : std::min(0.24, 0.5 / lanes) * lane_height();
+  }
   double compute_height() const {
-    return panel_->communication ? 0.76 * lane_height() : lane_height();
+    return lane_height() - thin_height() * static_cast<double>(panel_->lanes.size());
   }
 
   void draw_rows() {
@@ -239,17 +247,21 @@ class Drawing {
   void draw_event(const TimelineEvent& event) {
     const bool communication = is_communication(event.category);
     const double left = x(event.start_us), width = std::max(event.duration_us * scale_, 0.3);
-    const double top = lane_top(event.rank) + (communication ? compute_height() : 0.0);
-    const double height = communication ? lane_height() - compute_height() : compute_height();
+    const auto lane = std::distance(panel_->lanes.begin(), panel_->lanes.find(event.category));
+    const double top =
+        lane_top(event.rank) +
+        (communication ? compute_height() + thin_height() * static_cast<double>(lane) : 0.0);
+    const double height = communication ? thin_height() : compute_height();
     const double white = lightness(event);
     put("<rect class=\"{}\" x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" "
         "height=\"{:.1f}\"{}{}><title>"
-        "{}: {}, {:.3f} to {:.3f} ms</title></rect>\n",
+        "{}: {}, {}{:.3f} to {:.3f} ms</title></rect>\n",
         to_string(event.category), left, top, width, height,
         white > 0.0 ? fmt::format(" style=\"fill:{}\"", colour(event.category, white)) : "",
         // An edge, unless it would hide the box.
         width >= 3.0 && !communication ? " stroke=\"#444\" stroke-width=\"0.5\"" : "",
         escape_xml(panel_->row_name(event.rank)), escape_xml(event.name),
+        event.bytes >= 0 ? fmt::format("{} bytes sent, ", event.bytes) : "",
         1e-3 * (event.start_us - panel_->begin_us),
         1e-3 * (event.start_us - panel_->begin_us + event.duration_us));
     if (!numbered(event) || width < number_width(event) || height < 10.0) return;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "scheduler/timeline.h"
 
@@ -24,8 +25,14 @@ char symbol(EventCategory category) {
       return 'O';
     case EventCategory::transfer:
       return '~';
-    case EventCategory::all_reduce:
+    case EventCategory::tensor_parallel:
+      return ':';
+    case EventCategory::gradient_reduction:
       return '+';
+    case EventCategory::weight_gather:
+      return '^';
+    case EventCategory::all_reduce:
+      return '*';
   }
   return '?';
 }
@@ -34,12 +41,8 @@ char filling(EventCategory category) {
   switch (category) {
     case EventCategory::forward:
       return '-';
-    case EventCategory::transfer:
-      return '~';
-    case EventCategory::all_reduce:
-      return '+';
     default:
-      return '=';
+      return is_communication(category) ? symbol(category) : '=';
   }
 }
 
@@ -53,10 +56,8 @@ std::string box(const TimelineEvent& event, int width) {
   return text;
 }
 
-constexpr int categories = 7;
-
 // How much of a column each category fills.
-using Coverage = std::array<double, categories>;
+using Coverage = std::array<double, event_categories>;
 
 // The category that fills most of a column which is at least half full; computes before
 // communication. ' ' for an idle column.
@@ -64,7 +65,7 @@ char sample(const Coverage& column) {
   for (const bool communication : {false, true}) {
     double total = 0.0;
     int most = -1;
-    for (int i = 0; i < categories; ++i) {
+    for (int i = 0; i < event_categories; ++i) {
       if (is_communication(EventCategory(i)) != communication) continue;
       total += column[i];
       if (most < 0 || column[i] > column[most]) most = i;
@@ -125,9 +126,19 @@ std::string timeline_text(const Timeline& timeline, int columns) {
   const std::string total = fmt::format("{:.4g} ms", end > begin ? 1e-3 * (end - begin) : 0.0);
   text += fmt::format("{:>{}}  0{:>{}}\n", "", label_width, total, width - 1);
   text += fmt::format(
-      "{:>{}}  F forward  B backward  I, W its input and weight gradient  O optimizer  ~ transfer"
-      "  + all-reduce\n",
+      "{:>{}}  F forward  B backward  I, W its input and weight gradient  O optimizer  ~ transfer",
       "", label_width);
+  const auto used = [&](EventCategory category) {
+    return std::any_of(timeline.events.begin(), timeline.events.end(),
+                       [&](const TimelineEvent& event) { return event.category == category; });
+  };
+  for (const auto& [category, name] : {std::pair{EventCategory::tensor_parallel, "tensor parallel"},
+                                       std::pair{EventCategory::gradient_reduction, "reduction"},
+                                       std::pair{EventCategory::weight_gather, "weight gather"},
+                                       std::pair{EventCategory::all_reduce, "all-reduce"}}) {
+    if (used(category)) text += fmt::format("  {} {}", symbol(category), name);
+  }
+  text += "\n";
   return text;
 }
 

@@ -325,7 +325,7 @@ Json bench_step(const Config& config, const ArchitectureSet& architectures, int 
             topology.world.barrier(context);
             const double seconds = seconds_between(begin, read_clock());
             monitor.end();
-            const double bubble = monitor.collect(false).bubble_ratio;
+            const double bubble = monitor.collect().bubble_ratio;
             if (topology.world.rank() != 0) continue;
             last = step;
             const double after =

@@ -40,22 +40,38 @@ struct Range {
   }
 };
 
-std::vector<std::pair<double, double>> thinned(const Series& series) {
-  constexpr std::size_t most = 1000;
-  const std::size_t group = (series.points.size() + most - 1) / most;
-  if (group <= 1) return series.points;
-  std::vector<std::pair<double, double>> means;
-  for (std::size_t i = 0; i < series.points.size(); i += group) {
-    const std::size_t end = std::min(i + group, series.points.size());
-    double x = 0, y = 0;
+// Neighbouring points as one: the mean of those that are finite, and their range. `mean` is not
+// finite where none is.
+struct Group {
+  double x = 0, mean = NAN;
+  Range range;
+};
+
+constexpr std::size_t most_groups = 1000;
+
+std::size_t group_size(const Series& series) {
+  return std::max<std::size_t>(1, (series.points.size() + most_groups - 1) / most_groups);
+}
+
+std::vector<Group> grouped(const Series& series) {
+  const std::size_t size = group_size(series);
+  std::vector<Group> groups;
+  for (std::size_t i = 0; i < series.points.size(); i += size) {
+    const std::size_t end = std::min(i + size, series.points.size());
+    Group group;
+    double sum = 0, finite = 0;
     for (std::size_t k = i; k < end; ++k) {
-      x += series.points[k].first;
-      y += series.points[k].second;
+      const auto& [x, y] = series.points[k];
+      group.x += x / static_cast<double>(end - i);
+      group.range.add(y);
+      if (!std::isfinite(y)) continue;
+      sum += y;
+      ++finite;
     }
-    const auto count = static_cast<double>(end - i);
-    means.emplace_back(x / count, y / count);
+    if (finite > 0) group.mean = sum / finite;
+    groups.push_back(group);
   }
-  return means;
+  return groups;
 }
 
 std::string opened(double rows) {
@@ -63,6 +79,57 @@ std::string opened(double rows) {
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
       "height=\"{1:.0f}\" font-family=\"Helvetica, Arial, sans-serif\" font-size=\"11\">",
       width, rows);
+}
+
+// The range of each group, so that a single extreme shows.
+template <class X, class Y>
+std::string band(const std::vector<Group>& groups, const char* colour, X x_of, Y y_of) {
+  std::string path;
+  for (std::size_t i = 0; i < groups.size();) {
+    std::string above, below;
+    for (; i < groups.size() && std::isfinite(groups[i].mean); ++i) {
+      above += fmt::format("{}{:.1f} {:.1f}", above.empty() ? "M" : "L", x_of(groups[i].x),
+                           y_of(groups[i].range.high));
+      below.insert(0, fmt::format("L{:.1f} {:.1f}", x_of(groups[i].x), y_of(groups[i].range.low)));
+    }
+    if (!above.empty()) path += above + below + "Z";
+    while (i < groups.size() && !std::isfinite(groups[i].mean)) ++i;
+  }
+  return fmt::format(
+      "<path class=\"range\" d=\"{0}\" fill=\"{1}\" fill-opacity=\"0.25\" stroke=\"{1}\" "
+      "stroke-width=\"0.8\" stroke-opacity=\"0.55\"/>",
+      path, colour);
+}
+
+// A tick on the axis for each point that is not finite.
+template <class X>
+std::string not_finite(const std::vector<Series>& series, X x_of) {
+  std::string path;
+  for (const Series& one : series) {
+    for (const auto& [x, y] : one.points) {
+      if (!std::isfinite(y)) path += fmt::format("M{:.1f} {}v7", x_of(x), height - bottom - 7);
+    }
+  }
+  if (path.empty()) return "";
+  return fmt::format("<path class=\"not-finite\" d=\"{}\" stroke=\"#c00\" stroke-width=\"1.5\"/>",
+                     path);
+}
+
+// What the marks mean that not every chart has.
+std::string note(const std::vector<Series>& series) {
+  std::string text;
+  for (const Series& one : series) {
+    if (group_size(one) == 1) continue;
+    text = fmt::format("line and shade: mean and range of {} iterations", group_size(one));
+    break;
+  }
+  const bool gaps = std::any_of(series.begin(), series.end(), [](const Series& one) {
+    return std::any_of(one.points.begin(), one.points.end(),
+                       [](const auto& point) { return !std::isfinite(point.second); });
+  });
+  if (gaps) text += fmt::format("{}red ticks: not finite", text.empty() ? "" : "; ");
+  if (text.empty()) return "";
+  return fmt::format("<text x=\"{}\" y=\"{}\">{}</text>", left, height - 4, text);
 }
 
 }  // namespace
@@ -104,26 +171,25 @@ std::string line_chart(const std::vector<Series>& series, const std::string& uni
   double legend = left + 60;
   for (std::size_t i = 0; i < series.size(); ++i) {
     const char* const colour = colours[i % colours.size()];
+    const std::vector<Group> groups = grouped(series[i]);
+    if (group_size(series[i]) > 1) svg += band(groups, colour, x_of, y_of);
     std::string path;
     bool down = false;
-    const auto points = thinned(series[i]);
-    for (const auto& [x, y] : points) {
-      if (!std::isfinite(y)) {
-        down = false;
-        continue;
+    for (const Group& group : groups) {
+      if (std::isfinite(group.mean)) {
+        path += fmt::format("{}{:.1f} {:.1f}", down ? "L" : "M", x_of(group.x), y_of(group.mean));
       }
-      path += fmt::format("{}{:.1f} {:.1f}", down ? "L" : "M", x_of(x), y_of(y));
-      down = true;
+      down = std::isfinite(group.mean);
     }
     svg += fmt::format(
         "<path class=\"series\" d=\"{}\" fill=\"none\" stroke=\"{}\" "
         "stroke-width=\"1.6\" stroke-dasharray=\"{}\"/>",
         path, colour, dashes[i % dashes.size()]);
-    if (points.size() <= 40) {
-      for (const auto& [x, y] : points) {
-        if (!std::isfinite(y)) continue;
-        svg += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.2\" fill=\"{}\"/>", x_of(x),
-                           y_of(y), colour);
+    if (groups.size() <= 40) {
+      for (const Group& group : groups) {
+        if (!std::isfinite(group.mean)) continue;
+        svg += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.2\" fill=\"{}\"/>",
+                           x_of(group.x), y_of(group.mean), colour);
       }
     }
     svg += fmt::format(
@@ -132,7 +198,7 @@ std::string line_chart(const std::vector<Series>& series, const std::string& uni
         legend, colour, dashes[i % dashes.size()], legend + 27, escape_xml(series[i].name));
     legend += 27 + 6.2 * static_cast<double>(series[i].name.size()) + 16;
   }
-  return svg + "</svg>";
+  return svg + not_finite(series, x_of) + note(series) + "</svg>";
 }
 
 std::string bar_chart(const std::vector<Bars>& bars, const std::string& unit) {

@@ -14,7 +14,9 @@ struct Series {
 };
 
 // Lines on one pair of axes, up to six told apart by colour-blind readers (Okabe & Ito 2008) and by
-// their dashes. At most about a thousand points of each are drawn, each the mean of its neighbours.
+// their dashes. Of more than a thousand points, so many neighbours become one, drawn as their mean
+// and, in a shade, their range, so that a single spike shows; a note says how many. Points that are
+// not finite have ticks on the axis.
 std::string line_chart(const std::vector<Series>& series, const std::string& unit);
 
 // Pairs of bars, one pair for each name: measured, and what was predicted (negative: unknown).

@@ -55,7 +55,7 @@ std::optional<std::int64_t> planned_peak(const Config& config, const Architectur
 
 std::int64_t parse_memory(std::string_view text) {
   static const std::map<std::string_view, double> units{
-      {"", 1},      {"B", 1},        {"kB", 1e3},     {"KB", 1e3},     {"MB", 1e6},    {"GB", 1e9},
+      {"B", 1},     {"kB", 1e3},     {"KB", 1e3},     {"MB", 1e6},     {"GB", 1e9},
       {"TB", 1e12}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
   double number = 0;
   const char* const end = text.data() + text.size();
@@ -64,12 +64,15 @@ std::int64_t parse_memory(std::string_view text) {
   while (unit.starts_with(' ')) unit.remove_prefix(1);
   const auto factor = units.find(unit);
   const double bytes = factor == units.end() ? 0 : number * factor->second;
-  if (code != std::errc{} || !(bytes >= 1 && bytes < 9e18)) {
+  if (code == std::errc{} && unit.empty()) {
     throw RequestError(
-        fmt::format("--memory: \"{}\" is not an amount of memory; use a number with kB, MB, GB, TB "
-                    "(decimal) or "
-                    "KiB, MiB, GiB, TiB, such as 24GiB",
-                    text));
+        fmt::format("--memory: \"{}\" has no unit; say {}GiB, or {}B for bytes", text, text, text));
+  }
+  if (code != std::errc{} || !(bytes >= 1 && bytes < 9e18)) {
+    throw RequestError(fmt::format(
+        "--memory: \"{}\" is not an amount of memory; use a number and its unit: B, KB, "
+        "MB, GB, TB (decimal) or KiB, MiB, GiB, TiB, such as 24GiB",
+        text));
   }
   return static_cast<std::int64_t>(bytes);
 }

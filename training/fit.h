@@ -13,7 +13,7 @@
 
 namespace trident {
 
-// "24GiB", "80 GB", "512MiB", or a number of bytes; RequestError on anything else.
+// "24GiB", "80 GB", "512MiB", "4096 B": a number and its unit; RequestError on anything else.
 std::int64_t parse_memory(std::string_view text);
 
 // Changes of a config, as --set takes them, and what the largest rank takes then.

@@ -4,14 +4,19 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <span>
 #include <utility>
 
 #include "core/ledger.h"
 #include "scheduler/bubble.h"
+#include "training/step_timeline.h"
 
 namespace trident {
 namespace {
+
+// A place in a message that holds none.
+constexpr LoggedOperation no_operation{.group = 255};
 
 // What a rank tells about a step: plain data, moved as bytes.
 struct RankReport {
@@ -19,27 +24,8 @@ struct RankReport {
   std::int64_t events = 0;
   std::int64_t peaks[category_count] = {};
   std::int64_t peak_total = 0;
-  std::int64_t sent[5] = {};
+  std::int64_t sent[group_names.size()] = {};
 };
-
-constexpr const char* group_names[5] = {"world", "tensor", "pipeline", "data", "embedding"};
-
-void add_step_events(Timeline& timeline, const StepClock& clock, int rank, std::int64_t zero) {
-  const auto event = [&](const char* name, EventCategory category, const ClockReading& from,
-                         const ClockReading& to) {
-    if (to.wall_ns <= from.wall_ns) return;
-    timeline.events.push_back(
-        {.rank = rank,
-         .name = name,
-         .category = category,
-         .start_us = static_cast<double>(from.wall_ns - zero) * 1e-3,
-         .duration_us = static_cast<double>(to.wall_ns - from.wall_ns) * 1e-3});
-  };
-  event("gradient reduction", EventCategory::all_reduce, clock.executed, clock.reduced);
-  event("loss and gradient norm", EventCategory::all_reduce, clock.reduced, clock.checked);
-  event("optimizer", EventCategory::optimizer, clock.checked, clock.updated);
-  event("weight all-gather", EventCategory::all_reduce, clock.updated, clock.end);
-}
 
 }  // namespace
 
@@ -48,21 +34,28 @@ std::int64_t report_bytes(std::int64_t actions) {
          actions * static_cast<std::int64_t>(sizeof(TracedAction));
 }
 
-Monitor::Monitor(RankModel& model, ProcessGroup group) : model_(model), group_(std::move(group)) {}
+Monitor::Monitor(RankModel& model, ProcessGroup group) : model_(model), group_(std::move(group)) {
+  const auto groups = logged_groups(model_.topology());
+  for (std::uint8_t i = 0; i < groups.size(); ++i) {
+    if (groups[i]->defined()) groups[i]->log(log_, i);
+  }
+  model_.check_group().log(log_, 0);
+}
 
 std::map<std::string, std::int64_t> Monitor::sent() const {
-  const Topology& t = model_.topology();
   std::map<std::string, std::int64_t> bytes;
-  const ProcessGroup* groups[5] = {&t.world, &t.tensor, &t.pipeline, &t.data, &t.embedding};
-  for (int i = 0; i < 5; ++i) {
+  const auto groups = logged_groups(model_.topology());
+  for (std::size_t i = 0; i < groups.size(); ++i) {
     bytes[group_names[i]] = groups[i]->defined() ? groups[i]->traffic().bytes_sent : 0;
   }
   bytes["world"] += model_.check_bytes_sent();
   return bytes;
 }
 
-void Monitor::begin() {
+void Monitor::begin(bool drawn) {
   before_ = sent();
+  drawn_ = drawn;
+  if (drawn) log_->start();
 }
 
 void Monitor::end() {
@@ -76,7 +69,7 @@ void Monitor::end() {
   std::copy(memory.peak.begin(), memory.peak.end(), report.peaks);
   report.peak_total = memory.peak_total;
   const auto after = sent();
-  for (int i = 0; i < 5; ++i)
+  for (std::size_t i = 0; i < group_names.size(); ++i)
     report.sent[i] = after.at(group_names[i]) - before_.at(group_names[i]);
 
   std::int64_t most = 0;
@@ -86,6 +79,8 @@ void Monitor::end() {
   std::memcpy(packed.data(), &report, sizeof report);
   std::memcpy(packed.data() + sizeof report, events.data(), events.size() * sizeof(TracedAction));
   Ended& step = ended_.emplace_back();
+  step.drawn = drawn_;
+  if (drawn_) step.operations = log_->stop();
   step.executed = &model_.executed();
   step.sent = context.from_host<std::uint8_t>({bytes}, packed, Category::communication);
   if (group_.rank() == 0) {
@@ -118,14 +113,61 @@ std::pair<Schedule, std::vector<ExecutionTrace>> Monitor::joined(
   return {std::move(schedule), std::move(traces)};
 }
 
-StepFigures Monitor::collect(bool timeline) {
+std::vector<std::vector<LoggedOperation>> Monitor::gather(const std::vector<LoggedOperation>& own,
+                                                          std::int64_t bytes) {
   Context& context = model_.context();
-  const Ended step = std::move(ended_.front());
+  const auto count = static_cast<std::int64_t>(own.size());
+  std::int64_t most = 0;
+  {
+    const Tensor largest =
+        context.from_host<std::int64_t>({1}, std::span(&count, 1), Category::communication);
+    group_.all_reduce(context, largest, ReduceOp::maximum);
+    most = context.to_host<std::int64_t>(largest).front();
+  }
+  constexpr auto size = static_cast<std::int64_t>(sizeof(LoggedOperation));
+  const std::int64_t piece = std::max<std::int64_t>(1, bytes / size);
+  std::vector<std::vector<LoggedOperation>> all(static_cast<std::size_t>(group_.size()));
+  for (std::int64_t begin = 0; begin < most; begin += piece) {
+    std::vector<LoggedOperation> part(static_cast<std::size_t>(piece), no_operation);
+    const std::int64_t end = std::min(count, begin + piece);
+    if (begin < end) std::copy(own.begin() + begin, own.begin() + end, part.begin());
+    const Tensor sent = context.from_host<std::uint8_t>(
+        {piece * size},
+        std::span(reinterpret_cast<const std::uint8_t*>(part.data()),
+                  part.size() * sizeof(part[0])),
+        Category::communication);
+    Tensor gathered;
+    if (group_.rank() == 0) {
+      gathered = context.empty({piece * size * group_.size()}, DType::u8, Category::communication);
+    }
+    group_.gather(context, sent, gathered, 0);
+    context.synchronize();
+    if (group_.rank() != 0) continue;
+    const std::vector<std::uint8_t> packed = context.to_host<std::uint8_t>(gathered);
+    for (std::size_t r = 0; r < all.size(); ++r) {
+      std::memcpy(part.data(), packed.data() + r * part.size() * sizeof(part[0]),
+                  part.size() * sizeof(part[0]));
+      std::copy_if(part.begin(), part.end(), std::back_inserter(all[r]),
+                   [](const LoggedOperation& one) { return one.group != no_operation.group; });
+    }
+  }
+  return all;
+}
+
+StepFigures Monitor::collect() {
+  Context& context = model_.context();
+  Ended step = std::move(ended_.front());
   ended_.pop_front();
   step.work.wait(context);
   context.synchronize();
+  const bool timeline = step.drawn;
+  const std::int64_t bytes = step.sent.bytes();
+  std::vector<std::uint8_t> gathered;
+  if (group_.rank() == 0) gathered = context.to_host<std::uint8_t>(step.all);
+  step.sent = step.all = Tensor();
+  std::vector<std::vector<LoggedOperation>> operations;
+  if (timeline) operations = gather(step.operations, bytes);
   if (group_.rank() != 0) return {};
-  const std::vector<std::uint8_t> gathered = context.to_host<std::uint8_t>(step.all);
   const RankGrid& grid = model_.topology().grid;
 
   StepFigures figures;
@@ -137,7 +179,8 @@ StepFigures Monitor::collect(bool timeline) {
     traces[r].events.resize(static_cast<std::size_t>(reports[r].events));
     std::memcpy(traces[r].events.data(), at + sizeof(RankReport),
                 traces[r].events.size() * sizeof(TracedAction));
-    for (int i = 0; i < 5; ++i) figures.bytes_sent[group_names[i]] += reports[r].sent[i];
+    for (std::size_t i = 0; i < group_names.size(); ++i)
+      figures.bytes_sent[group_names[i]] += reports[r].sent[i];
     const auto largest = [&](const std::string& name, std::int64_t value) {
       figures.peak_memory[name] = std::max(figures.peak_memory[name], value);
     };
@@ -180,19 +223,13 @@ StepFigures Monitor::collect(bool timeline) {
   }
 
   if (timeline) {
-    std::int64_t zero = reports[0].clock.begin.wall_ns;
-    for (const RankReport& r : reports) zero = std::min(zero, r.clock.begin.wall_ns);
     for (int p = 0; p < grid.size(Axis::pipeline); ++p) {
       figures.predicted.rows.push_back(fmt::format("pp {}", p));
     }
-    for (int r = 0; r < group_.size(); ++r) {
-      const Coordinates at = grid.coordinates(r);
-      figures.timeline.rows.push_back(
-          fmt::format("rank {} (dp {}, tp {}, pp {})", r, at.data, at.tensor, at.pipeline));
-      auto list = timeline_events(traces[static_cast<std::size_t>(r)], r, zero);
-      figures.timeline.events.insert(figures.timeline.events.end(), list.begin(), list.end());
-      add_step_events(figures.timeline, reports[static_cast<std::size_t>(r)].clock, r, zero);
-    }
+    std::vector<StepClock> clocks;
+    for (const RankReport& r : reports) clocks.push_back(r.clock);
+    figures.timeline =
+        step_timeline(model_.topology(), model_.schedule(), clocks, traces, operations);
   }
   return figures;
 }

@@ -1,13 +1,16 @@
-// Measures a training step on all ranks: bubble, bytes sent, memory, timeline.
+// Measures a training step on all ranks: bubble, bytes sent, memory, and what its timeline shows
+// (training/step_timeline.h).
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "parallel/operation_log.h"
 #include "parallel/process_group.h"
 #include "scheduler/timeline.h"
 #include "training/rank_model.h"
@@ -36,10 +39,12 @@ class Monitor {
  public:
   // `group`: all ranks, a group of the monitor's own, so that its traffic is not counted.
   Monitor(RankModel& model, ProcessGroup group);
-  void begin();  // before a step
-  void end();    // after it: every rank's figures go to rank 0, nobody waits
-  // Of the earliest step that has ended and was not collected. Every rank takes part.
-  StepFigures collect(bool timeline);
+  // Before a step. `drawn`: what its groups carry out is logged, for its timeline.
+  void begin(bool drawn = false);
+  void end();  // after it: every rank's figures go to rank 0, nobody waits
+  // Of the earliest step that has ended and was not collected; with its timeline if it was begun
+  // so. Every rank takes part.
+  StepFigures collect();
 
  private:
   // A step whose figures are on their way.
@@ -47,6 +52,8 @@ class Monitor {
     const IterationLists::Iteration* executed;
     Work work;
     Tensor sent, all;  // `all` on rank 0
+    bool drawn = false;
+    std::vector<LoggedOperation> operations;  // of this rank
   };
   // One that came, with the traces of all ranks.
   struct Ran {
@@ -54,11 +61,16 @@ class Monitor {
     std::vector<ExecutionTrace> traces;
   };
   std::map<std::string, std::int64_t> sent() const;
+  // Those of all ranks, on rank 0, in pieces of at most so many bytes a rank.
+  std::vector<std::vector<LoggedOperation>> gather(const std::vector<LoggedOperation>& own,
+                                                   std::int64_t bytes);
   // What `pipeline` (world ranks) ran in recent_, as one list, and its traces.
   std::pair<Schedule, std::vector<ExecutionTrace>> joined(const std::vector<int>& pipeline) const;
 
   RankModel& model_;
   ProcessGroup group_;
+  std::shared_ptr<OperationLog> log_ = std::make_shared<OperationLog>();
+  bool drawn_ = false;  // the step that runs
   std::map<std::string, std::int64_t> before_;
   std::deque<Ended> ended_;
   std::deque<Ran> recent_;  // on rank 0

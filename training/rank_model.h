@@ -109,6 +109,7 @@ class RankModel {
   const IterationLists::Iteration& executed() const { return *executed_; }
   const ExecutionTrace& trace() const { return trace_; }  // of the last train()
   const StepClock& clock() const { return clock_; }       // of the last train()
+  const ProcessGroup& check_group() const { return check_.group(); }
   // Bytes that this rank has sent for the checks that have ended, beside the groups' own.
   std::int64_t check_bytes_sent() const { return check_.bytes_sent(); }
 

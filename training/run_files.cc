@@ -8,12 +8,15 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/request_problems.h"
+#include "training/earlier_run.h"
 
 namespace trident {
 namespace {
 
 MetricsFile create_metrics(const Config& config) {
   require_output_directory(config.logging.dir);
+  if (config.logging.overwrite) remove_earlier_run(config.logging.dir);
   return MetricsFile::create(config.logging.dir, config.logging.overwrite);
 }
 
@@ -28,13 +31,38 @@ nlohmann::ordered_json validation_json(const IterationMetrics& m) {
 
 }  // namespace
 
+namespace {
+
+// Directories that the run writes, each with its key.
+std::vector<std::pair<const char*, std::string>> output_directories(const Config& config) {
+  std::vector<std::pair<const char*, std::string>> all{{"/logging/dir", config.logging.dir}};
+  if (!config.checkpoint.save.empty()) all.emplace_back("/checkpoint/save", config.checkpoint.save);
+  return all;
+}
+
+}  // namespace
+
+void check_output(const Config& config) {
+  RequestProblems problems;
+  problems.collect(
+      [&] { MetricsFile::require_free(config.logging.dir, config.logging.overwrite); });
+  for (const auto& [key, directory] : output_directories(config)) {
+    problems.collect([&] {
+      try {
+        check_output_directory(directory);
+      } catch (const RequestError& error) {
+        throw error.at(fmt::format("config: {}: ", key));
+      }
+    });
+  }
+  problems.raise();
+}
+
 void prepare_output(const Config& config) {
   namespace fs = std::filesystem;
-  MetricsFile::require_free(config.logging.dir, config.logging.overwrite);
+  check_output(config);
   std::vector<fs::path> made;  // in the order in which they are made
-  for (const auto& [key, directory] : {std::pair{"/logging/dir", config.logging.dir},
-                                       std::pair{"/checkpoint/save", config.checkpoint.save}}) {
-    if (directory.empty()) continue;
+  for (const auto& [key, directory] : output_directories(config)) {
     std::error_code ignored;
     std::vector<fs::path> missing;  // deepest first
     for (fs::path at = fs::absolute(directory, ignored);
@@ -52,11 +80,15 @@ void prepare_output(const Config& config) {
   }
 }
 
-RunFiles::RunFiles(const Config& config)
+RunFiles::RunFiles(const Config& config, const std::string& written)
     : directory_(config.logging.dir), metrics_(create_metrics(config)) {
   written_.push_back(metrics_.path());
-  write_file_atomic(directory_ + "/config.json", config_to_json(config));
+  write_file_atomic(directory_ + "/config.json", config_to_json(config, written));
   written_.push_back(directory_ + "/config.json");
+  if (!written.empty()) {
+    write_file_atomic(directory_ + "/config.user.json", written);
+    written_.push_back(directory_ + "/config.user.json");
+  }
   if (config.logging.tensorboard) {
     tensorboard_.emplace(directory_);
     written_.push_back(tensorboard_->path());

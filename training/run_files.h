@@ -14,6 +14,9 @@
 
 namespace trident {
 
+// RequestError, with all problems, where prepare_output() would refuse. Writes nothing.
+void check_output(const Config&);
+
 // Makes logging.dir and checkpoint.save. RequestError where one can't be written or logging.dir
 // holds metrics.jsonl and may not be overwritten; then neither is left behind. For the process that
 // writes, before the run starts.
@@ -22,7 +25,8 @@ void prepare_output(const Config&);
 class RunFiles {
  public:
   // Makes the directory; RequestError where it holds metrics.jsonl and may not be overwritten.
-  explicit RunFiles(const Config&);
+  // `written`: LoadedConfig::written, "" where it is not known.
+  explicit RunFiles(const Config&, const std::string& written = "");
   void write(const IterationMetrics&);
   void write_timeline(const Timeline& predicted, const Timeline& measured);
   void write_report(const std::string& html);

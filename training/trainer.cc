@@ -11,6 +11,7 @@
 #include "core/content_hash.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "core/request_problems.h"
 #include "training/agreement.h"
 #include "training/from_config.h"
 #include "training/hugging_face.h"
@@ -25,10 +26,11 @@
 namespace trident {
 namespace {
 
-DataSpec data_spec(const Config& config) {
+DataSpec data_spec(const Config& config, const std::string& written) {
   DataSpec spec{.split = config.data.split_fractions(),
                 .sequence_length = config.data.sequence_length,
                 .vocab_size = config.model.vocab_size,
+                .vocab_size_given = is_written(written, "/model/vocab_size"),
                 .byte_tokenizer = config.data.tokenizer.type == "byte",
                 .shuffle = config.data.shuffle,
                 .seed = static_cast<std::uint64_t>(config.data.seed)};
@@ -81,6 +83,11 @@ class TrainingRun {
   };
 
   bool leads() const { return world_.rank() == 0; }
+  // The second iteration is: the first one still makes its buffers.
+  bool is_drawn(std::int64_t k) const {
+    return config_.logging.trace &&
+           k + 1 == std::min<std::int64_t>(2, config_.training.train_iters);
+  }
   void check_same_config();
   void message(const std::string& text) const {
     if (leads() && hooks_.on_message) hooks_.on_message(text);
@@ -193,7 +200,7 @@ bool TrainingRun::iteration(std::int64_t k) {
   const std::int64_t interval = config_.training.eval_interval;
   const bool evaluates =
       k + 1 == config_.training.train_iters || (interval > 0 && (k + 1) % interval == 0);
-  monitor_.begin();
+  monitor_.begin(is_drawn(k));
   model_.keep_whole_gradients(dump);
   const double rate = learning_rate(config_.scheduler, config_.optimizer.params.lr, k);
   const ClockReading begin = read_clock();
@@ -220,10 +227,8 @@ bool TrainingRun::iteration(std::int64_t k) {
 void TrainingRun::report(const Iteration& iteration, const StepResult& step, bool evaluates) {
   const std::int64_t k = iteration.k;
   if (!step.applied) refuse_non_finite(k, step);
-  // The second iteration is drawn: the first one still makes its buffers.
-  const bool draw =
-      config_.logging.trace && k + 1 == std::min<std::int64_t>(2, config_.training.train_iters);
-  const StepFigures figures = monitor_.collect(draw);
+  const bool draw = is_drawn(k);
+  const StepFigures figures = monitor_.collect();
   IterationMetrics metrics;
   if (evaluates) metrics.validation_loss = evaluate();
   if (!leads()) return;
@@ -249,9 +254,7 @@ void TrainingRun::report(const Iteration& iteration, const StepResult& step, boo
   metrics.skipped = !step.applied;
   if (model_.schedule().asynchronous()) metrics.weight_version = iteration.weight_version;
   if (hooks_.on_iteration) hooks_.on_iteration(metrics);
-  if (evaluates || (k + 1) % config_.logging.log_interval == 0) {
-    files_->write(metrics);
-  }
+  files_->write(metrics);
   summary_.history.push_back(std::move(metrics));
   if (draw) {
     const std::string what = fmt::format("{}, iteration {}: ", schedule_name(config_), k + 1);
@@ -284,7 +287,7 @@ TrainingSummary TrainingRun::run() {
   }
   context_.synchronize();
   require_equal_replicas(model_);
-  if (leads()) files_ = std::make_unique<RunFiles>(config_);
+  if (leads()) files_ = std::make_unique<RunFiles>(config_, inputs_.written);
   context_.ledger().reset_peaks();
   for (std::int64_t k = 0; k < config_.training.train_iters; ++k) {
     if (!iteration(k)) {
@@ -311,24 +314,52 @@ TrainingSummary TrainingRun::run() {
   return std::move(summary_);
 }
 
+// A run that may resume must not begin anew beside checkpoints, which nothing here reads yet.
+void refuse_checkpoints(const Config& config) {
+  namespace fs = std::filesystem;
+  if (config.checkpoint.resume == "never" || config.checkpoint.save.empty()) return;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(config.checkpoint.save, none)) {
+    const std::string name = entry.path().filename().string();
+    if (name != "latest" && !name.starts_with("iteration-")) continue;
+    throw RequestError(
+        fmt::format("config: /checkpoint/resume: \"{}\" would go on from the checkpoint {}, but "
+                    "resuming is not "
+                    "available yet; use \"never\", which begins anew, or another checkpoint.save",
+                    config.checkpoint.resume, entry.path().string()));
+  }
+}
+
 }  // namespace
 
-TrainingInputs prepare_training(const Config& config, const ArchitectureSet& architectures) {
-  TrainingInputs inputs{.config = config,
-                        .architecture = architectures.at(config.model.architecture),
-                        .schedule = schedule_of(config)};
+TrainingInputs prepare_training(const LoadedConfig& loaded, const ArchitectureSet& architectures) {
+  TrainingInputs inputs{.config = loaded.config,
+                        .written = loaded.written,
+                        .architecture = architectures.at(loaded.config.model.architecture)};
+  Config& config = inputs.config;
+  RequestProblems problems;
+  problems.collect([&] { inputs.schedule = schedule_of(config); });
   if (!config.checkpoint.load.empty()) {
-    check_hugging_face(config.checkpoint.load, config, *inputs.architecture);
-    inputs.extras = read_extras(config.checkpoint.load, *inputs.architecture, false);
+    problems.collect([&] {
+      check_hugging_face(config.checkpoint.load, config, *inputs.architecture);
+      inputs.extras = read_extras(config.checkpoint.load, *inputs.architecture, false);
+    });
   }
-  inputs.datasets = build_datasets(data_spec(config));
-  if (config.training.train_iters == 0) {
+  problems.collect([&] { refuse_checkpoints(config); });
+  problems.collect([&] { inputs.datasets = build_datasets(data_spec(config, loaded.written)); });
+  if (inputs.datasets.train != nullptr && config.training.train_iters == 0) {
     const std::int64_t samples =
         inputs.datasets.train->samples_per_epoch() * config.training.train_epochs;
-    set_train_iters(inputs.config,
-                    std::max<std::int64_t>(1, samples / config.batch.global_batch_size));
+    problems.collect([&] {
+      set_train_iters(config, std::max<std::int64_t>(1, samples / config.batch.global_batch_size));
+    });
   }
+  problems.raise();
   return inputs;
+}
+
+TrainingInputs prepare_training(const Config& config, const ArchitectureSet& architectures) {
+  return prepare_training(LoadedConfig{.config = config}, architectures);
 }
 
 TrainingSummary train_rank(const TrainingInputs& inputs, Transport& transport, Device& device,

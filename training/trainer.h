@@ -55,7 +55,8 @@ struct TrainingSummary {
 
 // What all ranks of a process share: sources are opened and checked once.
 struct TrainingInputs {
-  Config config;  // train_iters known
+  Config config;        // train_iters known
+  std::string written;  // LoadedConfig::written; "": not known
   std::shared_ptr<const Architecture> architecture;
   Schedule schedule;
   Datasets datasets;
@@ -63,8 +64,9 @@ struct TrainingInputs {
   double product_rate = 0;   // FLOP/s of all ranks' cores together, for MFU; 0: unknown
 };
 
-// Opens the data, turns train_epochs into iterations, checks schedule, weights and output
-// directories. RequestError with what is wrong; nothing has been written then.
+// Opens the data, turns train_epochs into iterations, checks schedule and weights. RequestError
+// with all that is wrong. Writes nothing.
+TrainingInputs prepare_training(const LoadedConfig&, const ArchitectureSet&);
 TrainingInputs prepare_training(const Config&, const ArchitectureSet&);
 
 // One rank's run; collective over the transport's world. The summary is rank 0's.

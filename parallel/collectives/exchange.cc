@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/clock.h"
 #include "core/error.h"
 #include "kernels/backend.h"
 
@@ -19,9 +20,7 @@ Exchange::Exchange(Membership& group, const Descriptor& descriptor, int channel,
 
 Exchange::Transfer Exchange::send(int peer, const void* data, std::size_t bytes,
                                   std::shared_ptr<QueueSide> side) {
-  if (channel_ < control_channel) {
-    group_.bytes_sent.fetch_add(static_cast<std::int64_t>(bytes), std::memory_order_relaxed);
-  }
+  if (channel_ < control_channel) count_sent(bytes);
   return {group_.endpoint->post_send(world_rank(peer), channel_, descriptor_, data, bytes,
                                      std::move(side)),
           peer, false};
@@ -188,6 +187,24 @@ void Exchange::report(Outcome outcome, std::span<Transfer> transfers, std::size_
     if (i == failed || !transfers[i].request->test()) late.push_back(world_rank(transfers[i].peer));
   }
   report_late(text, std::move(late));
+}
+
+LoggedSpan::LoggedSpan(const Exchange& exchange, int peer)
+    : exchange_(exchange), peer_(peer), on_(exchange.group_.log && exchange.group_.log->on()) {
+  if (!on_) return;
+  begin_ns_ = read_clock().wall_ns;
+  sent_ = exchange.sent_;
+}
+
+LoggedSpan::~LoggedSpan() {
+  if (!on_) return;
+  const Membership& group = exchange_.group_;
+  group.log->add({.begin_ns = begin_ns_,
+                  .end_ns = read_clock().wall_ns,
+                  .bytes = exchange_.sent_ - sent_,
+                  .peer = peer_ < 0 ? -1 : group.members[static_cast<std::size_t>(peer_)],
+                  .group = group.log_number,
+                  .operation = static_cast<std::uint8_t>(exchange_.descriptor_.operation)});
 }
 
 Segment segment_of(std::int64_t count, int parts, int i) {

@@ -12,6 +12,7 @@
 
 #include "core/device.h"
 #include "kernels/peers.h"
+#include "parallel/operation_log.h"
 #include "parallel/transport/endpoint.h"
 
 namespace trident {
@@ -24,6 +25,8 @@ struct Membership {
   std::vector<int> members;  // world ranks by group rank
   int rank = 0;              // of this member in the group
   std::atomic<std::int64_t> bytes_sent{0};
+  std::shared_ptr<OperationLog> log;  // null: none
+  std::uint8_t log_number = 0;
   std::unique_ptr<Meeting> meeting;  // null where members send messages
   bool patient = false;              // waits as long as the members live
   // Of tensors on GPUs that a library connects, made with the group's first operation.
@@ -103,6 +106,7 @@ class Exchange {
   // Counts what a message would have carried.
   void count_sent(std::size_t bytes) {
     group_.bytes_sent.fetch_add(static_cast<std::int64_t>(bytes), std::memory_order_relaxed);
+    sent_ += static_cast<std::int64_t>(bytes);
   }
 
   // Sends the descriptor to the next member; the first wait() compares the previous member's. For
@@ -128,13 +132,31 @@ class Exchange {
     return *reinterpret_cast<const Card*>(group_.meeting->input(member));
   }
 
+  friend class LoggedSpan;
   Membership& group_;
+  std::int64_t sent_ = 0;  // by this operation
   Descriptor descriptor_;
   int channel_;
   bool looks_;
   Reach reach_;
   std::vector<Transfer> announced_;
   std::vector<std::shared_ptr<DeviceEvent>> others_done_;  // their groups may go after leave()
+};
+
+// Enters an operation into its group's log, from here to the end of the scope, where that is on.
+class LoggedSpan {
+ public:
+  // `peer`: group rank at the other end of a message.
+  explicit LoggedSpan(const Exchange& exchange, int peer = -1);
+  LoggedSpan(const LoggedSpan&) = delete;
+  LoggedSpan& operator=(const LoggedSpan&) = delete;
+  ~LoggedSpan();
+
+ private:
+  const Exchange& exchange_;
+  int peer_;
+  std::int64_t begin_ns_ = 0, sent_ = 0;
+  bool on_;
 };
 
 // Part i of `count` elements cut over `parts`: [begin, end), sizes differ by at most one.

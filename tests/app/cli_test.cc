@@ -172,7 +172,8 @@ void write_pair(const std::string& prefix, std::int64_t tokens, std::uint16_t to
 
 TEST_F(CliTest, RefusesTruncatedTokenFiles) {
   write_pair(dir / "good", 200, 7);
-  EXPECT_EQ(run(train({"data.train.0.path=good"})).code, 0);
+  const std::string vocabulary = "model.vocab_size=256";
+  EXPECT_EQ(run(train({"data.train.0.path=good", vocabulary})).code, 0);
   const std::string again = "logging.overwrite=true";
   write_pair(dir / "cut_idx", 200, 7);
   std::filesystem::resize_file(dir / "cut_idx.idx", 30);
@@ -184,7 +185,7 @@ TEST_F(CliTest, RefusesTruncatedTokenFiles) {
 
 TEST_F(CliTest, ATokenBeyondTheVocabularyEndsTheRunWithItsPlace) {
   write_pair(dir / "beyond", 200, 300);
-  const Outcome outcome = run(train({"data.train.0.path=beyond"}));
+  const Outcome outcome = run(train({"data.train.0.path=beyond", "model.vocab_size=256"}));
   EXPECT_EQ(outcome.code, 3) << "found when it is read";
   EXPECT_THAT(outcome.err, HasSubstr("beyond.bin: token 300 at position"));
   EXPECT_THAT(outcome.err, HasSubstr("vocab_size 256"));
@@ -285,7 +286,8 @@ TEST_F(CliTest, DryRunWritesNothingAndPrintsWhatItWouldDo) {
   const auto before = names();
   const Outcome text = run({"train", "c.json", "--dry-run"});
   EXPECT_EQ(text.code, 0) << text.err;
-  EXPECT_THAT(text.out, HasSubstr("\"sequence_length\": 16"));
+  EXPECT_EQ(json::parse(text.out).at("data").at("sequence_length"), 16) << "JSON alone";
+  EXPECT_THAT(text.err, HasSubstr("parameters")) << "the plan";
   const Outcome outcome = run({"train", "c.json", "--dry-run", "--format", "json"});
   EXPECT_EQ(outcome.code, 0);
   EXPECT_THAT(outcome.err, IsEmpty());
@@ -293,6 +295,110 @@ TEST_F(CliTest, DryRunWritesNothingAndPrintsWhatItWouldDo) {
   EXPECT_EQ(both.at("config").at("model").at("vocab_size"), 256);
   EXPECT_EQ(both.at("plan").at("world_size"), 1);
   EXPECT_EQ(names(), before);
+}
+
+TEST_F(CliTest, DryRunRefusesWhatTheRunWouldRefuseAllAtOnce) {
+  train_once();
+  std::filesystem::create_directories(dir / "weights/iteration-2");
+  std::vector<std::string> wrong{"data.train.0.path=nowhere", "checkpoint.load=none",
+                                 "runtime.transport=mpi", "checkpoint.resume=auto"};
+  std::vector<std::string> messages{
+      "config: /data/train/0/path: nowhere: no such file", "none/config.json",
+      "run/metrics.jsonl: exists already",
+      "config: /checkpoint/resume: \"auto\" would go on from the checkpoint "
+      "weights/iteration-2",
+      "config: /runtime/transport: \"mpi\" needs processes that mpirun or srun started"};
+  for (const bool dry : {true, false}) {
+    auto arguments = train(wrong);
+    if (dry) arguments.push_back("--dry-run");
+    expect_refused(arguments, messages);
+  }
+  const auto dry = [&](const std::vector<std::string>& set) {
+    auto arguments = train(set);
+    arguments.push_back("--dry-run");
+    return arguments;
+  };
+  if (find_gpus().count == 0) {
+    expect_refused(dry({"runtime.device=cuda", "logging.dir=run2", "checkpoint.save=w2"}),
+                   {"config: /runtime/device: \"cuda\" was asked for"});
+  }
+  expect_refused(dry({"logging.dir=file/run", "checkpoint.save=file/w"}),
+                 {"config: /logging/dir: file/run: ", "config: /checkpoint/save: file/w: "});
+  expect_refused(
+      dry({"logging.dir=r2", "checkpoint.save=w2", "model.vocab_size=100"}),
+      {"text.txt: a text file has 256 token ids, its bytes, but model.vocab_size is 100"});
+  EXPECT_EQ(run(dry({"logging.overwrite=true", "checkpoint.resume=never"})).code, 0);
+}
+
+TEST_F(CliTest, TokensNeedTheirVocabularySize) {
+  write_pair(dir / "tokens", 200, 300);
+  expect_refused(train({"data.train.0.path=tokens", R"(data.validation=[{"path": "tokens"}])"}),
+                 {"config: /model/vocab_size: must be given for tokens: the number of ids of the "
+                  "tokenizer that made them; tokens.bin has ids up to 300, so at least 301"});
+  const Outcome given = run(train({"data.train.0.path=tokens", "model.vocab_size=301"}));
+  EXPECT_EQ(given.code, 0) << given.err;
+  // From the run's own config.json the size is as good as given.
+  const Outcome again = run({"train", "run/config.json", "--set", "logging.dir=r2", "--set",
+                             "checkpoint.save=w2", "--dry-run"});
+  EXPECT_EQ(again.code, 0) << again.err;
+}
+
+TEST_F(CliTest, EveryIterationIsInMetricsAndTheIntervalThinsTheProgress) {
+  const Outcome outcome = run(train({"training.train_iters=9", "logging.log_interval=4"}));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(metrics_lines(dir / "run/metrics.jsonl"), 9);
+  std::vector<int> shown;
+  for (std::size_t at = 0; (at = outcome.out.find("] ", at)) != std::string::npos; ++at) {
+    const char* const count = outcome.out.c_str() + at + 2;
+    if (std::string_view(count).substr(1, 2) == "/9") shown.push_back(std::atoi(count));
+  }
+  EXPECT_THAT(shown, ::testing::ElementsAre(1, 4, 8, 9)) << outcome.out;
+}
+
+TEST_F(CliTest, OverwritingRemovesWhatTheEarlierRunLeftAndNothingElse) {
+  ASSERT_EQ(run(train({"logging.dump_gradients_at=[2]"})).code, 0);
+  const auto in_run = [&] {
+    std::vector<std::string> all;
+    for (const auto& entry : std::filesystem::directory_iterator(dir / "run")) {
+      all.push_back(entry.path().filename().string());
+    }
+    return all;
+  };
+  const auto events = [&] {
+    const auto all = in_run();
+    return std::count_if(all.begin(), all.end(), [](const std::string& name) {
+      return name.starts_with("events.out.tfevents.");
+    });
+  };
+  ASSERT_EQ(events(), 1);
+  ASSERT_THAT(in_run(), ::testing::IsSupersetOf({"gradients-2.safetensors", "timeline.svg",
+                                                 "trace.json", "report.html"}));
+  const std::vector<std::string> others{"notes.txt", "gradients-a.safetensors", "my-trace.json",
+                                        "events.out.tfevents.best"};
+  for (const std::string& name : others) spit(dir / ("run/" + name), "mine");
+  ASSERT_EQ(
+      run(train({"logging.overwrite=true", "logging.trace=false", "logging.tensorboard=false"}))
+          .code,
+      0);
+  EXPECT_EQ(events(), 1) << "the one of somebody else";
+  for (const std::string& name : others) EXPECT_EQ(slurp(dir / ("run/" + name)), "mine") << name;
+  const auto after = in_run();
+  for (const char* old : {"gradients-2.safetensors", "timeline.svg", "trace.json"}) {
+    EXPECT_THAT(after, ::testing::Not(::testing::Contains(old)));
+  }
+}
+
+TEST_F(CliTest, ARunKeepsWhatWasWrittenAndTrainingOnFromItFollowsNewLengths) {
+  ASSERT_EQ(run(train({"optimizer.params.lr=0.01"})).code, 0);
+  json written = config;
+  written["optimizer"]["params"]["lr"] = 0.01;
+  EXPECT_EQ(json::parse(slurp(dir / "run/config.user.json")), written);
+  const json ran = json::parse(slurp(dir / "run/config.json"));
+  EXPECT_EQ(ran.at("scheduler").at("decay_iters"), 3);
+  const Outcome dry = run({"train", "run/config.json", "--set", "training.train_iters=200", "--set",
+                           "logging.dir=r2", "--set", "checkpoint.save=w2", "--dry-run"});
+  ASSERT_EQ(dry.code, 0) << dry.err;
+  EXPECT_EQ(json::parse(dry.out).at("scheduler").at("decay_iters"), 200);
 }
 
 TEST_F(CliTest, JsonReportsAreTheOnlyThingOnStdout) {
@@ -397,7 +503,10 @@ TEST_F(CliTest, ExportAndImportKeepEveryByteOfTheWeights) {
 
 TEST_F(CliTest, ThePlanSaysWhatFitsAndAutoTakesIt) {
   const auto plan = [&](const char* memory) {
-    return json::parse(run({"plan", "c.json", "--format", "json", "--memory", memory}).out);
+    const Outcome outcome = run({"plan", "c.json", "--format", "json", "--memory", memory});
+    const json report = json::parse(outcome.out);
+    EXPECT_EQ(outcome.code, report.at("memory").at("fits") ? 0 : 2);
+    return report;
   };
   const json large = plan("100GiB");
   EXPECT_TRUE(large.at("memory").at("fits"));
@@ -426,6 +535,8 @@ TEST_F(CliTest, ThePlanSaysWhatFitsAndAutoTakesIt) {
   expect_refused({"plan", "c.json", "--memory", ""}, {"--memory: \"\" is not an amount of memory"});
   expect_refused({"plan", "c.json", "--memory", "24gigs"},
                  {"--memory: \"24gigs\" is not an amount of memory"});
+  expect_refused({"plan", "c.json", "--memory", "24"},
+                 {"--memory: \"24\" has no unit; say 24GiB, or 24B for bytes"});
 }
 
 TEST_F(CliTest, WhatComesLaterIsAClearError) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cctype>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -133,11 +134,58 @@ TEST(Timeline, ChromeTraceHoldsEveryEventAndNamesProcessesAndThreads) {
     EXPECT_EQ(event["ts"], drawn.start_us);
     EXPECT_EQ(event["dur"], drawn.duration_us);
     EXPECT_EQ(event["pid"], drawn.rank);
-    EXPECT_EQ(event["tid"], drawn.category == EventCategory::all_reduce ? 1 : 0);
+    EXPECT_EQ(event["tid"], lane_of(drawn.category));
   }
   EXPECT_EQ(events, timeline.events.size());
   EXPECT_EQ(processes, (std::set<std::string>{"dp 0 pp 0", "dp 0 pp 1"}));
-  EXPECT_EQ(threads, (std::set<std::string>{"compute", "communication"}));
+  EXPECT_EQ(threads, (std::set<std::string>{"compute", "all_reduce"}));
+}
+
+TEST(Timeline, CommunicationHasALaneForEachCategoryAndSaysItsGroupRanksAndBytes) {
+  Timeline timeline;
+  timeline.events = {{0, "0F0", EventCategory::forward, 0, 900, 0, 0},
+                     {.rank = 0,
+                      .name = "all_reduce of tensor ranks 0,1",
+                      .category = EventCategory::tensor_parallel,
+                      .start_us = 100,
+                      .duration_us = 200,
+                      .group = "tensor",
+                      .ranks = {0, 1},
+                      .bytes = 4096},
+                     {.rank = 0,
+                      .name = "reduce_scatter of data ranks 0,2",
+                      .category = EventCategory::gradient_reduction,
+                      .start_us = 200,
+                      .duration_us = 700,
+                      .group = "data",
+                      .ranks = {0, 2},
+                      .bytes = 128}};
+  const auto trace = nlohmann::json::parse(chrome_trace(timeline));
+  std::map<std::string, nlohmann::json> by_category;
+  for (const auto& event : trace["traceEvents"]) {
+    if (event["ph"] == "X") by_category[event["cat"]] = event;
+  }
+  EXPECT_EQ(by_category["tensor_parallel"]["args"],
+            nlohmann::json({{"group", "tensor"}, {"ranks", {0, 1}}, {"bytes", 4096}}));
+  EXPECT_NE(by_category["tensor_parallel"]["tid"], by_category["gradient_reduction"]["tid"]);
+  EXPECT_EQ(by_category["forward"]["tid"], 0);
+
+  const std::string svg = timeline_svg(timeline);
+  EXPECT_EQ(xml_problem(svg), "");
+  const auto span = [&](const std::string& kind) {
+    const size_t box = svg.find("<rect class=\"" + kind + "\"");
+    const auto number = [&](const char* name) {
+      return std::stod(svg.substr(svg.find(name, box) + std::string(name).size()));
+    };
+    return std::pair{number(" y=\""), number(" y=\"") + number(" height=\"")};
+  };
+  const auto compute = span("forward"), tensor = span("tensor_parallel"),
+             data = span("gradient_reduction");
+  EXPECT_GE(tensor.first, compute.second - 0.11);
+  EXPECT_GE(data.first, tensor.second - 0.11);
+  EXPECT_GE(compute.second - compute.first, 10) << "numbers fit";
+  EXPECT_THAT(svg, HasSubstr("all_reduce of tensor ranks 0,1, 4096 bytes sent, "));
+  EXPECT_THAT(svg, HasSubstr(">tensor parallel</text>"));
 }
 
 TEST(Timeline, TextShowsTheOrder) {
@@ -175,6 +223,10 @@ TEST(Timeline, EventsOfATraceAreComputesWaitsAndSends) {
   EXPECT_THAT(names, testing::ElementsAre("0F0", "send of 0F0 to rank 1",
                                           "wait receive for 0B0 from rank 1", "0B0"));
   EXPECT_EQ(events[1].category, EventCategory::transfer);
+  // The pipeline's rank 1 is another one of the world.
+  const auto placed = timeline_events(trace, 3, 1000, {3, 7});
+  EXPECT_EQ(placed[1].name, "send of 0F0 to rank 7");
+  EXPECT_EQ(placed[1].ranks, std::vector{7});
   EXPECT_EQ(events[3].category, EventCategory::backward);
 }
 

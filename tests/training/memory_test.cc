@@ -259,8 +259,10 @@ TEST(Fit, AsynchronousSchedulesAreOfferedMoreRanksToo) {
 TEST(Fit, AmountsOfMemory) {
   EXPECT_EQ(parse_memory("24GiB"), std::int64_t{24} << 30);
   EXPECT_EQ(parse_memory("1.5 GB"), 1'500'000'000);
-  EXPECT_EQ(parse_memory("4096"), 4096);
-  for (const char* wrong : {"", "GiB", "24gigs", "-1GB", "0", "nan", "1e30TB", "24 GiB x"}) {
+  EXPECT_EQ(parse_memory("4096B"), 4096);
+  EXPECT_EQ(parse_memory("2KB"), 2000);
+  EXPECT_EQ(parse_memory("2 KiB"), 2048);
+  for (const char* wrong : {"", "GiB", "24gigs", "-1GB", "0B", "nan", "1e30TB", "24 GiB x", "24"}) {
     EXPECT_THROW(parse_memory(wrong), RequestError) << wrong;
   }
 }

@@ -51,7 +51,7 @@ Measured measure(RankModel& model) {
     monitor.begin();
     model.train(random_batches(model, k), 1e-3);
     monitor.end();
-    monitor.collect(false);
+    monitor.collect();
   };
   step(0);
   const auto before = sent_by(model);

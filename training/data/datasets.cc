@@ -25,8 +25,20 @@ class Builder {
       collect(fmt::format("{}/{}/path", place, i), [&] {
         sources.push_back(open_token_source(specs[i].path, spec_.vocab_size, spec_.byte_tokenizer));
       });
+      if (sources.size() == i + 1 && !spec_.vocab_size_given) need_vocab_size(*sources[i]);
     }
     return sources;
+  }
+
+  // Tokens don't tell how many ids their tokenizer has. One problem is enough.
+  void need_vocab_size(const TokenSource& source) {
+    const std::int64_t largest = source.largest_token(std::int64_t{1} << 28);
+    if (largest < 0 || vocab_size_missed_) return;
+    vocab_size_missed_ = true;
+    problems_.push_back(
+        fmt::format("config: /model/vocab_size: must be given for tokens: the number of ids of the "
+                    "tokenizer that made them; {} has ids up to {}, so at least {}",
+                    source.path(), largest, largest + 1));
   }
 
   // Part `which` (0 training, 1 validation) of each source by the split, or all of each (-1).
@@ -70,6 +82,7 @@ class Builder {
  private:
   const DataSpec& spec_;
   std::vector<std::string> problems_;
+  bool vocab_size_missed_ = false;
 };
 
 }  // namespace

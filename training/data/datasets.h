@@ -29,8 +29,9 @@ struct DataSpec {
   // validation share and `validation` exclude each other. The test part is held out, read by none.
   std::array<double, 3> split = {1, 0, 0};
   std::int64_t sequence_length = 0;
-  std::int64_t vocab_size = 0;  // without padding
-  bool byte_tokenizer = true;   // data.tokenizer.type is "byte"
+  std::int64_t vocab_size = 0;   // without padding
+  bool vocab_size_given = true;  // else a default for text, with which tokens are refused
+  bool byte_tokenizer = true;    // data.tokenizer.type is "byte"
   bool shuffle = true;
   std::uint64_t seed = 0;
 };

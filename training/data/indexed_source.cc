@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/bytes.h"
@@ -103,6 +104,24 @@ IndexedSource::IndexedSource(const std::string& prefix, std::int64_t vocab_size)
   documents_ = static_cast<std::int64_t>(boundaries) - 1;
 }
 
+template <class Work>
+auto IndexedSource::by_type(Work work) const {
+  switch (dtype_) {
+    case 1:
+      return work(std::uint8_t{});
+    case 2:
+      return work(std::int8_t{});
+    case 3:
+      return work(std::int16_t{});
+    case 4:
+      return work(std::int32_t{});
+    case 5:
+      return work(std::int64_t{});
+    default:
+      return work(std::uint16_t{});
+  }
+}
+
 template <class T>
 void IndexedSource::read_as(std::int64_t begin, std::span<std::int32_t> out) const {
   const std::byte* at = bin_.bytes().data() + static_cast<std::size_t>(begin) * sizeof(T);
@@ -123,20 +142,20 @@ void IndexedSource::read(std::int64_t begin, std::span<std::int32_t> out) const 
     throw Error(fmt::format("{}: tokens {} to {} asked for, it has {}", path(), begin,
                             begin + count, size_));
   }
-  switch (dtype_) {
-    case 1:
-      return read_as<std::uint8_t>(begin, out);
-    case 2:
-      return read_as<std::int8_t>(begin, out);
-    case 3:
-      return read_as<std::int16_t>(begin, out);
-    case 4:
-      return read_as<std::int32_t>(begin, out);
-    case 5:
-      return read_as<std::int64_t>(begin, out);
-    default:
-      return read_as<std::uint16_t>(begin, out);
-  }
+  by_type([&](auto type) { read_as<decltype(type)>(begin, out); });
+}
+
+std::int64_t IndexedSource::largest_token(std::int64_t most) const {
+  return by_type([&](auto type) {
+    using T = decltype(type);
+    std::int64_t largest = 0;
+    for (std::int64_t i = 0; i < std::min(most, size_); ++i) {
+      largest =
+          std::max(largest, static_cast<std::int64_t>(load_little_endian<T>(
+                                bin_.bytes().data() + static_cast<std::size_t>(i) * sizeof(T))));
+    }
+    return largest;
+  });
 }
 
 }  // namespace trident

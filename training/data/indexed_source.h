@@ -21,11 +21,15 @@ class IndexedSource : public TokenSource {
   const std::string& path() const override { return bin_.path(); }
   std::int64_t size() const override { return size_; }
   void read(std::int64_t begin, std::span<std::int32_t> out) const override;
+  std::int64_t largest_token(std::int64_t most) const override;
 
   std::int64_t sequences() const { return sequences_; }
   std::int64_t documents() const { return documents_; }
 
  private:
+  // work(T) with the type of a token.
+  template <class Work>
+  auto by_type(Work work) const;
   template <class T>
   void read_as(std::int64_t begin, std::span<std::int32_t> out) const;
 

@@ -20,6 +20,11 @@ class TokenSource {
   // Tokens [begin, begin + out.size()), which must lie within the stream. A token that is not in
   // [0, vocab_size) is a RequestError that names the file, the position and the token.
   virtual void read(std::int64_t begin, std::span<std::int32_t> out) const = 0;
+  // The largest of the first `most` tokens; -1 of text, whose tokens are below 256.
+  virtual std::int64_t largest_token(std::int64_t most) const {
+    static_cast<void>(most);
+    return -1;
+  }
 };
 
 // What a path means: a text file, read byte by byte (256 ids, no special token), or a Megatron
