@@ -25,8 +25,7 @@ IterationLists::IterationLists(const Schedule& schedule, std::int64_t iterations
   const int p = schedule.stages, m = schedule.microbatches;
   tail_ = (p - 1 + m - 1) / m;
   const auto count = static_cast<int>(std::min<std::int64_t>(iterations, 3 + tail_));
-  Schedule run = one_f_one_b(p, m * count);
-  const auto lists = lower(run);
+  const Schedule run = one_f_one_b(p, m * count);
   distinct_.resize(count);
   for (Iteration& iteration : distinct_) {
     iteration.schedule = schedule;
@@ -36,7 +35,7 @@ IterationLists::IterationLists(const Schedule& schedule, std::int64_t iterations
   for (int rank = 0; rank < p; ++rank) {
     int at = 0;
     bool ends = false;  // only what the last backward sends is left
-    for (LoweredAction action : lists[rank]) {
+    for (LoweredAction action : lower_rank(run, rank)) {
       if (ends && !is_send(action.step)) {
         ++at;
         ends = false;

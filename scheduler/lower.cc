@@ -12,30 +12,29 @@ namespace {
 
 class Lowering {
  public:
-  Lowering(const Schedule& schedule, int receive_ahead)
+  Lowering(const Schedule& schedule, int rank, int receive_ahead)
       : schedule_(schedule),
+        rank_(rank),
         ahead_(receive_ahead),
         rank_of_(schedule.total_stages()),
         chunk_of_(schedule.total_stages()) {
-    for (int rank = 0; rank < schedule.stages; ++rank) {
+    for (int holder = 0; holder < schedule.stages; ++holder) {
       for (int chunk = 0; chunk < schedule.chunks; ++chunk) {
-        rank_of_[schedule.placement[rank][chunk]] = rank;
-        chunk_of_[schedule.placement[rank][chunk]] = chunk;
+        rank_of_[schedule.placement[holder][chunk]] = holder;
+        chunk_of_[schedule.placement[holder][chunk]] = chunk;
       }
     }
-    taker_.resize(2 * static_cast<size_t>(schedule.total_stages()) * schedule.microbatches);
-    for (const auto& actions : schedule.ranks) {
-      for (const Action& action : actions) {
-        if (action.kind == Kind::backward_weight) continue;
-        taker_[cell(action.stage, action.microbatch, action.kind)] = action;
-      }
+    taker_.resize(2 * static_cast<size_t>(schedule.chunks) * schedule.microbatches);
+    for (const Action& action : schedule.ranks[rank]) {
+      if (action.kind == Kind::backward_weight) continue;
+      taker_[cell(action.stage, action.microbatch, action.kind)] = action;
     }
   }
 
-  std::vector<LoweredAction> rank_list(int rank) const {
-    const auto& actions = schedule_.ranks[rank];
+  std::vector<LoweredAction> list() const {
+    const auto& actions = schedule_.ranks[rank_];
     const int count = static_cast<int>(actions.size());
-    Incoming incoming = arrivals(rank);
+    Incoming incoming = arrivals();
     std::vector<LoweredAction> list;
     int posted = 0;  // actions whose receive is posted
     for (int i = 0, end = 0; i < count; i = end) {
@@ -78,9 +77,9 @@ class Lowering {
     std::map<std::pair<int, Step>, Link> links_;
   };
 
-  Incoming arrivals(int rank) const {
+  Incoming arrivals() const {
     std::set<int> senders;
-    for (int stage : schedule_.placement[rank]) {
+    for (int stage : schedule_.placement[rank_]) {
       for (int other : {stage - 1, stage + 1}) {
         if (const auto from = peer(stage, other)) senders.insert(*from);
       }
@@ -89,7 +88,7 @@ class Lowering {
     for (int sender : senders) {
       for (const Action& action : schedule_.ranks[sender]) {
         const auto sent = send(action);
-        if (!sent || sent->peer != rank) continue;
+        if (!sent || sent->peer != rank_) continue;
         const int stage = action.stage + (action.kind == Kind::forward ? 1 : -1);
         // The action that takes it, as far as a receive says what it is for.
         incoming.add(*receive(taker_[cell(stage, action.microbatch, action.kind)], true));
@@ -98,8 +97,9 @@ class Lowering {
     return incoming;
   }
 
+  // `stage` is one of this rank's.
   size_t cell(int stage, int microbatch, Kind kind) const {
-    return 2 * (static_cast<size_t>(stage) * schedule_.microbatches + microbatch) +
+    return 2 * (static_cast<size_t>(chunk_of_[stage]) * schedule_.microbatches + microbatch) +
            (kind == Kind::forward ? 0 : 1);
   }
 
@@ -141,17 +141,22 @@ class Lowering {
   }
 
   const Schedule& schedule_;
-  int ahead_;
+  int rank_, ahead_;
   std::vector<int> rank_of_, chunk_of_;  // by stage
-  std::vector<Action> taker_;            // [stage][micro-batch][F, B or I]
+  std::vector<Action> taker_;            // [chunk][micro-batch][F, B or I]
 };
 
 }  // namespace
 
+std::vector<LoweredAction> lower_rank(const Schedule& schedule, int rank, int receive_ahead) {
+  return Lowering(schedule, rank, receive_ahead).list();
+}
+
 std::vector<std::vector<LoweredAction>> lower(const Schedule& schedule, int receive_ahead) {
-  const Lowering lowering(schedule, receive_ahead);
   std::vector<std::vector<LoweredAction>> lists;
-  for (int rank = 0; rank < schedule.stages; ++rank) lists.push_back(lowering.rank_list(rank));
+  for (int rank = 0; rank < schedule.stages; ++rank) {
+    lists.push_back(lower_rank(schedule, rank, receive_ahead));
+  }
   return lists;
 }
 

@@ -21,5 +21,7 @@ namespace trident {
 // schedule without a cycle of actions (validate.h) has none of transfers, whatever the order in
 // which links make progress. The schedule must be valid; for evaluation it may be forward only.
 std::vector<std::vector<LoweredAction>> lower(const Schedule& schedule, int receive_ahead = 1);
+// That of one rank alone: work and memory in proportion to it and its neighbours' lists.
+std::vector<LoweredAction> lower_rank(const Schedule& schedule, int rank, int receive_ahead = 1);
 
 }  // namespace trident

@@ -1,6 +1,10 @@
 #include "training/memory_plan.h"
 
 #include <algorithm>
+#include <functional>
+#include <map>
+#include <optional>
+#include <utility>
 
 #include "core/device.h"
 #include "core/error.h"
@@ -46,8 +50,10 @@ Shortened shortened(const Config& config, const Schedule& schedule) {
 }
 
 // Of a rank, and of the same one if it collects the monitor's reports.
-std::pair<MemoryPlan, MemoryPlan> memory_of(const Shortened& run, const Architecture& architecture,
-                                            int pipeline, Device& device) {
+std::pair<MemoryPlan, MemoryPlan> memory_of(const Shortened& run,
+                                            const std::shared_ptr<const RunLists>& lists,
+                                            const Architecture& architecture, int pipeline,
+                                            Device& device) {
   const Config& config = run.config;
   const RankGrid grid = rank_grid_of(config);
   Context context(device, static_cast<int>(config.runtime.threads_per_rank),
@@ -57,7 +63,7 @@ std::pair<MemoryPlan, MemoryPlan> memory_of(const Shortened& run, const Architec
       static_cast<int>(config.world_size()),
       config.runtime.transport == "mpi" || config.runtime.transport == "nccl",
       transport_options(config));
-  RankModel model(context, config, architecture, run.schedule,
+  RankModel model(context, config, architecture, lists,
                   topology_of(config, run.schedule, *transport));
   context.ledger().reset_peaks();
   HostMicroBatch zeros;
@@ -101,6 +107,101 @@ std::pair<MemoryPlan, MemoryPlan> memory_of(const Shortened& run, const Architec
   return {plain, collecting};
 }
 
+// Pipeline ranks that differ in nothing but how many micro-batches they hold: as many layers in
+// each chunk, neither end of the model, and a number in flight that grows evenly from one to the
+// next, in lists of one rule.
+std::vector<std::vector<int>> even_stretches(const Config& config, const Schedule& schedule) {
+  std::vector<std::vector<int>> stretches;
+  const bool one_rule = config.pipeline.schedule_file.empty() && config.pipeline.schedule != "auto";
+  const std::vector<double> in_flight = peak_in_flight(schedule);
+  std::map<std::vector<std::int64_t>, std::size_t> latest;  // of those alike
+  for (int rank = 0; rank < schedule.stages; ++rank) {
+    std::vector<std::int64_t> share;
+    for (const int stage : schedule.placement[static_cast<std::size_t>(rank)]) {
+      const bool ends = stage == 0 || stage + 1 == schedule.total_stages();
+      share.push_back(config.pipeline.layer_split[static_cast<std::size_t>(stage)]);
+      if (ends || !one_rule) share.push_back(-1 - rank);  // like no other
+    }
+    const auto [at, added] = latest.try_emplace(share, stretches.size());
+    const auto fits = [&](const std::vector<int>& line) {
+      if (line.size() < 2) return true;
+      const auto value = [&](int r) { return in_flight[static_cast<std::size_t>(r)]; };
+      const int first = line[0], second = line[1];
+      return (value(rank) - value(first)) * (second - first) ==
+             (value(second) - value(first)) * (rank - first);
+    };
+    if (added || !fits(stretches[at->second])) {
+      at->second = stretches.size();
+      stretches.emplace_back();
+    }
+    stretches[at->second].push_back(rank);
+  }
+  return stretches;
+}
+
+// Calls `plan_rank` for the ends of a stretch and for three ranks between them; where these lie on a
+// line to the byte so do all others, else both halves are looked at.
+class Stretch {
+ public:
+  Stretch(const std::vector<int>& ranks, const std::function<MemoryPlan(int)>& plan_rank)
+      : ranks_(ranks), plan_rank_(plan_rank), plans_(ranks.size()) {}
+
+  std::vector<MemoryPlan> plans() {
+    fill(0, ranks_.size() - 1);
+    std::vector<MemoryPlan> result;
+    for (const auto& plan : plans_) result.push_back(*plan);
+    return result;
+  }
+
+ private:
+  const MemoryPlan& at(std::size_t i) {
+    if (!plans_[i]) plans_[i] = plan_rank_(ranks_[i]);
+    return *plans_[i];
+  }
+
+  // What rank i has on the line through low and high; none between two bytes.
+  std::optional<MemoryPlan> on_line(std::size_t low, std::size_t high, std::size_t i) {
+    const std::int64_t whole = ranks_[high] - ranks_[low], part = ranks_[i] - ranks_[low];
+    bool even = true;
+    const auto between = [&](std::int64_t from, std::int64_t to) {
+      even = even && (to - from) % whole == 0;
+      return from + (to - from) / whole * part;
+    };
+    const MemoryPlan first = at(low), last = at(high);
+    MemoryPlan plan;
+    for (std::size_t c = 0; c < plan.peak.size(); ++c) {
+      plan.peak[c] = between(first.peak[c], last.peak[c]);
+    }
+    plan.peak_total = between(first.peak_total, last.peak_total);
+    return even ? std::optional(plan) : std::nullopt;
+  }
+
+  void fill(std::size_t low, std::size_t high) {
+    constexpr std::size_t few = 8;
+    if (high - low < few) {
+      for (std::size_t i = low; i <= high; ++i) at(i);
+      return;
+    }
+    const std::size_t middle = low + (high - low) / 2;
+    bool line = true;
+    for (const std::size_t i : {low + 1, middle, high - 1}) {
+      const auto expected = on_line(low, high, i);
+      line = line && expected && expected->peak == at(i).peak &&
+             expected->peak_total == at(i).peak_total;
+    }
+    if (!line) {
+      fill(low, middle);
+      fill(middle, high);
+      return;
+    }
+    for (std::size_t i = low + 1; i < high; ++i) plans_[i] = on_line(low, high, i);
+  }
+
+  const std::vector<int>& ranks_;
+  const std::function<MemoryPlan(int)>& plan_rank_;
+  std::vector<std::optional<MemoryPlan>> plans_;
+};
+
 }  // namespace
 
 std::vector<MemoryPlan> plan_memory(const Config& config, const Architecture& architecture,
@@ -111,14 +212,19 @@ std::vector<MemoryPlan> plan_memory(const Config& config, const Architecture& ar
   const std::string& on = config.runtime.device;
   const bool cuda = on == "cuda" || (on == "auto" && find_gpus().count > 0);
   const auto device = make_planning_device(cuda ? DeviceKind::cuda : DeviceKind::cpu);
-  std::vector<MemoryPlan> plans;
-  MemoryPlan first;
-  for (int pipeline = 0; pipeline < schedule.stages; ++pipeline) {
-    const auto [plain, collecting] = memory_of(run, architecture, pipeline, *device);
-    plans.push_back(plain);
-    if (pipeline == 0) first = collecting;
+  const auto lists = std::make_shared<RunLists>(run.schedule, run.config.training.train_iters);
+  std::vector<MemoryPlan> plans(static_cast<std::size_t>(schedule.stages) + 1);
+  const auto plan_rank = [&](int pipeline) {
+    const auto [plain, collecting] = memory_of(run, lists, architecture, pipeline, *device);
+    if (pipeline == 0) plans.back() = collecting;
+    return plain;
+  };
+  for (const std::vector<int>& ranks : even_stretches(run.config, run.schedule)) {
+    const std::vector<MemoryPlan> found = Stretch(ranks, plan_rank).plans();
+    for (std::size_t i = 0; i < ranks.size(); ++i) {
+      plans[static_cast<std::size_t>(ranks[i])] = found[i];
+    }
   }
-  plans.push_back(first);
   return plans;
 }
 

@@ -13,23 +13,32 @@
 #include "training/gradient_norm.h"
 
 namespace trident {
+
 RankModel::RankModel(Context& context, const Config& config, const Architecture& architecture,
                      const Schedule& schedule, const Topology& topology, Purpose purpose)
+    : RankModel(context, config, architecture,
+                std::make_shared<RunLists>(
+                    schedule, std::max<std::int64_t>(1, config.training.train_iters)),
+                topology, purpose) {}
+
+RankModel::RankModel(Context& context, const Config& config, const Architecture& architecture,
+                     std::shared_ptr<const RunLists> lists, const Topology& topology,
+                     Purpose purpose)
     : context_(context),
       config_(config),
       architecture_(architecture),
       topology_(topology),
       shape_(architecture.shape(config)),
-      schedule_(schedule),
-      lists_(schedule_, std::max<std::int64_t>(1, config.training.train_iters)),
-      executed_(&lists_.of(0)),
+      lists_(std::move(lists)),
+      schedule_(lists_->schedule),
+      executed_(&lists_->iterations.of(0)),
       loss_scale_(config.precision),
       check_(topology.world.duplicate("check"), topology.data.size()),
       unclipped_(config.gradient_clipping == 0) {
   const std::array groups{topology.tensor, topology.data, topology.embedding, check_.group()};
   topology.world.connect(context, groups);
   const auto stage_rank = static_cast<std::size_t>(topology.at.pipeline);
-  forward_list_ = lower(forward_only(schedule_, window()))[stage_rank];
+  forward_list_ = lower_rank(forward_only(schedule_, window()), topology.at.pipeline);
 
   const TensorParallel tensor = tensor_parallel_of(config, topology);
   chunks_ = build_chunks(architecture, shape_, tensor, config.pipeline.layer_split,
@@ -52,7 +61,6 @@ RankModel::RankModel(Context& context, const Config& config, const Architecture&
                         .overlap = zero.overlap_comm,
                         .each_round = each,
                         .long_rounds = !each && config.num_microbatches() > 1});
-    if (overlaps_next_iteration(schedule_)) opening_ = opening_of(schedule_, lists_.of(0).lists);
     optimizer_ = std::make_unique<Optimizer>(context, *buckets_, make_update_rule(config.optimizer),
                                              topology.data, topology.tensor, late_check());
   }
@@ -90,7 +98,7 @@ void RankModel::update(double clipping) {
 }
 
 int RankModel::look_ahead() const {
-  return lists_.of(iteration_).schedule.microbatches - schedule_.microbatches;
+  return lists_->iterations.of(iteration_).schedule.microbatches - schedule_.microbatches;
 }
 
 std::int64_t RankModel::weight_version() const {
@@ -203,7 +211,7 @@ StepResult RankModel::train(const std::vector<HostMicroBatch>& batches, double l
 
 void RankModel::begin_iteration(const std::vector<HostMicroBatch>& batches) {
   if (!optimizer_) throw Error("RankModel::train: this model was made for inference");
-  executed_ = &lists_.of(iteration_);
+  executed_ = &lists_->iterations.of(iteration_);
   if (std::ssize(batches) < executed_->schedule.microbatches) {
     throw Error(
         fmt::format("RankModel::train: got {} micro-batches, {} of this and {} of later "
@@ -218,14 +226,14 @@ void RankModel::begin_iteration(const std::vector<HostMicroBatch>& batches) {
 
 std::size_t RankModel::run_opening(const std::vector<LoweredAction>& list, Advance& result) {
   const auto place = static_cast<std::size_t>(topology_.at.pipeline);
-  const std::size_t length = opening_.length[place];
+  const std::size_t length = lists_->opening.length[place];
   execute(list, 0, length, *runner_, trace_);
   const bool again = settle(result.before.emplace());
   result.ran = !result.before->stop && (result.before->applied || result.before->rescales ||
                                         config_.training.on_non_finite != "stop");
   if (result.ran && !again) return length;
   context_.synchronize();
-  runner_->discard(opening_.unmatched[place]);
+  runner_->discard(lists_->opening.unmatched[place]);
   weights_->forget(context_);  // what an opening's end has asked for may be of before
   return 0;
 }

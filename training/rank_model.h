@@ -19,7 +19,7 @@
 #include "parallel/transport/transport.h"
 #include "scheduler/action.h"
 #include "scheduler/execute.h"
-#include "scheduler/iterations.h"
+#include "scheduler/run_lists.h"
 #include "scheduler/opening.h"
 #include "scheduler/simulate.h"
 #include "training/data/batch_sampler.h"
@@ -59,6 +59,9 @@ class RankModel {
   // gradients and optimizer state. Collective over the topology's world.
   RankModel(Context&, const Config&, const Architecture&, const Schedule& schedule, const Topology&,
             Purpose = Purpose::training);
+  // With lists of training.train_iters iterations that several ranks share.
+  RankModel(Context&, const Config&, const Architecture&, std::shared_ptr<const RunLists>,
+            const Topology&, Purpose = Purpose::training);
 
   // Initial values by (seed, name, global index).
   void initialise();
@@ -78,7 +81,7 @@ class RankModel {
   Advance advance(const std::vector<HostMicroBatch>&, const StepRequest&);
   // The result of the last iteration, if it is open.
   std::optional<StepResult> settle();
-  bool late_check() const { return !opening_.length.empty(); }
+  bool late_check() const { return !lists_->opening.length.empty(); }
   // Asynchronous, and nothing that all ranks have to know changes an update.
   bool updates_unchecked() const { return unchecked_; }
   // Updates that were believed right and taken back, in all.
@@ -104,7 +107,7 @@ class RankModel {
   ParameterBuckets& buckets() { return *buckets_; }
   WeightGathering& weights() { return *weights_; }
   const std::vector<Chunk>& chunks() const { return chunks_; }
-  const Schedule& schedule() const { return schedule_; }
+  const Schedule& schedule() const { return lists_->schedule; }
   // What all ranks ran in the last train(): the schedule but for asynchronous ones.
   const IterationLists::Iteration& executed() const { return *executed_; }
   const ExecutionTrace& trace() const { return trace_; }  // of the last train()
@@ -141,8 +144,8 @@ class RankModel {
   const Architecture& architecture_;
   Topology topology_;
   TransformerShape shape_;
-  Schedule schedule_;
-  IterationLists lists_;
+  std::shared_ptr<const RunLists> lists_;
+  const Schedule& schedule_;  // of lists_
   const IterationLists::Iteration* executed_;
   std::int64_t iteration_ = 0;
   std::vector<LoweredAction> forward_list_;  // this rank's, for evaluation, window by window
@@ -157,7 +160,6 @@ class RankModel {
   LossScale loss_scale_;       // for the next iteration
   double gradient_scale_ = 1;  // loss scale of the gradients that are there, or being made
   StepCheck check_;
-  Opening opening_;  // empty: no late check
   bool unchecked_ = false;
   bool believed_ = false;   // the open step has been updated before its check
   bool unclipped_ = false;  // the last result was applied as it was

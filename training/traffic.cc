@@ -58,6 +58,10 @@ std::int64_t tensor_sent(const Config& config, const TransformerShape& shape,
 // Elements of weights that ZeRO stage 3 gathers in a step: neighbours in a list share a bucket.
 std::int64_t gathered_elements(const Config& config, const DataSharing& sharing,
                                const Schedule& schedule, int pipeline, const RankShare& share) {
+  if (std::none_of(share.buckets.begin(), share.buckets.end(),
+                   [&](const BucketLayout& bucket) { return sharing.gathered(bucket); })) {
+    return 0;
+  }
   std::map<const Parameter*, std::size_t> bucket_of;
   for (std::size_t i = 0; i < share.buckets.size(); ++i) {
     for (const BucketEntry& entry : share.buckets[i].entries) bucket_of[entry.parameter.get()] = i;
