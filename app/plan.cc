@@ -34,18 +34,19 @@ void add_plan(CLI::App& app, const Launch& launch, Action& action) {
       const Config config = load(options->config, launch, memory).config;
       const ArchitectureSet architectures = built_in_architectures();
       const Architecture& architecture = *architectures.at(config.model.architecture);
-      const Plan plan = make_plan(config, architecture);
+      std::optional<Plan> plan;  // where it is shown
       std::optional<MemoryFit> fit;
-      if (memory) fit = fit_memory(config, architecture, *memory);
+      if (launch.leads) plan = make_plan(config, architecture);
+      if (launch.leads && memory) fit = fit_memory(config, architecture, *memory);
       launch.start->agree({});
       launch.start->done();
       if (!launch.leads) return 0;
       if (options->format == "json") {
-        nlohmann::ordered_json json = plan_json(plan);
+        nlohmann::ordered_json json = plan_json(*plan);
         if (fit) json["memory"] = fit_json(*fit);
         fmt::print("{}\n", json.dump(2));
       } else {
-        fmt::print("{}{}\n", plan_text(plan), fit ? fit_text(*fit) : "");
+        fmt::print("{}{}\n", plan_text(*plan), fit ? fit_text(*fit) : "");
       }
       return fit && !fit->fits() ? 2 : 0;
     };

@@ -261,11 +261,11 @@ int train(const TrainOptions& options, const Launch& launch) {
   TrainingInputs inputs = checked_inputs(loaded, launch, found);
   const Devices& devices = *found;
   const Config& config = inputs.config;
-  const Plan plan = make_plan(config, *inputs.architecture, inputs.schedule);
+  if (launch.leads) inputs.plan = make_plan(config, *inputs.architecture, inputs.schedule);
   compare_ranks(config, devices, launch);
   launch.start->done();
   if (options.dry_run) {
-    if (launch.leads) print_dry_run(options, inputs, plan);
+    if (launch.leads) print_dry_run(options, inputs, *inputs.plan);
     return 0;
   }
   if (launch.leads) prepare_output(config);
@@ -300,8 +300,8 @@ int train(const TrainOptions& options, const Launch& launch) {
                              .dump());
     } else {
       const std::string sample = sample_text(config);
-      fmt::print(
-          "{}", closing_text(config, plan, summary, sample, sharing_text(config, launch, devices)));
+      fmt::print("{}", closing_text(config, *inputs.plan, summary, sample,
+                                    sharing_text(config, launch, devices)));
     }
   };
   if (launch.mpi && config.runtime.transport != "local") {

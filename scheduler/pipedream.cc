@@ -1,5 +1,8 @@
 // PipeDream and PipeDream-2BW order their actions as 1F1B does; what differs is when weights
 // change, and so that nothing is flushed between iterations.
+#include <fmt/format.h>
+
+#include "core/error.h"
 #include "scheduler/schedules.h"
 
 namespace trident {
@@ -12,6 +15,15 @@ Schedule pipedream(int stages, int microbatches) {
 }
 
 Schedule pipedream_2bw(int stages, int microbatches) {
+  // The first rank is p-1 forwards ahead: with more than an iteration's, a micro-batch would need
+  // weights of two updates ago, and only two versions are kept (Narayanan 2021).
+  if (microbatches < stages - 1) {
+    throw RequestError(
+        fmt::format("pipedream_2bw keeps two versions of the weights, for which it needs at least "
+                    "as many micro-batches as stages less one, got {} and {}; use {} or more, or "
+                    "pipedream",
+                    microbatches, stages, stages - 1));
+  }
   Schedule schedule = one_f_one_b(stages, microbatches);
   schedule.kind = "pipedream_2bw";
   schedule.updates = Updates::one_batch_late;

@@ -1,9 +1,27 @@
 #include "scheduler/run_lists.h"
 
+#include <algorithm>
+#include <vector>
+
 namespace trident {
 
+Schedule forward_only(const Schedule& schedule, int window) {
+  Schedule forward = schedule;
+  for (auto& rank : forward.ranks) {
+    std::erase_if(rank, [](const Action& action) { return action.kind != Kind::forward; });
+    for (Action& action : rank) action.fused = false;
+    std::stable_sort(rank.begin(), rank.end(), [&](const Action& a, const Action& b) {
+      return a.microbatch / window < b.microbatch / window;
+    });
+  }
+  return forward;
+}
+
 RunLists::RunLists(const Schedule& one, std::int64_t count)
-    : schedule(one), iterations(one, count) {
+    : schedule(one),
+      iterations(one, count),
+      window(2 * one.stages),
+      forward(forward_only(one, window)) {
   if (overlaps_next_iteration(schedule)) opening = opening_of(schedule, iterations.of(0).lists);
 }
 

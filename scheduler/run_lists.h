@@ -9,13 +9,19 @@
 
 namespace trident {
 
+// The forward actions of `schedule` alone, in its order within every `window` micro-batches, which
+// follow each other.
+Schedule forward_only(const Schedule& schedule, int window);
+
 struct RunLists {
   // `schedule`: one iteration's, valid; of a run of `iterations` >= 1.
   RunLists(const Schedule& schedule, std::int64_t iterations);
 
   Schedule schedule;
   IterationLists iterations;
-  Opening opening;  // empty unless iterations overlap (overlaps_next_iteration())
+  int window;        // micro-batches of an evaluation between which a rank waits for the next ones
+  Schedule forward;  // of an evaluation, window by window
+  Opening opening;   // empty unless iterations overlap (overlaps_next_iteration())
 };
 
 }  // namespace trident

@@ -95,18 +95,6 @@ std::int64_t recompute_layers(const Config& config) {
   return how.granularity == "full" ? how.num_layers : 0;
 }
 
-Schedule forward_only(const Schedule& schedule, int window) {
-  Schedule forward = schedule;
-  for (auto& rank : forward.ranks) {
-    std::erase_if(rank, [](const Action& action) { return action.kind != Kind::forward; });
-    for (Action& action : rank) action.fused = false;
-    std::stable_sort(rank.begin(), rank.end(), [&](const Action& a, const Action& b) {
-      return a.microbatch / window < b.microbatch / window;
-    });
-  }
-  return forward;
-}
-
 RankGrid rank_grid_of(const Config& config) {
   const ParallelConfig& parallel = config.parallel;
   return RankGrid(static_cast<int>(parallel.data_parallel_size),

@@ -31,9 +31,6 @@ BucketLimits bucket_limits(const Config& config);
 bool reduces_each_micro_batch(const Config& config);
 // Layers of a unit that backward computes again; 0: none.
 std::int64_t recompute_layers(const Config& config);
-// The forward actions of `schedule` alone, in its order within every `window` micro-batches, which
-// follow each other.
-Schedule forward_only(const Schedule& schedule, int window);
 RankGrid rank_grid_of(const Config&);
 // This rank's groups in the grid of `config`. Every rank of the transport calls it.
 Topology topology_of(const Config&, const Schedule&, Transport&);

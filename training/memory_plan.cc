@@ -107,6 +107,25 @@ std::pair<MemoryPlan, MemoryPlan> memory_of(const Shortened& run,
   return {plain, collecting};
 }
 
+struct Planning {
+  Planning(const Config& config, const Schedule& schedule) : run(shortened(config, schedule)) {
+    // Room for the iterations that are run.
+    run.config.training.train_iters = std::max<std::int64_t>(4, config.training.train_iters);
+    const std::string& on = config.runtime.device;
+    const bool cuda = on == "cuda" || (on == "auto" && find_gpus().count > 0);
+    device = make_planning_device(cuda ? DeviceKind::cuda : DeviceKind::cpu);
+    lists = std::make_shared<RunLists>(run.schedule, run.config.training.train_iters);
+  }
+  std::pair<MemoryPlan, MemoryPlan> memory_of(const Architecture& architecture,
+                                              int pipeline) const {
+    return trident::memory_of(run, lists, architecture, pipeline, *device);
+  }
+
+  Shortened run;
+  std::unique_ptr<Device> device;
+  std::shared_ptr<const RunLists> lists;
+};
+
 // Pipeline ranks that differ in nothing but how many micro-batches they hold: as many layers in
 // each chunk, neither end of the model, and a number in flight that grows evenly from one to the
 // next, in lists of one rule.
@@ -139,8 +158,8 @@ std::vector<std::vector<int>> even_stretches(const Config& config, const Schedul
   return stretches;
 }
 
-// Calls `plan_rank` for the ends of a stretch and for three ranks between them; where these lie on a
-// line to the byte so do all others, else both halves are looked at.
+// Calls `plan_rank` for the ends of a stretch and for three ranks between them; where these lie on
+// a line to the byte so do all others, else both halves are looked at.
 class Stretch {
  public:
   Stretch(const std::vector<int>& ranks, const std::function<MemoryPlan(int)>& plan_rank)
@@ -206,26 +225,25 @@ class Stretch {
 
 std::vector<MemoryPlan> plan_memory(const Config& config, const Architecture& architecture,
                                     const Schedule& schedule) {
-  Shortened run = shortened(config, schedule);
-  // Room for the iterations that are run.
-  run.config.training.train_iters = std::max<std::int64_t>(4, config.training.train_iters);
-  const std::string& on = config.runtime.device;
-  const bool cuda = on == "cuda" || (on == "auto" && find_gpus().count > 0);
-  const auto device = make_planning_device(cuda ? DeviceKind::cuda : DeviceKind::cpu);
-  const auto lists = std::make_shared<RunLists>(run.schedule, run.config.training.train_iters);
+  const Planning planning(config, schedule);
   std::vector<MemoryPlan> plans(static_cast<std::size_t>(schedule.stages) + 1);
   const auto plan_rank = [&](int pipeline) {
-    const auto [plain, collecting] = memory_of(run, lists, architecture, pipeline, *device);
+    const auto [plain, collecting] = planning.memory_of(architecture, pipeline);
     if (pipeline == 0) plans.back() = collecting;
     return plain;
   };
-  for (const std::vector<int>& ranks : even_stretches(run.config, run.schedule)) {
+  for (const std::vector<int>& ranks : even_stretches(planning.run.config, planning.run.schedule)) {
     const std::vector<MemoryPlan> found = Stretch(ranks, plan_rank).plans();
     for (std::size_t i = 0; i < ranks.size(); ++i) {
       plans[static_cast<std::size_t>(ranks[i])] = found[i];
     }
   }
   return plans;
+}
+
+MemoryPlan plan_memory_of(const Config& config, const Architecture& architecture,
+                          const Schedule& schedule, int pipeline) {
+  return Planning(config, schedule).memory_of(architecture, pipeline).first;
 }
 
 std::int64_t library_bytes(const Config& config) {

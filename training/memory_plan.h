@@ -23,6 +23,10 @@ struct MemoryPlan {
 // run as bring every rank to its peak.
 std::vector<MemoryPlan> plan_memory(const Config&, const Architecture&, const Schedule& schedule);
 
+// That of one pipeline rank, run by itself.
+MemoryPlan plan_memory_of(const Config&, const Architecture&, const Schedule& schedule,
+                          int pipeline);
+
 // What a rank takes beside its ledger: its part of the process, its code and libraries.
 std::int64_t library_bytes(const Config&);
 

@@ -1,6 +1,9 @@
 #include "training/plan.h"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
 
 #include "parallel/rank_grid.h"
 #include "scheduler/opening.h"
@@ -29,27 +32,28 @@ std::int64_t optimizer_elements(const DataSharing& sharing, const RankShare& sha
   return state + (mixed ? masters : 0) + (keeps ? masters + state : 0);
 }
 
-}  // namespace
-
-double flops_per_step(const Config& config, const Architecture& architecture) {
-  const ModelConfig& m = config.model;
-  const auto h = static_cast<double>(m.hidden_size), f = static_cast<double>(m.ffn_hidden_size);
-  const double kv =
-      h * static_cast<double>(m.num_query_groups) / static_cast<double>(m.num_attention_heads);
-  const double mlp = architecture.shape(config).swiglu ? 3 : 2;  // products of h × f
-  const double weights =
-      static_cast<double>(m.num_layers) * (2 * h * h + 2 * h * kv + mlp * h * f) +
-      h * static_cast<double>(m.vocab_size);
-  const auto s = static_cast<double>(config.data.sequence_length);
-  const double attention = 12 * s * h * static_cast<double>(m.num_layers);
-  return static_cast<double>(config.batch.global_batch_size) * s * (6 * weights + attention);
+bool alike(const PlanRank& a, const PlanRank& b) {
+  return a.pipeline == b.pipeline && a.layers == b.layers && a.parameters == b.parameters &&
+         a.bytes == b.bytes && a.peak_bytes == b.peak_bytes && a.bytes_sent == b.bytes_sent;
 }
 
-Plan make_plan(const Config& config, const Architecture& architecture) {
-  return make_plan(config, architecture, schedule_of(config));
+// Tensor ranks of a pipeline rank that take the same. `ranks` are of one pipeline rank.
+void fold(const PlanRank& rank, std::vector<PlanRank>& ranks) {
+  const auto same = std::find_if(ranks.begin(), ranks.end(),
+                                 [&](const PlanRank& other) { return alike(other, rank); });
+  if (same == ranks.end()) {
+    ranks.push_back(rank);
+    return;
+  }
+  const std::int64_t count = same->count + rank.count;
+  if (rank.rank < same->rank) *same = rank;
+  same->count = count;
 }
 
-Plan make_plan(const Config& config, const Architecture& architecture, const Schedule& schedule) {
+enum class Entries { folded, each_rank };
+
+Plan plan_ranks(const Config& config, const Architecture& architecture, const Schedule& schedule,
+                Entries entries) {
   const TransformerShape shape = architecture.shape(config);
   const int d = static_cast<int>(config.parallel.data_parallel_size);
   const int t = static_cast<int>(config.parallel.tensor_model_parallel_size);
@@ -86,6 +90,7 @@ Plan make_plan(const Config& config, const Architecture& architecture, const Sch
   plan.imbalance = most * p / all - 1;
   const std::vector<MemoryPlan> memory = plan_memory(config, architecture, schedule);
   for (int pipeline = 0; pipeline < p; ++pipeline) {
+    std::vector<PlanRank> different;
     for (int tensor = 0; tensor < t; ++tensor) {
       const RankShare share = rank_share(config, architecture, schedule, tensor, pipeline);
       const StepTraffic traffic(config, shape, schedule, share, *rule, tensor, pipeline);
@@ -102,14 +107,25 @@ Plan make_plan(const Config& config, const Architecture& architecture, const Sch
         base.bytes["parameter"] +=
             (sharing.weights(bucket) + bucket.elements * stashes(pipeline)) * element;
       }
+      // What data ranks differ in: how many of their elements are padding, what they send, and
+      // whether they collect the monitor's reports. Millions of them are a few kinds.
+      using Difference = std::tuple<std::int64_t, StepTraffic::Own, bool>;
+      std::map<Difference, PlanRank> kinds;
       for (int data = 0; data < d; ++data) {
-        PlanRank rank = base;
+        const int number = grid.rank({.tensor = tensor, .data = data, .pipeline = pipeline});
+        const Difference difference{optimizer_elements(sharing, share, *rule, mixed, keeps, data),
+                                    traffic.own(data, number), number == 0};
+        const auto [known, added] = kinds.try_emplace(difference);
+        if (!added && entries == Entries::folded) {
+          ++known->second.count;  // ranks rise with their place in the data group
+          continue;
+        }
+        PlanRank& rank = known->second = base;
         rank.data = data;
-        rank.rank = grid.rank({.tensor = tensor, .data = data, .pipeline = pipeline});
-        rank.bytes_sent = traffic.of(data, static_cast<int>(rank.rank));
-        // Data ranks differ in how many of their elements are padding.
-        const MemoryPlan& planned = memory[static_cast<std::size_t>(rank.rank == 0 ? p : pipeline)];
-        rank.bytes["optimizer"] = optimizer_elements(sharing, share, *rule, mixed, keeps, data) * 4;
+        rank.rank = number;
+        rank.bytes_sent = traffic.of(std::get<StepTraffic::Own>(difference));
+        const MemoryPlan& planned = memory[static_cast<std::size_t>(number == 0 ? p : pipeline)];
+        rank.bytes["optimizer"] = std::get<0>(difference) * 4;
         for (const Category c : {Category::gradient, Category::activation, Category::communication,
                                  Category::workspace}) {
           rank.bytes[std::string(name_of(c))] = planned.peak[static_cast<std::size_t>(c)];
@@ -117,13 +133,44 @@ Plan make_plan(const Config& config, const Architecture& architecture, const Sch
         rank.bytes["library"] = library_bytes(config);
         rank.peak_bytes = planned.peak_total + library_bytes(config) + rank.bytes["optimizer"] -
                           planned.peak[static_cast<std::size_t>(Category::optimizer)];
-        plan.ranks.push_back(std::move(rank));
+        if (entries == Entries::each_rank) plan.ranks.push_back(rank);
       }
+      if (entries == Entries::each_rank) continue;
+      for (const auto& [difference, rank] : kinds) fold(rank, different);
     }
+    plan.ranks.insert(plan.ranks.end(), different.begin(), different.end());
   }
   std::sort(plan.ranks.begin(), plan.ranks.end(),
             [](const PlanRank& a, const PlanRank& b) { return a.rank < b.rank; });
   return plan;
+}
+
+}  // namespace
+
+double flops_per_step(const Config& config, const Architecture& architecture) {
+  const ModelConfig& m = config.model;
+  const auto h = static_cast<double>(m.hidden_size), f = static_cast<double>(m.ffn_hidden_size);
+  const double kv =
+      h * static_cast<double>(m.num_query_groups) / static_cast<double>(m.num_attention_heads);
+  const double mlp = architecture.shape(config).swiglu ? 3 : 2;  // products of h × f
+  const double weights =
+      static_cast<double>(m.num_layers) * (2 * h * h + 2 * h * kv + mlp * h * f) +
+      h * static_cast<double>(m.vocab_size);
+  const auto s = static_cast<double>(config.data.sequence_length);
+  const double attention = 12 * s * h * static_cast<double>(m.num_layers);
+  return static_cast<double>(config.batch.global_batch_size) * s * (6 * weights + attention);
+}
+
+Plan make_plan(const Config& config, const Architecture& architecture) {
+  return make_plan(config, architecture, schedule_of(config));
+}
+
+Plan make_plan(const Config& config, const Architecture& architecture, const Schedule& schedule) {
+  return plan_ranks(config, architecture, schedule, Entries::folded);
+}
+
+Plan plan_each_rank(const Config& config, const Architecture& architecture) {
+  return plan_ranks(config, architecture, schedule_of(config), Entries::each_rank);
 }
 
 std::map<std::string, std::int64_t> largest_rank(const Plan& plan) {

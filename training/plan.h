@@ -35,12 +35,14 @@ struct Plan {
   // busiest pipeline rank has (0.25: a quarter more).
   std::vector<std::int64_t> layer_split;
   double imbalance = 0, bubble_ratio_of_split = 0;
-  std::vector<PlanRank> ranks;
+  std::vector<PlanRank> ranks;  // by rank
 };
 
 // Throws RequestError where the schedule can't be made.
 Plan make_plan(const Config&, const Architecture&);
 Plan make_plan(const Config&, const Architecture&, const Schedule& schedule);  // known already
+// The same with an entry for each rank, in their order.
+Plan plan_each_rank(const Config&, const Architecture&);
 nlohmann::ordered_json plan_json(const Plan&);
 std::string plan_text(const Plan&);
 

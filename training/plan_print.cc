@@ -1,35 +1,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "training/plan.h"
 
 namespace trident {
 namespace {
-
-bool alike(const PlanRank& a, const PlanRank& b) {
-  return a.pipeline == b.pipeline && a.layers == b.layers && a.parameters == b.parameters &&
-         a.bytes == b.bytes && a.peak_bytes == b.peak_bytes && a.bytes_sent == b.bytes_sent;
-}
-
-std::vector<PlanRank> folded(const std::vector<PlanRank>& ranks) {
-  std::vector<PlanRank> result;
-  std::map<std::int64_t, std::vector<std::size_t>> by_stage;
-  for (const PlanRank& rank : ranks) {
-    auto& candidates = by_stage[rank.pipeline];
-    const auto same = std::find_if(candidates.begin(), candidates.end(),
-                                   [&](std::size_t i) { return alike(result[i], rank); });
-    if (same != candidates.end()) {
-      ++result[*same].count;
-    } else {
-      candidates.push_back(result.size());
-      result.push_back(rank);
-    }
-  }
-  return result;
-}
 
 std::string in_words(std::int64_t count) {
   const auto value = static_cast<double>(count);
@@ -41,7 +18,7 @@ std::string in_words(std::int64_t count) {
 
 nlohmann::ordered_json plan_json(const Plan& plan) {
   nlohmann::ordered_json ranks = nlohmann::ordered_json::array();
-  for (const PlanRank& rank : folded(plan.ranks)) {
+  for (const PlanRank& rank : plan.ranks) {
     ranks.push_back({{"rank", rank.rank},
                      {"count", rank.count},
                      {"dp", rank.data},
@@ -82,7 +59,7 @@ std::string plan_text(const Plan& plan) {
   }
   text += "  sent a step (MB)\n";
   const auto mb = [](std::int64_t bytes) { return static_cast<double>(bytes) * 1e-6; };
-  for (const PlanRank& rank : folded(plan.ranks)) {
+  for (const PlanRank& rank : plan.ranks) {
     text += fmt::format("{:>6} {:>5} {:>4} {:>4} {:>4} {:>6} {:>13}", rank.rank, rank.count,
                         rank.data, rank.tensor, rank.pipeline, rank.layers, rank.parameters);
     for (const char* name : {"parameter", "gradient", "optimizer", "activation", "communication",

@@ -17,8 +17,8 @@ namespace trident {
 RankModel::RankModel(Context& context, const Config& config, const Architecture& architecture,
                      const Schedule& schedule, const Topology& topology, Purpose purpose)
     : RankModel(context, config, architecture,
-                std::make_shared<RunLists>(
-                    schedule, std::max<std::int64_t>(1, config.training.train_iters)),
+                std::make_shared<RunLists>(schedule,
+                                           std::max<std::int64_t>(1, config.training.train_iters)),
                 topology, purpose) {}
 
 RankModel::RankModel(Context& context, const Config& config, const Architecture& architecture,
@@ -38,7 +38,7 @@ RankModel::RankModel(Context& context, const Config& config, const Architecture&
   const std::array groups{topology.tensor, topology.data, topology.embedding, check_.group()};
   topology.world.connect(context, groups);
   const auto stage_rank = static_cast<std::size_t>(topology.at.pipeline);
-  forward_list_ = lower_rank(forward_only(schedule_, window()), topology.at.pipeline);
+  forward_list_ = lower_rank(lists_->forward, topology.at.pipeline);
 
   const TensorParallel tensor = tensor_parallel_of(config, topology);
   chunks_ = build_chunks(architecture, shape_, tensor, config.pipeline.layer_split,
@@ -301,7 +301,7 @@ double RankModel::evaluate(const std::vector<HostMicroBatch>& batches) {
   evaluator_->begin(upload(batches, false), nullptr);
   ExecutionTrace trace;
   std::size_t done = 0;
-  for (int end = window(); done < forward_list_.size(); end += window()) {
+  for (int end = lists_->window; done < forward_list_.size(); end += lists_->window) {
     // A rank without backwards would run ahead of the next ones, and keep what it sends.
     evaluator_->deliver();
     const auto next = std::find_if(

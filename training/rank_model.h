@@ -19,8 +19,8 @@
 #include "parallel/transport/transport.h"
 #include "scheduler/action.h"
 #include "scheduler/execute.h"
-#include "scheduler/run_lists.h"
 #include "scheduler/opening.h"
+#include "scheduler/run_lists.h"
 #include "scheduler/simulate.h"
 #include "training/data/batch_sampler.h"
 #include "training/loss_scale.h"
@@ -117,8 +117,6 @@ class RankModel {
   std::int64_t check_bytes_sent() const { return check_.bytes_sent(); }
 
  private:
-  // Micro-batches of an evaluation between which a rank waits for the next ones.
-  int window() const { return 2 * schedule_.stages; }
   std::vector<MicroBatch> upload(const std::vector<HostMicroBatch>&, bool training);
   double batch_tokens() const;  // of the global batch
   bool updates_each_microbatch() const { return schedule_.updates == Updates::each_microbatch; }

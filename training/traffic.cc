@@ -180,6 +180,9 @@ StepTraffic::StepTraffic(const Config& config, const TransformerShape& shape,
       tensor_(tensor),
       tensor_ranks_(static_cast<int>(config.parallel.tensor_model_parallel_size)),
       world_(static_cast<int>(config.world_size())),
+      partial_(std::any_of(
+          share.parameters.begin(), share.parameters.end(),
+          [](const auto& parameter) { return parameter->spec().gradient_partial_over_tensor; })),
       updates_(schedule.updates == Updates::each_microbatch ? config.num_microbatches() : 1),
       gradient_(static_cast<std::int64_t>(size_of(dtype_of(config.precision.grad_accum_dtype)))) {
   const auto weight = static_cast<std::int64_t>(size_of(shape.dtype));
@@ -192,14 +195,21 @@ StepTraffic::StepTraffic(const Config& config, const TransformerShape& shape,
                    sharing_.ranks);
 }
 
-std::map<std::string, std::int64_t> StepTraffic::of(int data, int rank) const {
+StepTraffic::Own StepTraffic::own(int data, int rank) const {
+  Own own;
+  if (partial_)
+    own.tensor = partial_sent(sharing_, share_, gradient_, tensor_ranks_, tensor_, data);
+  own.tensor = updates_ * (own.tensor + update_sums_sent(sums_.tensor, tensor_ranks_, tensor_));
+  own.data = updates_ * update_sums_sent(sums_.data, sharing_.ranks, data);
+  if (world_ > 1) own.world = all_reduce_sent(StepCheck::elements(sharing_.ranks), 8, world_, rank);
+  return own;
+}
+
+std::map<std::string, std::int64_t> StepTraffic::of(const Own& own) const {
   auto sent = alike_;
-  sent["tensor"] +=
-      updates_ * (partial_sent(sharing_, share_, gradient_, tensor_ranks_, tensor_, data) +
-                  update_sums_sent(sums_.tensor, tensor_ranks_, tensor_));
-  sent["data"] += updates_ * update_sums_sent(sums_.data, sharing_.ranks, data);
-  sent["world"] =
-      world_ == 1 ? 0 : all_reduce_sent(StepCheck::elements(sharing_.ranks), 8, world_, rank);
+  sent["tensor"] += own.tensor;
+  sent["data"] += own.data;
+  sent["world"] = own.world;
   return sent;
 }
 

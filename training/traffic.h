@@ -2,6 +2,7 @@
 // parallel/collectives/direct.h over the records of rank_share.h.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -20,14 +21,22 @@ class StepTraffic {
   // `share` has to outlive it.
   StepTraffic(const Config&, const TransformerShape&, const Schedule&, const RankShare& share,
               const UpdateRule&, int tensor, int pipeline);
-  // Bytes by process group of the rank with this place in the data group and in the world.
-  std::map<std::string, std::int64_t> of(int data, int rank) const;
+  // Bytes in which ranks differ.
+  struct Own {
+    std::int64_t tensor = 0, data = 0, world = 0;
+    auto operator<=>(const Own&) const = default;
+  };
+  // Of the rank with this place in the data group and in the world.
+  Own own(int data, int rank) const;
+  // All by process group.
+  std::map<std::string, std::int64_t> of(const Own&) const;
 
  private:
   const RankShare& share_;
   DataSharing sharing_;
   UpdateSums sums_;
   int tensor_, tensor_ranks_, world_;
+  bool partial_;                               // some gradients are partial over the tensor group
   std::int64_t updates_, gradient_;            // updates a step, bytes of a gradient element
   std::map<std::string, std::int64_t> alike_;  // of all data ranks
 };

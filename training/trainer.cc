@@ -64,7 +64,7 @@ class TrainingRun {
         context_(context),
         world_(transport.world()),
         topology_(topology_of(config_, inputs.schedule, transport)),
-        model_(context_, config_, *inputs.architecture, inputs.schedule, topology_),
+        model_(context_, config_, *inputs.architecture, inputs.lists, topology_),
         monitor_(model_, world_.duplicate("monitor")),
         train_(inputs.datasets.train, batch_shape(config_, topology_)) {
     for (const auto& [name, dataset] : inputs.datasets.validation) {
@@ -304,9 +304,9 @@ TrainingSummary TrainingRun::run() {
     if (!summary_.timeline.events.empty()) {
       timelines = {summary_.predicted, summary_.timeline};
     }
-    files_->write_report(run_report(config_,
-                                    make_plan(config_, *inputs_.architecture, inputs_.schedule),
-                                    summary_.history, timelines));
+    const Plan plan =
+        inputs_.plan ? *inputs_.plan : make_plan(config_, *inputs_.architecture, inputs_.schedule);
+    files_->write_report(run_report(config_, plan, summary_.history, timelines));
     const auto& files = files_->written();
     summary_.written.insert(summary_.written.begin(), files.begin(), files.end());
   }
@@ -355,6 +355,7 @@ TrainingInputs prepare_training(const LoadedConfig& loaded, const ArchitectureSe
     });
   }
   problems.raise();
+  inputs.lists = std::make_shared<RunLists>(inputs.schedule, inputs.config.training.train_iters);
   return inputs;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,10 +14,12 @@
 #include "core/device.h"
 #include "models/architecture.h"
 #include "parallel/transport/transport.h"
+#include "scheduler/run_lists.h"
 #include "scheduler/timeline.h"
 #include "training/data/datasets.h"
 #include "training/devices.h"
 #include "training/hugging_face_extras.h"
+#include "training/plan.h"
 
 namespace trident {
 
@@ -59,6 +62,8 @@ struct TrainingInputs {
   std::string written;  // LoadedConfig::written; "": not known
   std::shared_ptr<const Architecture> architecture;
   Schedule schedule;
+  std::shared_ptr<const RunLists> lists;  // of the schedule, for all ranks of this process
+  std::optional<Plan> plan;               // for the report; made for it where none is given
   Datasets datasets;
   HuggingFaceExtras extras;  // of checkpoint.load, which may be gone when the weights are saved
   double product_rate = 0;   // FLOP/s of all ranks' cores together, for MFU; 0: unknown

@@ -5,14 +5,21 @@
 
 #include <chrono>
 #include <cmath>
+#include <map>
 #include <string>
 #include <thread>
+#include <tuple>
+#include <utility>
 #include <vector>
 
+#include "core/error.h"
 #include "models/architecture.h"
+#include "scheduler/schedules.h"
 #include "support/source_dir.h"
 #include "support/temp_dir.h"
 #include "support/training_run.h"
+#include "training/from_config.h"
+#include "training/memory_plan.h"
 #include "training/plan_check.h"
 
 namespace trident::testing {
@@ -135,7 +142,8 @@ TEST(Traffic, OfIterationsThatOverlapIsThePlans) {
                         "zero_optimization.stage=" + std::to_string(stage),
                         "zero_optimization.stage3_param_persistence_threshold=0"});
       std::int64_t planned = 0;
-      for (const PlanRank& rank : make_plan(config, *built_in_architectures().at("gpt2")).ranks) {
+      for (const PlanRank& rank :
+           plan_each_rank(config, *built_in_architectures().at("gpt2")).ranks) {
         planned += rank.bytes_sent.at("data");
       }
       const TrainingSummary summary = train(config);
@@ -206,6 +214,88 @@ TEST(Plan, CountsWhatTheMonitorGathersOfManyMicroBatches) {
   }
 }
 
+// Ranks between the ends are planned at a few places of a line: the rest has to be what it would be
+// alone, in every category.
+TEST(Plan, OfManyPipelineRanksIsThatOfEachPlannedAlone) {
+  const TempDir dir;
+  for (const char* kind : {"1f1b", "zb_h1", "pipedream_2bw"}) {
+    SCOPED_TRACE(kind);
+    const Config config = seeded_config(
+        "gpt2", dir.path(),
+        overrides_of({1, 1, 20}) +
+            Overrides{std::string("pipeline.schedule=") + kind, "model.num_layers=20",
+                      "pipeline.layer_split=[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]",
+                      "batch.micro_batch_size=1", "batch.global_batch_size=40"});
+    const auto architecture = built_in_architectures().at("gpt2");
+    const Schedule schedule = schedule_of(config);
+    const auto plans = plan_memory(config, *architecture, schedule);
+    ASSERT_EQ(plans.size(), 21U);
+    for (int rank = 0; rank < 20; ++rank) {
+      const MemoryPlan alone = plan_memory_of(config, *architecture, schedule, rank);
+      EXPECT_EQ(plans[static_cast<std::size_t>(rank)].peak, alone.peak) << rank;
+      EXPECT_EQ(plans[static_cast<std::size_t>(rank)].peak_total, alone.peak_total) << rank;
+    }
+  }
+}
+
+TEST(Plan, FoldsEqualRanksToWhatEachRankHas) {
+  const TempDir dir;
+  for (const char* optimizer : {"AdamW", "Adafactor"}) {
+    Overrides changes{"zero_optimization.stage=1", "parallel.sequence_parallel=true",
+                      std::string("optimizer.type=") + optimizer};
+    if (optimizer == std::string("Adafactor")) {
+      changes = changes + Overrides{"optimizer.params.betas=null", "optimizer.params.eps=null"};
+    }
+    const Config config = seeded_config("gpt2", dir.path(), overrides_of({3, 2, 2}) + changes);
+    const auto shared = built_in_architectures().at("gpt2");
+    const Architecture& architecture = *shared;
+    const auto key = [](const PlanRank& r) {
+      return std::tuple(r.pipeline, r.layers, r.parameters, r.bytes, r.peak_bytes, r.bytes_sent);
+    };
+    std::map<decltype(key(PlanRank{})), std::pair<std::int64_t, std::int64_t>> counted, folded;
+    for (const PlanRank& r : plan_each_rank(config, architecture).ranks) {
+      const auto [at, added] = counted.try_emplace(key(r), r.rank, 0);
+      ++at->second.second;
+    }
+    const Plan plan = make_plan(config, architecture);
+    for (const PlanRank& r : plan.ranks) folded[key(r)] = {r.rank, r.count};
+    EXPECT_EQ(folded, counted);  // first rank and number of each kind
+    EXPECT_EQ(folded.size(), plan.ranks.size());
+    EXPECT_LT(plan.ranks.size(), 12U);
+  }
+}
+
+// A size that a kind accepts is planned by running it: none may end in an error of the run.
+TEST(Plan, EveryKindRunsAtEverySmallSizeThatItAccepts) {
+  const TempDir dir;
+  const auto shared = built_in_architectures().at("gpt2");
+  const Architecture& architecture = *shared;
+  int planned = 0;
+  for (const std::string& kind : schedule_kinds()) {
+    const bool looped =
+        kind == "interleaved_1f1b" || kind == "looped_bfs" || kind == "interleaved_zero_bubble";
+    const int chunks = looped || kind == "zbv" || kind == "dualpipev" ? 2 : 1;
+    for (const int p : {1, 2, 3, 5}) {
+      for (const int m : {1, 2, 3, 4, 10}) {
+        SCOPED_TRACE(kind + " p " + std::to_string(p) + " m " + std::to_string(m));
+        try {
+          const Config config =
+              seeded_config("gpt2", dir.path(),
+                            overrides_of({1, 1, p, chunks}) +
+                                Overrides{"pipeline.schedule=" + kind, "model.num_layers=10",
+                                          "model.tie_word_embeddings=false", "gradient_clipping=0",
+                                          "batch.micro_batch_size=1",
+                                          "batch.global_batch_size=" + std::to_string(m)});
+          make_plan(config, architecture);
+          ++planned;
+        } catch (const RequestError&) {  // by its size, before anything runs
+        }
+      }
+    }
+  }
+  EXPECT_GT(planned, 100);
+}
+
 TEST(Plan, ParametersOfTheWholeModelCountEachOnceInEveryLayout) {
   const TempDir dir;
   const auto parameters = [&](const char* model, const Layout& layout) {
@@ -227,7 +317,9 @@ TEST(Plan, TheTrillionParameterConfigHas1008BillionOn3072Ranks) {
   const Config config = load_config(source_dir() + "/configs/gpt_1t.json").config;
   const Plan plan = make_plan(config, *built_in_architectures().at("gpt2"));
   EXPECT_EQ(plan.world_size, 3072);
-  EXPECT_EQ(plan.ranks.size(), 3072U);
+  std::int64_t counted = 0;
+  for (const PlanRank& rank : plan.ranks) counted += rank.count;
+  EXPECT_EQ(counted, 3072);
   EXPECT_EQ(std::llround(static_cast<double>(plan.parameters) * 1e-9), 1008);
   // 72·B·s·l·h²(1 + s/(6h) + V/(12·l·h)), Narayanan 2021.
   const double B = 3072, s = 2048, l = 128, h = 25600, V = 51200;

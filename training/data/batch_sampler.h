@@ -31,8 +31,8 @@ class BatchSampler {
 
   std::int64_t micro_batches() const;  // G / (D·b)
   // Fills micro-batch j of iteration k; `out`'s buffers are reused. Any k may be asked for, so a
-  // run resumes anywhere; going forward is cheap, going back replays the interleaving from 0.
-  // Not for several threads at once: each rank has its own sampler over the shared dataset.
+  // run resumes anywhere; going forward is cheap, and so is going back to what was asked for
+  // lately. Not for several threads at once: each rank has its own sampler over the shared dataset.
   void fill(std::int64_t iteration, std::int64_t micro_batch, HostMicroBatch& out);
 
  private:

@@ -52,32 +52,51 @@ Interleave::Interleave(std::span<const double> weights) {
                                                std::gcd<std::int64_t, std::int64_t>);
   for (auto& w : weights_) w /= divisor;
   total_ = std::accumulate(weights_.begin(), weights_.end(), std::int64_t{0});
-  deficit_.assign(weights_.size(), 0);
-  drawn_.assign(weights_.size(), 0);
+  state_.deficit.assign(weights_.size(), 0);
+  state_.drawn.assign(weights_.size(), 0);
+  for (auto& kept : kept_) kept.fill(state_);
 }
 
 void Interleave::step() {
   // At i = 0 nothing is due yet; the rule's max(i, 1) then lets the largest weight begin.
-  const auto& due = next_ == 0 ? weights_ : deficit_;
+  auto& [next, deficit, drawn] = state_;
+  const auto& due = next == 0 ? weights_ : deficit;
   std::size_t source = weights_.size();
   for (std::size_t j = 0; j < weights_.size(); ++j) {
     if (weights_[j] > 0 && (source == weights_.size() || due[j] > due[source])) source = j;
   }
-  deficit_[source] -= total_;
-  for (std::size_t j = 0; j < weights_.size(); ++j) deficit_[j] += weights_[j];
-  ++next_;
-  last_ = {static_cast<int>(source), drawn_[source]++};
+  deficit[source] -= total_;
+  for (std::size_t j = 0; j < weights_.size(); ++j) deficit[j] += weights_[j];
+  ++next;
+  ++steps_;
+  last_ = {static_cast<int>(source), drawn[source]++};
+  for (std::size_t k = 0; k < kept_.size() && next % (kShortest << k) == 0; ++k) {
+    auto& [latest, before] = kept_[k];
+    if (latest.next >= next) continue;  // drawn again after going back
+    std::swap(latest, before);
+    latest = state_;
+  }
 }
 
 Interleave::Draw Interleave::at(std::int64_t i) {
   if (i < 0) throw Error(fmt::format("sample {} asked for", i));
   if (weights_.size() == 1) return {0, i};
-  if (i < next_ - 1) {
-    next_ = 0;
-    std::ranges::fill(deficit_, 0);
-    std::ranges::fill(drawn_, 0);
+  if (i < state_.next - 1) {
+    const State* nearest = nullptr;
+    for (const auto& two : kept_) {
+      for (const State& kept : two) {
+        if (kept.next <= i && (nearest == nullptr || kept.next > nearest->next)) nearest = &kept;
+      }
+    }
+    if (nearest != nullptr) {
+      state_ = *nearest;
+    } else {
+      state_.next = 0;
+      std::ranges::fill(state_.deficit, 0);
+      std::ranges::fill(state_.drawn, 0);
+    }
   }
-  while (next_ <= i) step();
+  while (state_.next <= i) step();
   return last_;
 }
 

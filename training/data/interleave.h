@@ -8,6 +8,7 @@
 // their sum where not.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -25,20 +26,32 @@ class Interleave {
   };
   // The draw of sample `i`. Costs O(sources) for each sample from the one asked last (about two
   // nanoseconds a source and sample, so a resume at sample 10^8 takes well under a second); going
-  // back starts again at 0. Not for several threads at once: each rank has its own.
+  // back by n draws at most 4·n + 64 again. Not for several threads at once: each rank has its own.
   Draw at(std::int64_t i);
+
+  // Draws that were made so far for all that was asked.
+  std::int64_t steps() const { return steps_; }
 
   // The sources' shares of the draws, in their order; they sum to 1.
   std::vector<double> shares() const;
 
  private:
-  void step();  // draws the sample next_ into last_
+  void step();  // draws the sample state_.next into last_
+
+  struct State {
+    std::int64_t next = 0;              // the sample that step() draws
+    std::vector<std::int64_t> deficit;  // weight·next − drawn·total, by source
+    std::vector<std::int64_t> drawn;
+  };
+  static constexpr std::int64_t kShortest = 16;
 
   std::vector<std::int64_t> weights_;  // integers
   std::int64_t total_ = 0;             // their sum
-  std::int64_t next_ = 0;              // the sample that step() draws
-  std::vector<std::int64_t> deficit_;  // weight·next − drawn·total, by source
-  std::vector<std::int64_t> drawn_;
+  State state_;
+  // The two latest states at multiples of 16·2^k: the earlier one is at least 16·2^k draws back and
+  // less than twice as many.
+  std::array<std::array<State, 2>, 40> kept_;
+  std::int64_t steps_ = 0;
   Draw last_{0, 0};
 };
 

@@ -313,5 +313,31 @@ TEST(Datasets, AllProblemsAreNamedAtOnceWithTheirPlaces) {
       HasSubstr("/data/train: names no source"));
 }
 
+// PipeDream's ranks ask for micro-batches of later iterations, and for these again.
+TEST(Interleave, GoingBackDrawsInProportionToTheWayBack) {
+  const std::vector<double> weights{0.3, 0.1, 0.6};
+  Interleave straight(weights), seeking(weights);
+  std::vector<Interleave::Draw> draws;
+  for (std::int64_t i = 0; i < 20'000; ++i) draws.push_back(straight.at(i));
+  EXPECT_EQ(straight.steps(), 20'000);
+  const auto expect_draw = [&](std::int64_t i) {
+    const Interleave::Draw draw = seeking.at(i);
+    const Interleave::Draw& known = draws[static_cast<std::size_t>(i)];
+    ASSERT_EQ(draw.source, known.source) << i;
+    ASSERT_EQ(draw.index, known.index) << i;
+  };
+  // 1,000 iterations of 16 samples that look 40 ahead.
+  for (std::int64_t begin = 0; begin < 16'000; begin += 16) {
+    for (std::int64_t i = begin; i < begin + 56; ++i) expect_draw(i);
+  }
+  EXPECT_LT(seeking.steps(), 1'000 * (56 + 4 * 40 + 64));
+  // Any way back, in any order.
+  for (const std::int64_t to : {19'999, 19'998, 19'900, 19'990, 12'345, 12'000, 17, 0, 15'000, 3}) {
+    const std::int64_t before = seeking.steps(), way = to;
+    expect_draw(to);
+    EXPECT_LE(seeking.steps() - before, 20'000 + way);
+  }
+}
+
 }  // namespace
 }  // namespace trident
