@@ -133,7 +133,7 @@ TEST(Metrics, AddUpOverRanksAndAgreeWithThePlan) {
   const Config config = seeded_config(
       "llama", dir.path(),
       overrides_of({2, 2, 2}) + constant_rate("1e-3", 3) + Overrides{"zero_optimization.stage=1"});
-  const Plan plan = make_plan(config, *built_in_architectures().at("llama"));
+  const Plan plan = plan_each_rank(config, *built_in_architectures().at("llama"));
   std::map<std::string, std::int64_t> sent, states;
   for (const PlanRank& rank : plan.ranks) {
     for (const auto& [group, bytes] : rank.bytes_sent) sent[group] += bytes;
