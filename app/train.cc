@@ -1,18 +1,18 @@
 #include <fmt/format.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <atomic>
 #include <cstdio>
+#include <functional>
 #include <future>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <thread>
 
 #include "app/options.h"
+#include "app/printer.h"
+#include "app/stop_signals.h"
 #include "core/error.h"
 #include "core/request_problems.h"
 #include "core/threads.h"
@@ -24,85 +24,12 @@
 #include "training/plan.h"
 #include "training/product_rate.h"
 #include "training/rank_model.h"
-#include "training/run_files.h"
+#include "training/run_folder.h"
 #include "training/summary.h"
 #include "training/trainer.h"
 
 namespace trident::app {
 namespace {
-
-// Turns the first SIGINT or SIGTERM into a flag, one that comes a second later or more into an end
-// at once (mpirun and timeout send the same signal twice). A thread takes the signals, so no
-// handler and no global is needed.
-class StopSignals {
- public:
-  StopSignals() {
-    sigset_t set;
-    sigemptyset(&set);
-    for (const int s : {SIGINT, SIGTERM, SIGUSR2}) sigaddset(&set, s);
-    pthread_sigmask(SIG_BLOCK, &set, nullptr);  // inherited by every thread started later
-    thread_ = std::thread([this, set] {
-      std::int64_t first = 0;
-      for (int taken = 0;;) {
-        sigwait(&set, &taken);
-        if (taken == SIGUSR2 && done_) return;
-        if (taken == SIGUSR2) continue;
-        const std::int64_t now = read_clock().wall_ns;
-        if (!stop_.exchange(true)) {
-          first = now;
-        } else if (now - first > 1'000'000'000) {
-          _exit(130);
-        }
-      }
-    });
-  }
-  ~StopSignals() {
-    done_ = true;
-    pthread_kill(thread_.native_handle(), SIGUSR2);
-    thread_.join();
-  }
-  const std::atomic<bool>& stop() const { return stop_; }
-
- private:
-  std::atomic<bool> stop_ = false, done_ = false;
-  std::thread thread_;
-};
-
-// The live line on a terminal, lines elsewhere, as often as logging.log_interval says.
-class Progress {
- public:
-  // mpirun passes output on by lines, whatever it writes to.
-  Progress(const Config& config, bool mpi)
-      : config_(config), live_(!mpi && isatty(STDOUT_FILENO) != 0) {}
-
-  void show(const IterationMetrics& m) {
-    const double now = static_cast<double>(read_clock().wall_ns) * 1e-9;
-    if (m.iteration == 1) begin_ = now;
-    const double left = m.iteration < 2
-                            ? -1
-                            : (now - begin_) / static_cast<double>(m.iteration - 1) *
-                                  static_cast<double>(config_.training.train_iters - m.iteration);
-    const bool last = m.iteration == config_.training.train_iters;
-    const bool must = last || !m.validation_loss.empty() || m.iteration == 1;
-    const std::int64_t every = config_.logging.log_interval;
-    const bool due = every > 0 ? m.iteration % every == 0 : live_ || now - shown_ >= 5;
-    if (!must && !due) return;
-    const std::string line = progress_line(config_, m, left);
-    if (live_) {
-      fmt::print("\r\033[K{}", line);
-      if (last || !m.validation_loss.empty()) fmt::print("\n");
-    } else {
-      fmt::print("{}\n", line);
-      shown_ = now;
-    }
-    std::fflush(stdout);
-  }
-
- private:
-  const Config& config_;
-  bool live_;
-  double begin_ = 0, shown_ = 0;
-};
 
 std::string sample_text(const Config& config) {
   const bool bytes = config.data.tokenizer.type == "byte" && config.model.vocab_size == 256;
@@ -238,7 +165,7 @@ TrainingInputs checked_inputs(const LoadedConfig& loaded, const Launch& launch,
                              ranks_here, config.runtime.threads_per_rank));
   });
   problems.collect([&] { inputs = prepare_training(loaded, built_in_architectures()); });
-  if (launch.leads) problems.collect([&] { check_output(config); });
+  if (launch.leads) problems.collect([&] { check_output(config, 0); });  // and with its bytes later
   problems.raise();
   return inputs;
 }
@@ -254,55 +181,85 @@ void print_dry_run(const TrainOptions& options, const TrainingInputs& inputs, co
   }
 }
 
+// For whoever finds the run's folders in use.
+std::string command_of(const TrainOptions& options) {
+  std::string command = "trident train " + options.config.path;
+  for (const std::string& one : options.config.set) command += " --set " + one;
+  return command;
+}
+
+// What the ranks did, to stdout.
+void print_summary(Printer& printer, const TrainOptions& options, const TrainingSummary& summary,
+                   const std::function<std::string()>& closing) {
+  if (options.format == "json") {
+    nlohmann::ordered_json result{{"iterations", 0}, {"loss", nullptr}};
+    if (!summary.history.empty()) {
+      result["iterations"] = summary.history.back().iteration;
+      result["loss"] = summary.history.back().loss;  // null where not finite
+    }
+    result["stopped"] = summary.stopped;
+    printer.out(result.dump() + "\n");
+  } else if (!summary.history.empty()) {
+    printer.out(closing());
+  }
+}
+
 int train(const TrainOptions& options, const Launch& launch) {
+  ignore_closed_pipes();
   launch.start->join(options.dry_run ? "train --dry-run" : "train");
   const LoadedConfig loaded = load(options.config, launch);
   std::optional<Devices> found;
   TrainingInputs inputs = checked_inputs(loaded, launch, found);
   const Devices& devices = *found;
   const Config& config = inputs.config;
-  if (launch.leads) inputs.plan = make_plan(config, *inputs.architecture, inputs.schedule);
+  Printer printer;
+  const StopSignals signals([&](const char* signal) {
+    if (launch.leads) {
+      printer.error(std::string(signal) + ": stopping, saving (once more: at once)");
+    }
+  });
+  std::int64_t bytes = 0;  // of the saved weights
+  if (launch.leads) {
+    inputs.plan = make_plan(config, *inputs.architecture, inputs.schedule);
+    bytes = saved_bytes(config, inputs.plan->parameters);
+    check_output(config, bytes);
+  }
   compare_ranks(config, devices, launch);
   launch.start->done();
   if (options.dry_run) {
     if (launch.leads) print_dry_run(options, inputs, *inputs.plan);
     return 0;
   }
-  if (launch.leads) prepare_output(config);
-  const StopSignals signals;
+  std::optional<RunFolders> folders;
+  if (launch.leads) folders.emplace(config, bytes, command_of(options));
   inputs.product_rate = measure_product_rate(config, launch, devices);
 
-  Progress progress(config, launch.mpi);
+  // mpirun passes output on by lines, whatever it writes to.
+  Progress progress(printer, config, !launch.mpi && isatty(STDOUT_FILENO) != 0);
   const bool quiet = !launch.leads || options.format == "json";
   TrainerHooks hooks{.stop = &signals.stop()};
   if (!quiet) {
-    fmt::print(
+    printer.out(fmt::format(
         "{}: {} ranks (data {} × tensor {} × pipeline {}), {}, transport {}, {} thread(s) a rank\n"
         "device: {}{}\n",
         config.model.architecture, config.world_size(), config.parallel.data_parallel_size,
         config.parallel.tensor_model_parallel_size, config.parallel.pipeline_model_parallel_size,
         schedule_name(config), config.runtime.transport, config.runtime.threads_per_rank,
-        devices.text(), loaded.why_cpu.empty() ? "" : " (" + loaded.why_cpu + ")");
+        devices.text(), loaded.why_cpu.empty() ? "" : " (" + loaded.why_cpu + ")"));
     const std::string crowded = crowded_text(config, launch, devices);
-    if (!crowded.empty()) fmt::print(stderr, "{}\n", crowded);
+    if (!crowded.empty()) printer.error(crowded);
     hooks.on_iteration = [&](IterationMetrics& m) { progress.show(m); };
-    hooks.on_message = [](const std::string& text) { fmt::print(stderr, "{}\n", text); };
   }
+  if (launch.leads) hooks.on_message = [&](const std::string& text) { printer.error(text); };
   TrainingSummary summary;
   // Under MPI before this rank ends: the others wait for it as long as it lives.
   const auto conclude = [&] {
     if (!launch.leads) return;
-    if (options.format == "json") {
-      const IterationMetrics& last = summary.history.back();
-      fmt::print("{}\n", nlohmann::ordered_json{{"iterations", last.iteration},
-                                                {"loss", last.loss},  // null where not finite
-                                                {"stopped", summary.stopped}}
-                             .dump());
-    } else {
-      const std::string sample = sample_text(config);
-      fmt::print("{}", closing_text(config, *inputs.plan, summary, sample,
-                                    sharing_text(config, launch, devices)));
-    }
+    print_summary(printer, options, summary, [&] {
+      const std::string sample = summary.stopped ? "" : sample_text(config);
+      return closing_text(config, *inputs.plan, summary, sample,
+                          sharing_text(config, launch, devices));
+    });
   };
   if (launch.mpi && config.runtime.transport != "local") {
     run_mpi(transport_options(config), [&](Transport& transport) {

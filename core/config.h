@@ -165,7 +165,8 @@ struct TrainingConfig {
   std::int64_t eval_iters = 10;      // global batches of each evaluation
   bool deterministic = true;
   double label_smoothing = 0.0;
-  std::string on_non_finite = "stop";  // "stop", "skip"
+  std::string on_non_finite = "stop";   // "stop", "skip"
+  std::int64_t max_skipped_steps = 10;  // in a row
   bool operator==(const TrainingConfig&) const = default;
 };
 
@@ -173,6 +174,7 @@ struct CheckpointConfig {
   std::string load = {};  // a Hugging Face directory; "": start from initial weights
   std::string resume = "auto";
   std::string save = {};  // directory of the final weights; "": not saved
+  bool overwrite = false;
   std::int64_t save_interval = 0;
   std::int64_t save_total_limit = 0;
   bool keep_best = false;

@@ -519,6 +519,14 @@ std::vector<Field> training_fields() {
        .doc = "On a loss or gradient that is not finite: stop every rank before the step, or skip "
               "the step on all.",
        .choices = {{"stop"}, {"skip"}}},
+      {.path = "/training/max_skipped_steps",
+       .member = member(&T::max_skipped_steps),
+       .doc =
+           "With on_non_finite \"skip\": the run ends with an error when this many steps in a row "
+           "were skipped. Steps that are skipped because an fp16 loss scale has to fall don't "
+           "count.",
+       .unit = "steps",
+       .range = from(1, kMaxIterations)},
   };
 }
 
@@ -543,6 +551,10 @@ std::vector<Field> checkpoint_fields() {
        .member = member(&C::save),
        .doc = "Directory that gets the final weights, in Hugging Face's format.",
        .derived = "none"},
+      {.path = "/checkpoint/overwrite",
+       .member = member(&C::overwrite),
+       .doc = "Replaces weights in `save` that are not of the run in `logging.dir`; refused "
+              "otherwise."},
       {.path = "/checkpoint/save_interval",
        .member = member(&C::save_interval),
        .doc = "Saves a checkpoint after every so many iterations; 0: never.",

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <numeric>
 
 #include "core/config_fields.h"
@@ -396,6 +397,23 @@ void validate_data(const Config& config, Problems& problems) {
   }
 }
 
+// Links are looked at when the folders are (training/run_folder.h).
+void validate_folders(const Config& config, Problems& problems) {
+  constexpr auto kSave = "/checkpoint/save";
+  if (!problems.sound({"/logging/dir", kSave}) || config.checkpoint.save.empty()) return;
+  const auto normal = [](const std::string& directory) {
+    return (std::filesystem::path(directory) / "").lexically_normal();
+  };
+  if (normal(config.logging.dir) != normal(config.checkpoint.save)) return;
+  problems.add(
+      kSave,
+      fmt::format(
+          "\"{}\" is logging.dir, too, and each has a config.json of its "
+          "own; use another directory, such as \"{}\"",
+          config.checkpoint.save,
+          (std::filesystem::path(config.checkpoint.save) / "weights").lexically_normal().string()));
+}
+
 }  // namespace
 
 void validate_iterations(const Config& config, Problems& problems) {
@@ -433,6 +451,7 @@ void validate(const Config& config, Problems& problems) {
   validate_optimizer(config, problems);
   validate_precision(config, problems);
   validate_data(config, problems);
+  validate_folders(config, problems);
   if (problems.sound({"/training/train_iters", "/training/train_epochs"}) &&
       config.training.train_iters != 0 && config.training.train_epochs != 0) {
     problems.add("/training/train_epochs", "is given beside train_iters; leave one of them out");

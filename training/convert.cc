@@ -45,7 +45,7 @@ void convert_weights(const ArchitectureSet& architectures, const std::string& fr
                     make_topology(transport.world(), RankGrid(1, 1, 1), transport.nodes()),
                     RankModel::Purpose::inference);
     load_hugging_face(model, from);
-    save_hugging_face(model, to, extras);
+    save_hugging_face(model, transport.world(), to, extras);
   });
 }
 

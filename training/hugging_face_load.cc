@@ -100,10 +100,12 @@ std::vector<float> read_slice(const SafetensorsSet& set,
 
 }  // namespace
 
-void load_hugging_face(RankModel& model, const std::string& directory) {
+void load_hugging_face(RankModel& model, const std::string& directory,
+                       const std::atomic<bool>* stop) {
   const SafetensorsSet set(directory);
   for (const Bucket& bucket : model.buckets().buckets()) {
     for (const BucketEntry& entry : bucket.layout.entries) {
+      if (stop != nullptr && stop->load()) return;
       const ParameterSpec& spec = entry.parameter->spec();
       const auto tensors =
           model.architecture().hugging_face(model.shape(), spec.name, spec.shard.global);

@@ -7,6 +7,7 @@
 #include "kernels/elementwise.h"
 #include "training/hugging_face.h"
 #include "training/safetensors.h"
+#include "training/weights_folder.h"
 
 namespace trident {
 namespace {
@@ -96,10 +97,13 @@ std::vector<std::byte> transposed(std::span<const std::byte> in, std::int64_t ro
 }
 
 // Brings every parameter's `pick`ed tensor to world rank 0, one after the other, and gives it there
-// to `write(HuggingFaceTensor, bytes in the file's order)`. `weights`: pick reads the weight.
+// to `write(HuggingFaceTensor, bytes in the file's order)`. `weights`: pick reads the weight. Ranks
+// meet in `files`, a patient group, before each parameter: until rank 0 has written the last one
+// nobody waits where the time is limited.
 template <class Pick, class Write>
-void collect(RankModel& model, const std::vector<GlobalParameter>& parameters, DType dtype,
-             bool weights, const Pick& pick, const Write& write) {
+void collect(RankModel& model, const ProcessGroup& files,
+             const std::vector<GlobalParameter>& parameters, DType dtype, bool weights,
+             const Pick& pick, const Write& write) {
   Context& context = model.context();
   const Topology& topology = model.topology();
   std::map<std::string, std::shared_ptr<Parameter>> mine;
@@ -113,6 +117,7 @@ void collect(RankModel& model, const std::vector<GlobalParameter>& parameters, D
   WeightGathering& gathering = model.weights();
   std::vector<std::size_t> held;
   for (const GlobalParameter& parameter : parameters) {
+    files.barrier(context);
     if (weights && parameter.pipeline_rank == topology.at.pipeline) {
       // Next to each other in a bucket, they are gathered once.
       const auto needed = gathering.buckets_of({mine.at(parameter.name)});
@@ -164,50 +169,67 @@ std::vector<TensorDeclaration> declarations(const std::vector<GlobalParameter>& 
 
 }  // namespace
 
-void save_hugging_face(RankModel& model, const std::string& directory,
+void save_hugging_face(RankModel& model, const ProcessGroup& files, const std::string& directory,
                        const HuggingFaceExtras& extras) {
   const auto parameters = global_parameters(model);
   const DType dtype = model.shape().dtype;
+  std::unique_ptr<NewWeights> folder;
   std::unique_ptr<SafetensorsSetWriter> writer;
   if (model.topology().world.rank() == 0) {
-    std::filesystem::create_directories(directory);
+    folder = std::make_unique<NewWeights>(directory);
     std::map<std::string, std::string> metadata;
     if (model.schedule().asynchronous()) {  // all stages have had as many updates
       metadata["weight_version"] = std::to_string(model.weight_version());
     }
     writer =
-        std::make_unique<SafetensorsSetWriter>(directory, declarations(parameters, dtype),
+        std::make_unique<SafetensorsSetWriter>(folder->path(), declarations(parameters, dtype),
                                                std::uint64_t{5} * 1000 * 1000 * 1000, metadata);
   }
   collect(
-      model, parameters, dtype, true, [](const Parameter& p) { return p.weight(); },
+      model, files, parameters, dtype, true, [](const Parameter& p) { return p.weight(); },
       [&](const HuggingFaceTensor& tensor, const std::vector<std::byte>& bytes) {
         writer->write(tensor.name, bytes);
       });
   if (writer) {
     writer->finish();
-    write_file_atomic(
-        directory + "/config.json",
-        with_extras(model.architecture().hugging_face_config(model.config()), extras));
     const std::string& tokenizer = model.config().data.tokenizer.path;
     std::error_code none;
     if (std::filesystem::is_regular_file(tokenizer, none)) {
-      write_file_atomic(directory + "/tokenizer.json", read_file(tokenizer));
+      write_file_atomic(folder->path() + "/tokenizer.json", read_file(tokenizer));
     }
     for (const auto& [name, contents] : extras.files) {
-      write_file_atomic(directory + "/" + name, contents);
+      write_file_atomic(folder->path() + "/" + name, contents);
     }
+    write_file_atomic(
+        folder->path() + "/config.json",
+        with_extras(model.architecture().hugging_face_config(model.config()), extras));
+    folder->commit();
   }
+  files.barrier(model.context());
 }
 
-void save_gradients(RankModel& model, const std::string& path) {
+std::string save_gradients(RankModel& model, const ProcessGroup& files, const std::string& path) {
   const auto parameters = global_parameters(model);
   std::unique_ptr<SafetensorsWriter> writer;
-  if (model.topology().world.rank() == 0) {
-    writer = std::make_unique<SafetensorsWriter>(path, declarations(parameters, DType::f32));
+  // The others go on sending, whatever becomes of the file.
+  std::string failure;
+  const auto attempt = [&](const auto& action) {
+    if (!failure.empty()) return;
+    try {
+      action();
+    } catch (const std::exception& error) {
+      failure = error.what();
+      writer.reset();
+    }
+  };
+  const bool writes = model.topology().world.rank() == 0;
+  if (writes) {
+    attempt([&] {
+      writer = std::make_unique<SafetensorsWriter>(path, declarations(parameters, DType::f32));
+    });
   }
   collect(
-      model, parameters, DType::f32, false,
+      model, files, parameters, DType::f32, false,
       [&](const Parameter& p) {
         const Tensor& gradient = p.gradient(0);
         if (gradient.dtype() == DType::f32 && model.gradient_scale() == 1) return gradient;
@@ -218,9 +240,11 @@ void save_gradients(RankModel& model, const std::string& path) {
         return values;
       },
       [&](const HuggingFaceTensor& tensor, const std::vector<std::byte>& bytes) {
-        writer->write(tensor.name, bytes);
+        attempt([&] { writer->write(tensor.name, bytes); });
       });
-  if (writer) writer->finish();
+  if (writes) attempt([&] { writer->finish(); });
+  files.barrier(model.context());
+  return failure;
 }
 
 }  // namespace trident

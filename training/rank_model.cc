@@ -294,7 +294,8 @@ Advance RankModel::advance(const std::vector<HostMicroBatch>& batches, const Ste
   return result;
 }
 
-double RankModel::evaluate(const std::vector<HostMicroBatch>& batches) {
+std::optional<double> RankModel::evaluate(const std::vector<HostMicroBatch>& batches,
+                                          const std::atomic<bool>* stop) {
   if (check_.open() && believed_) {
     throw Error("RankModel::evaluate: the last update is not settled; call settle() before");
   }
@@ -312,18 +313,20 @@ double RankModel::evaluate(const std::vector<HostMicroBatch>& batches) {
     done = until;
   }
   const Tensor losses = evaluator_->finish();
-  const double local = losses ? own_loss(losses) : 0;
+  const double local[]{losses ? own_loss(losses) : 0, stop != nullptr && stop->load() ? 1.0 : 0.0};
   // One row of the data group's last stage carries the values; gathering to every rank in world
   // order keeps the order of additions fixed.
-  const Tensor mine =
-      context_.from_host<double>({1}, std::span<const double>(&local, 1), Category::workspace);
-  const Tensor all = context_.empty({topology_.world.size()}, DType::f64, Category::workspace);
+  const Tensor mine = context_.from_host<double>({2}, local, Category::workspace);
+  const Tensor all = context_.empty({2 * topology_.world.size()}, DType::f64, Category::workspace);
   topology_.world.all_gather(context_, mine, all);
   const std::vector<double> sums = context_.to_host<double>(all);
+  for (std::size_t at = 1; at < sums.size(); at += 2) {
+    if (sums[at] != 0) return std::nullopt;
+  }
   double total = 0;
   for (int data = 0; data < topology_.data.size(); ++data) {
-    total += sums[static_cast<std::size_t>(
-        topology_.grid.rank({.tensor = 0, .data = data, .pipeline = last_stage_rank()}))];
+    total += sums[2 * static_cast<std::size_t>(topology_.grid.rank(
+                          {.tensor = 0, .data = data, .pipeline = last_stage_rank()}))];
   }
   return total / batch_tokens();
 }

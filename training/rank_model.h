@@ -86,8 +86,10 @@ class RankModel {
   bool updates_unchecked() const { return unchecked_; }
   // Updates that were believed right and taken back, in all.
   std::int64_t taken_back() const { return taken_back_; }
-  // Mean loss over the tokens of these micro-batches of all ranks; no weight changes.
-  double evaluate(const std::vector<HostMicroBatch>&);
+  // Mean loss over the tokens of these micro-batches of all ranks; no weight changes. Nothing where
+  // a rank's `stop` (may be null) is set: all ranks see that together.
+  std::optional<double> evaluate(const std::vector<HostMicroBatch>&,
+                                 const std::atomic<bool>* stop = nullptr);
   // Micro-batches of later iterations that the next train() needs.
   int look_ahead() const;
   // Updates that the present weights have had, one each iteration but under PipeDream.

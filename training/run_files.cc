@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -30,55 +28,6 @@ nlohmann::ordered_json validation_json(const IterationMetrics& m) {
 }
 
 }  // namespace
-
-namespace {
-
-// Directories that the run writes, each with its key.
-std::vector<std::pair<const char*, std::string>> output_directories(const Config& config) {
-  std::vector<std::pair<const char*, std::string>> all{{"/logging/dir", config.logging.dir}};
-  if (!config.checkpoint.save.empty()) all.emplace_back("/checkpoint/save", config.checkpoint.save);
-  return all;
-}
-
-}  // namespace
-
-void check_output(const Config& config) {
-  RequestProblems problems;
-  problems.collect(
-      [&] { MetricsFile::require_free(config.logging.dir, config.logging.overwrite); });
-  for (const auto& [key, directory] : output_directories(config)) {
-    problems.collect([&] {
-      try {
-        check_output_directory(directory);
-      } catch (const RequestError& error) {
-        throw error.at(fmt::format("config: {}: ", key));
-      }
-    });
-  }
-  problems.raise();
-}
-
-void prepare_output(const Config& config) {
-  namespace fs = std::filesystem;
-  check_output(config);
-  std::vector<fs::path> made;  // in the order in which they are made
-  for (const auto& [key, directory] : output_directories(config)) {
-    std::error_code ignored;
-    std::vector<fs::path> missing;  // deepest first
-    for (fs::path at = fs::absolute(directory, ignored);
-         !fs::exists(at, ignored) && at.has_relative_path(); at = at.parent_path()) {
-      missing.push_back(at);
-    }
-    made.insert(made.end(), missing.rbegin(), missing.rend());
-    try {
-      require_output_directory(directory);
-    } catch (const RequestError& error) {
-      std::for_each(made.rbegin(), made.rend(),
-                    [&](const fs::path& at) { fs::remove(at, ignored); });
-      throw RequestError(fmt::format("config: {}: {}", key, error.what()));
-    }
-  }
-}
 
 RunFiles::RunFiles(const Config& config, const std::string& written)
     : directory_(config.logging.dir), metrics_(create_metrics(config)) {

@@ -14,14 +14,6 @@
 
 namespace trident {
 
-// RequestError, with all problems, where prepare_output() would refuse. Writes nothing.
-void check_output(const Config&);
-
-// Makes logging.dir and checkpoint.save. RequestError where one can't be written or logging.dir
-// holds metrics.jsonl and may not be overwritten; then neither is left behind. For the process that
-// writes, before the run starts.
-void prepare_output(const Config&);
-
 class RunFiles {
  public:
   // Makes the directory; RequestError where it holds metrics.jsonl and may not be overwritten.

@@ -136,11 +136,10 @@ class SafetensorsWriter {
   std::map<std::string, Target, std::less<>> targets_;
 };
 
-// Writes model.safetensors into `directory`, or, where the tensors need more than
-// `max_shard_bytes`, model-00001-of-0000N.safetensors … and model.safetensors.index.json.
-// Each file's metadata is `metadata` and the format's name.
-// finish() puts the shards into place, then the index, then removes what a set of another
-// form left there, which readers would prefer or mix in.
+// Writes model.safetensors into `directory`, which holds no weights (training/weights_folder.h),
+// or, where the tensors need more than `max_shard_bytes`, model-00001-of-0000N.safetensors … and
+// model.safetensors.index.json. Each file's metadata is `metadata` and the format's name. finish()
+// puts the shards into place, then the index.
 class SafetensorsSetWriter {
  public:
   SafetensorsSetWriter(const std::string& directory, const std::vector<TensorDeclaration>& tensors,

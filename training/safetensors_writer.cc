@@ -17,12 +17,6 @@ std::int64_t rows_of(const TensorDeclaration& tensor) {
   return tensor.shape.empty() ? 1 : tensor.shape[0];
 }
 
-// A name that this writer gives to a shard; nothing else in a directory is ever removed.
-bool is_shard_name(std::string_view name) {
-  return name.starts_with("model-") && name.ends_with(".safetensors") &&
-         name.find("-of-") != std::string_view::npos;
-}
-
 }  // namespace
 
 std::uint64_t TensorDeclaration::bytes() const {
@@ -194,26 +188,14 @@ void SafetensorsSetWriter::write_rows(std::string_view name, std::int64_t first_
 void SafetensorsSetWriter::finish() {
   for (const auto& shard : shards_) shard->require_complete();
   for (const auto& shard : shards_) shard->finish();
-  const auto root = std::filesystem::path(directory_);
-  const auto index = root / "model.safetensors.index.json";
-  std::error_code ignored;
-  if (shards_.size() == 1) {
-    std::filesystem::remove(index, ignored);
-  } else {
-    nlohmann::ordered_json document;
-    document["metadata"]["total_size"] = total_bytes_;
-    nlohmann::json weight_map = nlohmann::json::object();
-    for (const auto& [name, shard] : shard_of_) weight_map[name] = names_[shard];
-    document["weight_map"] = weight_map;
-    write_file_atomic(index.string(), document.dump(2) + "\n");
-    std::filesystem::remove(root / "model.safetensors", ignored);
-  }
-  for (const auto& file : std::filesystem::directory_iterator(root, ignored)) {
-    const std::string name = file.path().filename().string();
-    if (is_shard_name(name) && std::ranges::find(names_, name) == names_.end()) {
-      std::filesystem::remove(file.path(), ignored);
-    }
-  }
+  if (shards_.size() == 1) return;
+  nlohmann::ordered_json document;
+  document["metadata"]["total_size"] = total_bytes_;
+  nlohmann::json weight_map = nlohmann::json::object();
+  for (const auto& [name, shard] : shard_of_) weight_map[name] = names_[shard];
+  document["weight_map"] = weight_map;
+  write_file_atomic((std::filesystem::path(directory_) / "model.safetensors.index.json").string(),
+                    document.dump(2) + "\n");
 }
 
 }  // namespace trident

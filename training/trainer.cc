@@ -4,23 +4,27 @@
 
 #include <algorithm>
 #include <cmath>
+#include <exception>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
+#include <utility>
 
 #include "core/content_hash.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/request_problems.h"
 #include "training/agreement.h"
+#include "training/finite_weights.h"
 #include "training/from_config.h"
 #include "training/hugging_face.h"
 #include "training/learning_rate.h"
+#include "training/log_writer.h"
 #include "training/monitor.h"
 #include "training/plan.h"
 #include "training/product_rate.h"
 #include "training/replicas.h"
-#include "training/run_files.h"
 #include "training/run_report.h"
 
 namespace trident {
@@ -63,6 +67,7 @@ class TrainingRun {
         hooks_(hooks),
         context_(context),
         world_(transport.world()),
+        files_(world_.patient("files")),
         topology_(topology_of(config_, inputs.schedule, transport)),
         model_(context_, config_, *inputs.architecture, inputs.lists, topology_),
         monitor_(model_, world_.duplicate("monitor")),
@@ -95,22 +100,30 @@ class TrainingRun {
   HostMicroBatch batch(BatchSampler& sampler, std::int64_t iteration, std::int64_t index);
   std::vector<HostMicroBatch> batches(BatchSampler& sampler, std::int64_t iteration);
   std::vector<std::pair<std::string, double>> evaluate();
-  void refuse_non_finite(std::int64_t k, const StepResult& step) const;
+  void look_at_skipped(std::int64_t k, const StepResult& step);
+  void begin();
+  void train();
   bool iteration(std::int64_t k);
-  void report(const Iteration& iteration, const StepResult& step, bool evaluates);
+  bool report(const Iteration& iteration, const StepResult& step, bool evaluates);
+  void dump_gradients(std::int64_t k);
+  void save();
+  void write_report();
 
   const TrainingInputs& inputs_;
   const Config& config_;
   const TrainerHooks& hooks_;
   Context& context_;
   ProcessGroup world_;
+  ProcessGroup files_;  // patient: whoever waits for files waits here
   Topology topology_;
   RankModel model_;
   Monitor monitor_;
   BatchSampler train_;
   std::vector<std::pair<std::string, BatchSampler>> validation_;
-  std::unique_ptr<RunFiles> files_;
+  std::unique_ptr<LogWriter> log_;  // on rank 0
   Iteration last_;
+  std::int64_t skipped_ = 0;  // steps in a row, but for those that lower a loss scale
+  std::string failure_;       // why the run ends with an error; the same on all ranks
   TrainingSummary summary_;
 };
 
@@ -155,37 +168,64 @@ std::vector<HostMicroBatch> TrainingRun::batches(BatchSampler& sampler, std::int
   return list;
 }
 
+// Breaks off, with summary_.stopped, when a rank is asked to stop.
 std::vector<std::pair<std::string, double>> TrainingRun::evaluate() {
   std::vector<std::pair<std::string, double>> losses;
   for (auto& [name, sampler] : validation_) {
     double total = 0;
     for (std::int64_t i = 0; i < config_.training.eval_iters; ++i) {
-      total += model_.evaluate(batches(sampler, i));
+      const auto loss = model_.evaluate(batches(sampler, i), hooks_.stop);
+      if (!loss) {
+        summary_.stopped = true;
+        return {};
+      }
+      total += *loss;
     }
     losses.emplace_back(name, total / static_cast<double>(config_.training.eval_iters));
   }
   return losses;
 }
 
-void TrainingRun::refuse_non_finite(std::int64_t k, const StepResult& step) const {
+// Of a step whose loss or gradients are not finite: says so, or sets failure_.
+void TrainingRun::look_at_skipped(std::int64_t k, const StepResult& step) {
   const std::int64_t first = k * config_.batch.global_batch_size;
   const std::string what = fmt::format(
       "iteration {}: loss {}, gradient norm {}: not finite; samples {} to {}", k + 1,
       std::abs(step.loss), step.grad_norm, first, first + config_.batch.global_batch_size - 1);
   if (model_.updates_unchecked()) {
-    throw Error(what + "; " + model_.schedule().kind + " has updated the weights meanwhile");
+    failure_ = what + "; " + model_.schedule().kind + " has updated the weights meanwhile";
+    return;
   }
   if (step.rescales) {
     message(what + fmt::format("; step skipped, at loss scale {}", step.loss_scale));
     return;
   }
   if (config_.training.on_non_finite == "stop") {
-    throw Error(what +
-                "; no weight was changed by this iteration "
-                "(training.on_non_finite: \"skip\" leaves it out and goes on)");
+    failure_ = what +
+               "; no weight was changed by this iteration "
+               "(training.on_non_finite: \"skip\" leaves it out and goes on)";
+    return;
+  }
+  if (++skipped_ >= config_.training.max_skipped_steps) {
+    failure_ = what + fmt::format(
+                          "; {} step(s) in a row were skipped, as many as "
+                          "training.max_skipped_steps allows",
+                          skipped_);
+    return;
   }
   message(what +
           (step.taken_back ? "; step skipped: its update was taken back" : "; step skipped"));
+}
+
+void TrainingRun::dump_gradients(std::int64_t k) {
+  const std::string path = fmt::format("{}/gradients-{}.safetensors", config_.logging.dir, k + 1);
+  const std::string failure = save_gradients(model_, files_, path);
+  if (!leads()) return;
+  if (failure.empty()) {
+    summary_.written.push_back(path);
+  } else {
+    log_->failed("gradients", failure);
+  }
 }
 
 // Returns false when the run shall stop.
@@ -207,31 +247,32 @@ bool TrainingRun::iteration(std::int64_t k) {
   Advance steps = model_.advance(micro_batches,
                                  {.learning_rate = rate, .stop = hooks_.stop, .close = evaluates});
   const double seconds = static_cast<double>(read_clock().wall_ns - begin.wall_ns) * 1e-9;
-  const bool ends = steps.before && steps.before->stop;
-  if (steps.before) report(last_, *steps.before, ends && !steps.ran);
+  const bool goes_on = !steps.before || report(last_, *steps.before, false);
   if (!steps.ran) return false;
-  if (ends && !steps.own) steps.own = model_.settle();
+  if (!goes_on && !steps.own) steps.own = model_.settle();
+  if (!failure_.empty()) return false;
 
   last_ = {k, rate, seconds, model_.weight_version()};
-  if (dump) {
-    const std::string path = fmt::format("{}/gradients-{}.safetensors", config_.logging.dir, k + 1);
-    save_gradients(model_, path);
-    if (leads()) summary_.written.push_back(path);
-  }
+  if (dump) dump_gradients(k);
   monitor_.end();
-  const bool stop = ends || (steps.own && steps.own->stop);
-  if (steps.own) report(last_, *steps.own, evaluates || stop);
-  return !stop;
+  return !steps.own || report(last_, *steps.own, evaluates);
 }
 
-void TrainingRun::report(const Iteration& iteration, const StepResult& step, bool evaluates) {
+// Returns false when the run shall stop.
+bool TrainingRun::report(const Iteration& iteration, const StepResult& step, bool evaluates) {
   const std::int64_t k = iteration.k;
-  if (!step.applied) refuse_non_finite(k, step);
+  if (step.applied) {
+    skipped_ = 0;
+  } else {
+    look_at_skipped(k, step);
+  }
+  if (step.stop) summary_.stopped = true;
   const bool draw = is_drawn(k);
   const StepFigures figures = monitor_.collect();
   IterationMetrics metrics;
-  if (evaluates) metrics.validation_loss = evaluate();
-  if (!leads()) return;
+  if (evaluates && !summary_.stopped && failure_.empty()) metrics.validation_loss = evaluate();
+  const bool goes_on = !summary_.stopped && failure_.empty();
+  if (!leads()) return goes_on;
 
   const double tokens = static_cast<double>(config_.batch.global_batch_size) *
                         static_cast<double>(config_.data.sequence_length);
@@ -254,7 +295,7 @@ void TrainingRun::report(const Iteration& iteration, const StepResult& step, boo
   metrics.skipped = !step.applied;
   if (model_.schedule().asynchronous()) metrics.weight_version = iteration.weight_version;
   if (hooks_.on_iteration) hooks_.on_iteration(metrics);
-  files_->write(metrics);
+  log_->write(metrics);
   summary_.history.push_back(std::move(metrics));
   if (draw) {
     const std::string what = fmt::format("{}, iteration {}: ", schedule_name(config_), k + 1);
@@ -266,11 +307,14 @@ void TrainingRun::report(const Iteration& iteration, const StepResult& step, boo
     summary_.timeline.title =
         fmt::format("{}measured bubble {:.1f}% by CPU time, {:.1f}% by the clock", what,
                     100 * figures.bubble_ratio, 100 * figures.bubble_ratio_wall);
-    files_->write_timeline(summary_.predicted, summary_.timeline);
+    log_->write_timeline(summary_.predicted, summary_.timeline);
   }
+  for (const std::string& text : log_->take_messages()) message(text);
+  return goes_on;
 }
 
-TrainingSummary TrainingRun::run() {
+// Weights and log files. Sets summary_.stopped where a rank is asked to stop before it has trained.
+void TrainingRun::begin() {
   check_same_config();
   for (const std::string& warning : topology_.warnings) message("warning: " + warning);
   const std::string& tokenizer = config_.data.tokenizer.path;
@@ -283,34 +327,65 @@ TrainingSummary TrainingRun::run() {
   if (config_.checkpoint.load.empty()) {
     model_.initialise();
   } else {
-    load_hugging_face(model_, config_.checkpoint.load);
+    load_hugging_face(model_, config_.checkpoint.load, hooks_.stop);
   }
-  context_.synchronize();
+  // Disks may be slow: ranks wait for each other as long as it takes.
+  const std::int64_t stop = hooks_.stop != nullptr && hooks_.stop->load() ? 1 : 0;
+  const Tensor stops =
+      context_.from_host<std::int64_t>({1}, std::span(&stop, 1), Category::workspace);
+  files_.barrier(context_);
+  world_.all_reduce(context_, stops);
+  summary_.stopped = context_.to_host<std::int64_t>(stops).front() != 0;
+  if (summary_.stopped) return message("stopped before the first iteration: nothing is saved");
   require_equal_replicas(model_);
-  if (leads()) files_ = std::make_unique<RunFiles>(config_, inputs_.written);
+  if (leads()) log_ = std::make_unique<LogWriter>(config_, inputs_.written);
+  files_.barrier(context_);
   context_.ledger().reset_peaks();
+}
+
+void TrainingRun::train() {
   for (std::int64_t k = 0; k < config_.training.train_iters; ++k) {
-    if (!iteration(k)) {
-      summary_.stopped = true;
-      break;
-    }
+    if (!iteration(k)) break;
   }
-  if (!config_.checkpoint.save.empty()) {
-    save_hugging_face(model_, config_.checkpoint.save, inputs_.extras);
-    if (leads()) summary_.written.push_back(config_.checkpoint.save);
+  if (failure_.empty()) save();
+}
+
+void TrainingRun::save() {
+  const std::string& directory = config_.checkpoint.save;
+  if (directory.empty()) return;
+  if (summary_.stopped) message("stopping, saving the weights to " + directory);
+  if (!weights_are_finite(model_)) {
+    failure_ = "the weights are not finite: they are not saved, " + directory + " stays as it was";
+    return;
   }
-  if (leads()) {
-    std::vector<Timeline> timelines;
-    if (!summary_.timeline.events.empty()) {
-      timelines = {summary_.predicted, summary_.timeline};
-    }
-    const Plan plan =
-        inputs_.plan ? *inputs_.plan : make_plan(config_, *inputs_.architecture, inputs_.schedule);
-    files_->write_report(run_report(config_, plan, summary_.history, timelines));
-    const auto& files = files_->written();
-    summary_.written.insert(summary_.written.begin(), files.begin(), files.end());
+  save_hugging_face(model_, files_, directory, inputs_.extras);
+  if (leads()) summary_.written.push_back(directory);
+}
+
+void TrainingRun::write_report() {
+  std::vector<Timeline> timelines;
+  if (!summary_.timeline.events.empty()) timelines = {summary_.predicted, summary_.timeline};
+  const Plan plan =
+      inputs_.plan ? *inputs_.plan : make_plan(config_, *inputs_.architecture, inputs_.schedule);
+  log_->write_report(run_report(config_, plan, summary_.history, timelines));
+  const auto files = log_->finish();
+  summary_.written.insert(summary_.written.begin(), files.begin(), files.end());
+  for (const std::string& text : log_->take_messages()) message(text);
+}
+
+TrainingSummary TrainingRun::run() {
+  begin();
+  if (summary_.stopped) return std::move(summary_);
+  std::exception_ptr error;
+  try {
+    train();
+  } catch (...) {
+    error = std::current_exception();  // after the report of what has run
   }
-  world_.barrier(context_);
+  if (leads()) write_report();
+  if (error) std::rethrow_exception(error);
+  files_.barrier(context_);
+  if (!failure_.empty()) throw Error(failure_);
   return std::move(summary_);
 }
 

@@ -247,39 +247,69 @@ TEST_F(CliTest, RefusesToTouchARunThatIsThere) {
   EXPECT_EQ(metrics_lines(dir / "run/metrics.jsonl"), 3);
 }
 
-TEST_F(CliTest, AFullDiskLeavesNothingHalfWritten) {
-  // First the metrics don't fit, then they do and the weights (46 kB) don't.
-  for (const auto& [iterations, logs] : {std::pair{"40", true}, std::pair{"3", false}}) {
-    const Outcome outcome =
-        run(train({std::string("training.train_iters=") + iterations, "logging.overwrite=true"}),
-            {.max_file_bytes = 16 * 1024});
-    EXPECT_EQ(outcome.code, 3) << outcome.err;
-    EXPECT_THAT(outcome.err, StartsWith("trident: "));
-    EXPECT_THAT(outcome.err, HasSubstr(logs ? "run/metrics.jsonl: " : "weights/"));
-    EXPECT_THAT(outcome.err, HasSubstr("File too large"));
-    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
-    const std::int64_t lines = metrics_lines(dir / "run/metrics.jsonl");
-    EXPECT_GT(lines, 0);
-    EXPECT_LT(lines, 40);
-    EXPECT_FALSE(std::filesystem::exists(dir / "weights/model.safetensors"));
-    EXPECT_FALSE(std::filesystem::exists(dir / "weights/config.json"));
-  }
+TEST_F(CliTest, AFullDiskUnderTheLogsIsToldOnceAndTrainingGoesOn) {
+  // Of 100 lines of a kilobyte half don't fit; the weights (46 kB) do.
+  const Outcome outcome = run(train({"training.train_iters=100"}), {.max_file_bytes = 52 * 1024});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, StartsWith("LOGGING FAILED (metrics): run/metrics.jsonl: "));
+  EXPECT_THAT(outcome.err, HasSubstr("File too large; training goes on"));
+  const std::int64_t lines = metrics_lines(dir / "run/metrics.jsonl");
+  EXPECT_GT(lines, 0);
+  EXPECT_LT(lines, 100);
+  EXPECT_THAT(outcome.err, HasSubstr("LOGGING FAILED: " + std::to_string(100 - lines) +
+                                     " iteration(s) are missing in the metrics of run"));
+  const Outcome sample = run({"generate", "weights", "--prompt", "In ", "--tokens", "4"});
+  EXPECT_EQ(sample.code, 0) << sample.err;
 }
 
-TEST_F(CliTest, StopsOnASignalAfterSavingWithExitCode130) {
-  for (const int signal : {SIGINT, SIGTERM}) {
-    const std::string metrics = dir / "run/metrics.jsonl";
-    std::filesystem::remove_all(dir / "run");
-    std::filesystem::remove_all(dir / "weights");
-    const Outcome outcome =
-        run(train({"training.train_iters=1000000", "parallel.data_parallel_size=2"}),
-            {.until = [&] { return slurp(metrics).find("\"iteration\":4") != std::string::npos; },
-             .signal = signal});
-    EXPECT_EQ(outcome.code, 130) << outcome.err;
-    EXPECT_GE(metrics_lines(metrics), 4);
-    const Outcome sample = run({"generate", "weights", "--prompt", "In ", "--tokens", "4"});
-    EXPECT_EQ(sample.code, 0) << sample.err;
-  }
+TEST_F(CliTest, AFullDiskUnderTheWeightsLeavesTheOldOnes) {
+  train_once();
+  const std::string weights = slurp(dir / "weights/model.safetensors");
+  const auto names_before = names();
+  const Outcome outcome =
+      run(train({"logging.overwrite=true", "training.seed=5", "logging.tensorboard=false"}),
+          {.max_file_bytes = 32 * 1024});
+  EXPECT_EQ(outcome.code, 3) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("trident: weights/"));
+  EXPECT_THAT(outcome.err, HasSubstr("File too large"));
+  EXPECT_EQ(metrics_lines(dir / "run/metrics.jsonl"), 3);
+  EXPECT_EQ(slurp(dir / "weights/model.safetensors"), weights);
+  for (const std::string& name : names()) EXPECT_THAT(names_before, ::testing::Contains(name));
+}
+
+TEST_F(CliTest, ARunWithoutRoomForItsWeightsDoesNotStart) {
+  // 4·10¹⁴ bytes of weights.
+  expect_refused(
+      train({"model.hidden_size=1048576", "model.num_layers=8", "model.num_attention_heads=1024"}),
+      {"config: /checkpoint/save: \"weights\": the weights take "});
+}
+
+TEST_F(CliTest, StepsThatAreAlwaysSkippedEndTheRunAndLeaveTheOldWeights) {
+  train_once();
+  const std::string weights = slurp(dir / "weights/model.safetensors");
+  const auto diverging = [&](const std::string& iterations) {
+    return run(
+        train({"logging.overwrite=true", "training.on_non_finite=skip", "optimizer.params.lr=1e39",
+               "training.train_iters=" + iterations, "training.max_skipped_steps=5"}));
+  };
+  const Outcome outcome = diverging("30");
+  EXPECT_EQ(outcome.code, 3) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("5 step(s) in a row were skipped, as many as "
+                                     "training.max_skipped_steps allows"));
+  const std::int64_t lines = metrics_lines(dir / "run/metrics.jsonl");
+  EXPECT_GE(lines, 6);
+  EXPECT_LT(lines, 10);
+  EXPECT_TRUE(std::filesystem::exists(dir / "run/report.html"));
+  EXPECT_TRUE(std::filesystem::exists(dir / "run/timeline.svg"));
+  EXPECT_EQ(slurp(dir / "weights/model.safetensors"), weights);
+  // Too short to give up; but then the weights are looked at.
+  std::filesystem::remove(dir / "run/report.html");
+  const Outcome ended = diverging("4");
+  EXPECT_EQ(ended.code, 3) << ended.err;
+  EXPECT_THAT(ended.err,
+              HasSubstr("the weights are not finite: they are not saved, weights stays"));
+  EXPECT_TRUE(std::filesystem::exists(dir / "run/report.html"));
+  EXPECT_EQ(slurp(dir / "weights/model.safetensors"), weights);
 }
 
 TEST_F(CliTest, DryRunWritesNothingAndPrintsWhatItWouldDo) {

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <stdexcept>
 #include <thread>
 
@@ -17,16 +18,26 @@ namespace {
 [[noreturn]] void become_program(const std::vector<std::string>& arguments,
                                  const ProgramOptions& options, const std::string& out,
                                  const std::string& err) {
-  std::vector<char*> argv{const_cast<char*>(TRIDENT_PROGRAM)};
+  std::vector<char*> argv;
+  for (const std::string& word : options.launcher) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(const_cast<char*>(TRIDENT_PROGRAM));
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   ::dup2(::open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644), STDOUT_FILENO);
   ::dup2(::open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0644), STDERR_FILENO);
+  for (const int stream : options.closed) {
+    int ends[2];
+    if (::pipe(ends) != 0) ::_exit(126);
+    ::close(ends[0]);
+    ::dup2(ends[1], stream);
+  }
+  // As a shell leaves them, whatever started the tests.
+  for (const int s : {SIGINT, SIGHUP, SIGPIPE}) std::signal(s, SIG_DFL);
   if (::chdir(options.directory.c_str()) != 0) ::_exit(126);
   if (options.max_file_bytes > 0) {
     static_cast<void>(new FullDisk(static_cast<rlim_t>(options.max_file_bytes)));  // survives exec
   }
-  ::execv(TRIDENT_PROGRAM, argv.data());
+  ::execvp(argv.front(), argv.data());
   ::_exit(127);
 }
 
@@ -44,7 +55,7 @@ Outcome run_program(const std::vector<std::string>& arguments, const ProgramOpti
   bool signalled = !options.until;
   while (::waitpid(child, &status, WNOHANG) == 0) {
     if (!signalled && options.until()) {
-      ::kill(child, options.signal);
+      if (options.signal != 0) ::kill(child, options.signal);
       signalled = true;
     }
     if (std::chrono::steady_clock::now() > deadline) ::kill(child, SIGKILL);

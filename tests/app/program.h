@@ -17,6 +17,9 @@ struct Outcome {
 struct ProgramOptions {
   std::string directory;    // working directory
   long max_file_bytes = 0;  // no file can grow beyond it (a full disk); 0: no limit
+  // What starts the program, its path first: mpirun, strace. It is found in PATH.
+  std::vector<std::string> launcher = {};
+  std::vector<int> closed = {};  // streams (1, 2) whose reader has gone
   // Called again and again while the program runs; true ends that, after which `signal` is sent.
   std::function<bool()> until = {};
   int signal = 0;

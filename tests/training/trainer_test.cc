@@ -35,7 +35,11 @@ TEST(NonFinite, StopNamesIterationAndSamplesAndEndsAllRanks) {
   const std::string message = message_of<Error>([&] { train(config); });
   EXPECT_NE(message.find("iteration 2:"), std::string::npos) << message;
   EXPECT_NE(message.find("samples 12 to 23"), std::string::npos) << message;
-  EXPECT_EQ(read_metrics(dir / "run/metrics.jsonl").size(), 1U);
+  const auto lines = read_metrics(dir / "run/metrics.jsonl");
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_FALSE(lines[0].at("skipped").get<bool>());
+  EXPECT_TRUE(lines[1].at("skipped").get<bool>());
+  EXPECT_TRUE(std::filesystem::exists(dir / "run/report.html"));
   EXPECT_FALSE(std::filesystem::exists(dir / "weights/model.safetensors"));
 }
 
@@ -235,7 +239,7 @@ TEST(Weights, HuggingFaceRoundTripKeepsEveryByteInEveryLayout) {
       const Config config = golden_config(model, dir / "run", overrides_of(layout));
       on_ranks(config, transport_options(config), [&](RankModel& rank) {
         load_hugging_face(rank, source);
-        save_hugging_face(rank, dir / "saved");
+        save_hugging_face(rank, rank.topology().world, dir / "saved");
       });
       const auto saved = read_tensors(dir / "saved/model.safetensors");
       for (const auto& [name, tensor] : truth) {

@@ -1,0 +1,42 @@
+// What a run prints while it runs. A thread of its own prints it, so a terminal that has been
+// stopped (Ctrl-S) or a pipe that nobody reads holds up no step; and what can't be printed ends
+// only the printing.
+#pragma once
+
+#include <string>
+
+#include "core/background.h"
+#include "core/config.h"
+#include "training/trainer.h"
+
+namespace trident::app {
+
+class Printer {
+ public:
+  // To stdout. The first failure is told on stderr, unless the reader has closed the pipe; nothing
+  // is printed there afterwards.
+  void out(std::string text);
+  // A line to stderr.
+  void error(std::string line);
+
+ private:
+  BackgroundTasks tasks_{10'000};  // what comes while so many wait is dropped
+};
+
+// The live line on a terminal, lines elsewhere, as often as logging.log_interval says.
+class Progress {
+ public:
+  // `live`: stdout is a terminal.
+  Progress(Printer& printer, const Config& config, bool live)
+      : printer_(printer), config_(config), live_(live) {}
+
+  void show(const IterationMetrics&);
+
+ private:
+  Printer& printer_;
+  const Config& config_;
+  bool live_;
+  double begin_ = 0, shown_ = 0;
+};
+
+}  // namespace trident::app

@@ -1,0 +1,146 @@
+#!/usr/bin/env python3
+"""Slow disks, and signals under mpirun.
+
+    python3 tests/app/disks_test.py build/release/trident
+
+strace makes the calls slow that read and write files; no collective's deadline may hold for them.
+Ends with `OK`, or an error that shows what the program printed.
+"""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PROGRAM = ""
+ENVIRONMENT = os.environ | {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
+# mpirun waits so long before it passes a SIGTERM on, and again before it kills.
+MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "odls_base_sigkill_timeout", "4"]
+TEXT = "In the beginning was the word, and the word was good. " * 60
+CONFIG = {
+    "model": {"architecture": "gpt2", "num_layers": 1, "hidden_size": 32, "num_attention_heads": 2,
+              "vocab_size": 256},
+    "parallel": {"data_parallel_size": 2},
+    "batch": {"global_batch_size": 2, "micro_batch_size": 1},
+    "data": {"train": [{"path": "text.txt"}], "sequence_length": 16},
+    "training": {"train_iters": 3},
+    "runtime": {"threads_per_rank": 1, "timeout_seconds": 1.5},
+    "checkpoint": {"save": "weights"},
+    "logging": {"dir": "run", "tensorboard": False}}
+
+
+def slow(calls, seconds, path=None):
+    """A launcher under which these calls, of a path if one is given, take longer."""
+    command = ["strace", "-f", "-qq", "-o", os.devnull]
+    if path:
+        command += ["-P", str(path)]
+    return command + ["-e", f"trace={calls}",
+                      "-e", f"inject={calls}:delay_enter={int(seconds * 1e6)}"]
+
+
+class Run(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        (self.folder / "text.txt").write_text(TEXT)
+        (self.folder / "c.json").write_text(json.dumps(CONFIG))
+
+    def start(self, command):
+        self.addCleanup(lambda: process.poll() is None and process.kill())
+        process = subprocess.Popen(command, cwd=self.folder, env=ENVIRONMENT, text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        return process
+
+    def run_it(self, command):
+        process = self.start(command)
+        text, _ = process.communicate(timeout=120)
+        return process.returncode, text
+
+    def train(self, *overrides):
+        return [PROGRAM, "train", "c.json"] + [word for one in overrides for word in ("--set", one)]
+
+    def iterations(self):
+        path = self.folder / "run/metrics.jsonl"
+        return len(path.read_text().splitlines()) if path.exists() else 0
+
+    def expect_weights(self, directory="weights"):
+        code, text = self.run_it([PROGRAM, "generate", directory, "--prompt", "In ", "--tokens", "1"])
+        self.assertEqual(code, 0, text)
+
+
+class SlowDisk(Run):
+    """Each test takes several times the timeout on the disk."""
+
+    def test_saving_ends_no_run(self):
+        # Under ZeRO 3 ranks gather weights beside the writing.
+        code, text = self.run_it(slow("pwrite64,fsync,rename", 0.15) + self.train(
+            "zero_optimization.stage=3", "logging.dump_gradients_at=[2]",
+            "zero_optimization.stage3_param_persistence_threshold=0"))
+        self.assertEqual(code, 0, text)
+        self.expect_weights()
+        self.assertTrue((self.folder / "run/gradients-2.safetensors").exists())
+        self.assertTrue((self.folder / "run/report.html").exists())
+
+    def test_logging_holds_up_no_step(self):
+        code, text = self.run_it(slow("write", 1, self.folder / "run/metrics.jsonl") +
+                                 self.train("runtime.timeout_seconds=0.5"))
+        self.assertEqual(code, 0, text)
+        self.assertEqual(self.iterations(), 3)
+        # On their own clock: what the steps took has no second of the disk in it.
+        text = (self.folder / "run/metrics.jsonl").read_text()
+        lines = [json.loads(line) for line in text.splitlines()]
+        self.assertLess(max(line["iteration_time_ms"] for line in lines[1:]), 900, lines)
+
+    def test_loading_on_one_rank_is_waited_for_under_mpirun(self):
+        self.assertEqual(self.run_it(self.train())[0], 0)
+        os.rename(self.folder / "weights", self.folder / "start")
+        load = self.train("checkpoint.load=start", "logging.overwrite=true")
+        # Headers are read before the ranks meet, under the timeout; tensors come from the fourth
+        # read on.
+        late = slow("pread64", 0.3, self.folder / "start/model.safetensors")
+        late[-1] += ":when=4+"
+        code, text = self.run_it(MPIRUN + ["-n", "1"] + late + load + [":", "-n", "1"] + load)
+        self.assertEqual(code, 0, text)
+        self.expect_weights()
+
+
+class Signals(Run):
+    def stop(self, sent, to_rank=False):
+        """Sends the signal to mpirun or a rank of a job that trains; the job's exit code."""
+        job = self.start(MPIRUN + ["-n", "2"] + self.train(
+            "training.train_iters=1000000", "runtime.timeout_seconds=60"))
+        deadline = time.monotonic() + 60
+        while self.iterations() < 3 and time.monotonic() < deadline and job.poll() is None:
+            time.sleep(0.02)
+        self.assertIsNone(job.poll(), "the job has ended by itself")
+        pid = job.pid
+        if to_rank:
+            pid = json.loads((self.folder / "run/.trident-run").read_text())["pid"]
+        os.kill(pid, sent)
+        text, _ = job.communicate(timeout=90)
+        self.assertIn("stopping, saving", text)
+        self.assertTrue((self.folder / "run/report.html").exists(), text)
+        self.expect_weights()
+        return job.returncode
+
+    def test_sent_to_a_rank_saves_on_all(self):
+        self.assertEqual(self.stop(signal.SIGHUP, to_rank=True), 130)
+
+    def test_sigterm_sent_to_mpirun_saves_on_all(self):
+        self.stop(signal.SIGTERM)
+
+    def test_sigusr1_sent_to_mpirun_saves_on_all(self):
+        self.assertEqual(self.stop(signal.SIGUSR1), 130)
+
+
+if __name__ == "__main__":
+    PROGRAM = os.path.abspath(sys.argv.pop(1))
+    unittest.main()

@@ -1,0 +1,125 @@
+// How a run ends before its time: signals at every moment of it, closed streams.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "tests/app/program.h"
+#include "tests/support/temp_dir.h"
+
+namespace trident::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+class StopTest : public ::testing::Test {
+ protected:
+  StopTest() {
+    spit(dir / "text.txt", small_text());
+    spit(dir / "c.json", config.dump());
+  }
+  Outcome run(const std::vector<std::string>& set, ProgramOptions options) const {
+    options.directory = dir.path();
+    return run_program(train_arguments(set), options);
+  }
+  // Lines of metrics.jsonl.
+  std::ptrdiff_t iterations() const {
+    const std::string text = slurp(dir / "run/metrics.jsonl");
+    return std::count(text.begin(), text.end(), '\n');
+  }
+  std::function<bool()> after(std::ptrdiff_t count) const {
+    return [this, count] { return iterations() >= count; };
+  }
+  void expect_weights() const {
+    const Outcome sample = run_program({"generate", "weights", "--prompt", "In ", "--tokens", "2"},
+                                       {.directory = dir.path()});
+    EXPECT_EQ(sample.code, 0) << sample.err;
+  }
+
+  TempDir dir;
+  const json config{{"model", {{"num_layers", 2}, {"hidden_size", 16}, {"num_attention_heads", 2}}},
+                    {"parallel", {{"data_parallel_size", 2}}},
+                    {"batch", {{"global_batch_size", 4}, {"micro_batch_size", 2}}},
+                    {"data", {{"train", {{{"path", "text.txt"}}}}, {"sequence_length", 16}}},
+                    {"training", {{"train_iters", 1000000}}},
+                    {"runtime", {{"threads_per_rank", 1}}},
+                    {"checkpoint", {{"save", "weights"}}},
+                    {"logging", {{"dir", "run"}, {"overwrite", true}, {"tensorboard", false}}}};
+  // Hours of it, at the end and every two iterations.
+  const std::vector<std::string> long_evaluation{"data.split=1,1", "training.eval_iters=1000000"};
+};
+
+TEST_F(StopTest, EverySignalSavesAtOnceWithoutAnEvaluation) {
+  auto set = long_evaluation;
+  set.push_back("training.eval_interval=0");
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {
+    SCOPED_TRACE(signal);
+    std::filesystem::remove_all(dir / "run");
+    std::filesystem::remove_all(dir / "weights");
+    const Outcome outcome = run(set, {.until = after(3), .signal = signal});
+    EXPECT_EQ(outcome.code, 130) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr("stopping, saving"));
+    EXPECT_THAT(slurp(dir / "run/metrics.jsonl"), Not(HasSubstr("validation_loss")));
+    EXPECT_TRUE(std::filesystem::exists(dir / "run/report.html"));
+    expect_weights();
+  }
+}
+
+TEST_F(StopTest, AnEvaluationIsBrokenOffOnAllRanks) {
+  auto set = long_evaluation;
+  set.insert(set.end(), {"training.eval_interval=2", "parallel.pipeline_model_parallel_size=2"});
+  const Outcome outcome = run(set, {.until = after(1), .signal = SIGTERM});
+  EXPECT_EQ(outcome.code, 130) << outcome.err;
+  EXPECT_LE(iterations(), 2);
+  EXPECT_THAT(slurp(dir / "run/metrics.jsonl"), Not(HasSubstr("validation_loss")));
+  expect_weights();
+}
+
+TEST_F(StopTest, BeforeTheFirstIterationNothingIsSaved) {
+  ASSERT_EQ(run({"training.train_iters=1"}, {}).code, 0);
+  std::filesystem::rename(dir / "weights", dir / "start");
+  std::filesystem::remove_all(dir / "run");
+  // The weights come slowly. The run's folder is there before, with its process's id.
+  ProgramOptions options{.launcher = {"strace", "-f", "-qq", "-o", "/dev/null", "-P",
+                                      dir / "start/model.safetensors", "-e", "trace=pread64", "-e",
+                                      "inject=pread64:delay_enter=500000"}};
+  options.until = [&] {
+    const json owner = json::parse(slurp(dir / "run/.trident-run"), nullptr, false);
+    if (!owner.is_object()) return false;
+    ::kill(owner.at("pid").get<pid_t>(), SIGTERM);
+    return true;
+  };
+  const Outcome outcome = run({"checkpoint.load=start"}, options);
+  EXPECT_EQ(outcome.code, 130) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("stopped before the first iteration"));
+  EXPECT_EQ(iterations(), 0);
+  EXPECT_FALSE(std::filesystem::exists(dir / "weights/model.safetensors"));
+  EXPECT_FALSE(std::filesystem::exists(dir / "run/metrics.jsonl"));
+}
+
+TEST_F(StopTest, AClosedPipeEndsOnlyThePrinting) {
+  for (const std::vector<int>& closed : {std::vector{1}, {2}, {1, 2}}) {
+    for (const char* format : {"text", "json"}) {
+      auto arguments = train_arguments({"training.train_iters=3"});
+      arguments.insert(arguments.end(), {"--format", format});
+      const Outcome outcome = run_program(arguments, {.directory = dir.path(), .closed = closed});
+      EXPECT_EQ(outcome.code, 0) << outcome.err;
+      EXPECT_THAT(outcome.err, IsEmpty());
+      EXPECT_EQ(iterations(), 3);
+      expect_weights();
+    }
+    // Its code is that of the run also where that fails.
+    const Outcome failed = run_program(train_arguments({"model.num_layers=0"}),
+                                       {.directory = dir.path(), .closed = closed});
+    EXPECT_EQ(failed.code, 2);
+  }
+}
+
+}  // namespace
+}  // namespace trident::testing

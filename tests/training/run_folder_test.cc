@@ -1,0 +1,161 @@
+// Whose a folder is: what a run may write into, and what it is told otherwise.
+#include "training/run_folder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "tests/support/temp_dir.h"
+
+namespace trident::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+class RunFolder : public ::testing::Test {
+ protected:
+  static Config config(const std::string& logs, const std::string& weights) {
+    Config config;
+    config.logging.dir = logs;
+    config.checkpoint.save = weights;
+    return config;
+  }
+  // Every path and the contents of every file, but for .trident-run.
+  std::vector<std::pair<std::string, std::string>> contents() const {
+    std::vector<std::pair<std::string, std::string>> all;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(dir.path())) {
+      const bool text = entry.is_regular_file() && entry.path().filename() != ".trident-run";
+      all.emplace_back(entry.path().string(), text ? slurp(entry.path().string()) : "");
+    }
+    std::sort(all.begin(), all.end());
+    return all;
+  }
+  // The run may not write there, and has written nothing.
+  std::string refusal(const Config& config) const {
+    const auto before = contents();
+    const std::string checked = message_of<RequestError>([&] { check_output(config, 0); });
+    const std::string made = message_of<RequestError>([&] { RunFolders(config, 0, "again"); });
+    EXPECT_EQ(checked, made);
+    EXPECT_EQ(contents(), before);
+    return made;
+  }
+  // What a run leaves.
+  std::string run(const Config& config) const {
+    const RunFolders folders(config, 0, "trident train");
+    spit(config.logging.dir + "/metrics.jsonl", "{}");
+    spit(config.logging.dir + "/config.json", "{}");
+    spit(config.checkpoint.save + "/config.json", "{}");
+    spit(config.checkpoint.save + "/model.safetensors", "weights");
+    return folders.run_id();
+  }
+
+  TempDir dir;
+};
+
+TEST_F(RunFolder, IsTheRunsAloneWhileItLivesUnderWhateverNameAndInWhateverRole) {
+  const RunFolders held(config(dir / "a", dir / "w"), 0, "trident train first.json");
+  std::filesystem::create_directory_symlink(dir / "w", dir / "link");
+  const auto told = AllOf(HasSubstr("is in use: process " + std::to_string(::getpid()) + " on "),
+                          HasSubstr("(trident train first.json, run id " + held.run_id() + ")"));
+  EXPECT_THAT(refusal(config(dir / "a", "")), AllOf(HasSubstr("/logging/dir"), told));
+  EXPECT_THAT(refusal(config(dir / "b", dir / "w")), AllOf(HasSubstr("/checkpoint/save"), told));
+  EXPECT_THAT(refusal(config(dir / "b", dir / "link")), told);
+  EXPECT_THAT(refusal(config(dir / "b", dir / "a/../w")), told);
+  EXPECT_THAT(refusal(config(dir / "link", "")), AllOf(HasSubstr("/logging/dir"), told));
+  EXPECT_THAT(refusal(config(dir / "b", dir / "a")), AllOf(HasSubstr("/checkpoint/save"), told));
+  Config all = config(dir / "a", dir / "w");
+  all.logging.overwrite = all.checkpoint.overwrite = true;
+  EXPECT_THAT(refusal(all), AllOf(HasSubstr("/logging/dir"), HasSubstr("/checkpoint/save")));
+  EXPECT_THAT(message_of<RequestError>([&] { FolderLock(dir / "w", "trident import"); }), told);
+}
+
+TEST_F(RunFolder, IsFreeWhenTheProcessThatHadItHasDied) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const RunFolders held(config(dir / "a", dir / "w"), 0, "trident train");
+    spit(dir / "w/model.safetensors.tmp-1-0", "half a file");
+    std::filesystem::create_directory(dir / "w/.trident-saving");
+    spit(dir / "w/.trident-saving/model.safetensors", "half a set");
+    ::raise(SIGKILL);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  RunFolders(config(dir / "a", dir / "w"), 0, "trident train");
+  EXPECT_FALSE(std::filesystem::exists(dir / "w/model.safetensors.tmp-1-0"));
+  EXPECT_FALSE(std::filesystem::exists(dir / "w/.trident-saving"));
+}
+
+TEST_F(RunFolder, KeepsItsWeightsFromOtherRunsUnlessTheyAreToBeReplaced) {
+  const std::string id = run(config(dir / "a", dir / "w"));
+  const auto owner = nlohmann::json::parse(slurp(dir / "a/.trident-run"));
+  EXPECT_EQ(owner.at("run_id"), id);
+  EXPECT_EQ(owner.at("pid"), ::getpid());
+  EXPECT_EQ(owner, nlohmann::json::parse(slurp(dir / "w/.trident-run")));
+
+  Config other = config(dir / "b", dir / "w");
+  EXPECT_THAT(refusal(other), AllOf(HasSubstr("/checkpoint/save"), HasSubstr("of run " + id),
+                                    HasSubstr("checkpoint.overwrite")));
+  other.logging.overwrite = true;  // of another folder
+  EXPECT_THAT(refusal(other), HasSubstr("of run " + id));
+  other.checkpoint.overwrite = true;
+  check_output(other, 0);
+
+  // The run itself, again.
+  Config same = config(dir / "a", dir / "w");
+  EXPECT_THAT(refusal(same), HasSubstr("metrics.jsonl: exists already"));
+  same.logging.overwrite = true;
+  EXPECT_NE(run(same), id);
+  // Once another has replaced them, they are no longer its own.
+  run(other);
+  EXPECT_THAT(refusal(same), HasSubstr("/checkpoint/save"));
+}
+
+TEST_F(RunFolder, LeavesAloneWhatNoRunHasWritten) {
+  std::filesystem::create_directories(dir / "hf");
+  for (const char* file :
+       {"model.safetensors", "model.safetensors.index.json", "config.json", "tokenizer.json"}) {
+    spit((dir / "hf/") + file, "x");
+    EXPECT_THAT(refusal(config(dir / "a", dir / "hf")),
+                HasSubstr("holds " + std::string(file) + " of something else"));
+    if (std::string(file).starts_with("model")) {
+      Config logs = config(dir / "hf", "");
+      logs.logging.overwrite = true;
+      EXPECT_THAT(refusal(logs), HasSubstr("holds the weights of a model"));
+    }
+    std::filesystem::remove((dir / "hf/") + file);
+  }
+  spit(dir / "hf/config.json", "my own");
+  EXPECT_THAT(refusal(config(dir / "hf", "")), HasSubstr("a config.json that is no run's"));
+}
+
+TEST_F(RunFolder, HasOneRole) {
+  run(config(dir / "a", dir / "w"));
+  Config crossed = config(dir / "b", dir / "a");
+  crossed.logging.overwrite = crossed.checkpoint.overwrite = true;
+  EXPECT_THAT(refusal(crossed), HasSubstr("holds the log files of a run"));
+  std::filesystem::create_directories(dir / "c");
+  std::filesystem::create_directory_symlink(dir / "c", dir / "d");
+  EXPECT_THAT(refusal(config(dir / "c", dir / "d")), HasSubstr("is logging.dir"));
+  EXPECT_THAT(refusal(config(dir / "new/x", dir / "new/y/../x")), HasSubstr("is logging.dir"));
+}
+
+TEST_F(RunFolder, HasRoomForTheWeights) {
+  const std::int64_t much = std::int64_t{1} << 60;
+  EXPECT_THAT(message_of<RequestError>([&] { check_output(config(dir / "a", dir / "w"), much); }),
+              AllOf(HasSubstr("/checkpoint/save"),
+                    HasSubstr("the weights take 1152921504606.8 MB, but its file system has "),
+                    HasSubstr(" MB free")));
+  check_output(config(dir / "a", ""), much);
+}
+
+}  // namespace
+}  // namespace trident::testing

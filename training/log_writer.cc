@@ -1,0 +1,73 @@
+#include "training/log_writer.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <utility>
+
+#include "core/error.h"
+
+namespace trident {
+
+LogWriter::LogWriter(const Config& config, const std::string& written)
+    : directory_(config.logging.dir) {
+  try {
+    files_ = std::make_unique<RunFiles>(config, written);
+  } catch (const RequestError&) {
+    throw;
+  } catch (const std::exception& error) {
+    failed("all log files", error.what());
+  }
+}
+
+void LogWriter::failed(const std::string& what, const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  if (failures_[what]++ > 0) return;
+  messages_.push_back(fmt::format(
+      "LOGGING FAILED ({}): {}; training goes on without what can't be written", what, why));
+}
+
+void LogWriter::post(const std::string& what, std::function<void(RunFiles&)> task) {
+  if (!files_) return;
+  const bool taken = tasks_.post([this, what, task = std::move(task)] {
+    try {
+      task(*files_);
+    } catch (const std::exception& error) {
+      failed(what, error.what());
+    }
+  });
+  if (!taken) failed(what, directory_ + ": writing there takes longer than training");
+}
+
+void LogWriter::write(const IterationMetrics& metrics) {
+  post("metrics", [metrics](RunFiles& files) { files.write(metrics); });
+}
+
+void LogWriter::write_timeline(const Timeline& predicted, const Timeline& measured) {
+  post("timeline",
+       [predicted, measured](RunFiles& files) { files.write_timeline(predicted, measured); });
+}
+
+void LogWriter::write_report(std::string html) {
+  post("report", [html = std::move(html)](RunFiles& files) { files.write_report(html); });
+}
+
+std::vector<std::string> LogWriter::finish() {
+  tasks_.drain();
+  const std::lock_guard lock(mutex_);
+  const auto lost = failures_.find("metrics");
+  if (lost != failures_.end()) {
+    messages_.push_back(
+        fmt::format("LOGGING FAILED: {} iteration(s) are missing in the metrics of {}",
+                    lost->second, directory_));
+    failures_.erase(lost);
+  }
+  return files_ ? files_->written() : std::vector<std::string>{};
+}
+
+std::vector<std::string> LogWriter::take_messages() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(messages_, {});
+}
+
+}  // namespace trident

@@ -1,0 +1,265 @@
+#include "training/run_folder.h"
+
+#include <fcntl.h>
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <system_error>
+#include <utility>
+
+#include "core/bytes.h"
+#include "core/dtype.h"
+#include "core/error.h"
+#include "training/metrics_file.h"
+#include "training/weights_folder.h"
+
+namespace trident {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr auto kFile = ".trident-run";
+constexpr auto kLogs = "/logging/dir";
+constexpr auto kWeights = "/checkpoint/save";
+
+std::string quoted(const char* key, const std::string& directory) {
+  return fmt::format("config: {}: \"{}\"", key, directory);
+}
+
+// What a folder's file says, an empty object where it says nothing.
+nlohmann::json owner_in(int file) {
+  char text[4096];
+  const ssize_t size = ::pread(file, text, sizeof text, 0);
+  auto json = nlohmann::json::parse(text, text + std::max<ssize_t>(0, size), nullptr, false);
+  return json.is_object() ? json : nlohmann::json::object();
+}
+
+std::string text_of(const nlohmann::json& owner, const char* key) {
+  const auto it = owner.find(key);
+  if (it == owner.end()) return "unknown";
+  return it->is_string() ? it->get<std::string>() : it->dump();
+}
+
+// One of the folders, as it was found.
+struct Folder {
+  const char* key = nullptr;
+  std::string path;
+  FileDescriptor lock;  // none where there is no file yet
+  nlohmann::json owner = nlohmann::json::object();
+
+  bool exists(const std::string& name) const {
+    std::error_code ignored;
+    return fs::exists(fs::path(path) / name, ignored);
+  }
+  std::string run() const { return owner.value("run_id", ""); }
+};
+
+// Takes hold of the folder's file where there is one, or with O_CREAT. RequestError where another
+// process has it.
+void lock(Folder& folder, int create) {
+  const std::string file = (fs::path(folder.path) / kFile).string();
+  FileDescriptor opened(::open(file.c_str(), O_RDWR | O_CLOEXEC | create, 0666));
+  if (opened.get() < 0) {
+    if (errno == ENOENT || errno == ENOTDIR) return;  // as require_output_directory will say
+    throw RequestError(fmt::format("{}: {}: can't open: {}", quoted(folder.key, folder.path), file,
+                                   std::system_category().message(errno)));
+  }
+  folder.owner = owner_in(opened.get());
+  // File systems without locks are taken as they are.
+  if (::flock(opened.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    throw RequestError(
+        fmt::format("{} is in use: process {} on {} has it since {} ({}, run id {}); wait until "
+                    "that has ended, "
+                    "or choose another directory",
+                    quoted(folder.key, folder.path), text_of(folder.owner, "pid"),
+                    text_of(folder.owner, "host"), text_of(folder.owner, "since"),
+                    text_of(folder.owner, "command"), text_of(folder.owner, "run_id")));
+  }
+  folder.lock = std::move(opened);
+}
+
+nlohmann::ordered_json owner(const std::string& run_id, const std::string& command) {
+  char host[256] = "localhost";
+  if (::gethostname(host, sizeof host) == 0) host[sizeof host - 1] = '\0';
+  const auto now = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
+  return {{"run_id", run_id},
+          {"host", host},
+          {"pid", ::getpid()},
+          {"since", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(now))},
+          {"command", command}};
+}
+
+// A full disk keeps the text out; the lock holds all the same.
+void sign(const Folder& folder, const nlohmann::ordered_json& owner) {
+  const std::string text =
+      owner.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  if (folder.lock.get() < 0 || ::ftruncate(folder.lock.get(), 0) != 0) return;
+  [[maybe_unused]] const ssize_t written = ::pwrite(folder.lock.get(), text.data(), text.size(), 0);
+}
+
+std::string new_id() {
+  std::random_device random;
+  return fmt::format("{:08x}{:08x}", random(), random());
+}
+
+std::vector<Folder> folders_of(const Config& config) {
+  std::vector<Folder> folders(config.checkpoint.save.empty() ? 1 : 2);
+  folders[0] = {.key = kLogs, .path = config.logging.dir};
+  if (folders.size() == 2) folders[1] = {.key = kWeights, .path = config.checkpoint.save};
+  return folders;
+}
+
+void check_logs(const Config& config, const Folder& logs) {
+  MetricsFile::require_free(logs.path, config.logging.overwrite);
+  if (const std::string weights = weights_in(logs.path); !weights.empty()) {
+    throw RequestError(
+        fmt::format("{} holds the weights of a model ({}), whose config.json the "
+                    "run's own would replace; choose another directory",
+                    quoted(logs.key, logs.path), weights));
+  }
+  if (logs.exists("config.json") && !logs.exists(MetricsFile::kName) && logs.run().empty() &&
+      !config.logging.overwrite) {
+    throw RequestError(
+        fmt::format("{} holds a config.json that is no run's; choose another "
+                    "directory, or set logging.overwrite to replace it",
+                    quoted(logs.key, logs.path)));
+  }
+}
+
+void check_weights(const Config& config, const Folder& logs, const Folder& weights) {
+  std::error_code ignored;
+  if (fs::equivalent(logs.path, weights.path, ignored) ||
+      fs::weakly_canonical(logs.path, ignored) == fs::weakly_canonical(weights.path, ignored)) {
+    throw RequestError(fmt::format(
+        "{} is logging.dir, which has a config.json of its own; choose "
+        "another directory, such as \"{}\"",
+        quoted(weights.key, weights.path), (fs::path(weights.path) / "weights").string()));
+  }
+  if (weights.exists(MetricsFile::kName)) {
+    throw RequestError(fmt::format("{} holds the log files of a run ({}); choose another directory",
+                                   quoted(weights.key, weights.path), MetricsFile::kName));
+  }
+  std::string there = weights_in(weights.path);
+  for (const char* name : {"config.json", "tokenizer.json"}) {
+    if (there.empty() && weights.exists(name)) there = name;
+  }
+  const bool own =
+      config.logging.overwrite && !weights.run().empty() && weights.run() == logs.run();
+  if (there.empty() || own || config.checkpoint.overwrite) return;
+  throw RequestError(
+      fmt::format("{} holds {} of {}; choose another directory, or set checkpoint.overwrite to "
+                  "replace the weights there",
+                  quoted(weights.key, weights.path), there,
+                  weights.run().empty() ? "something else" : "run " + weights.run()));
+}
+
+void check_room(const Folder& weights, std::int64_t bytes) {
+  std::error_code ignored;
+  fs::path at = fs::absolute(weights.path, ignored);
+  while (!fs::exists(at, ignored) && at.has_relative_path()) at = at.parent_path();
+  struct statvfs disk {};
+  if (::statvfs(at.c_str(), &disk) != 0 || disk.f_blocks == 0) return;
+  const auto free = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
+  if (static_cast<double>(bytes) <= free) return;
+  throw RequestError(fmt::format(
+      "{}: the weights take {:.1f} MB, but its file system has {:.1f} MB free{}; make room, or "
+      "choose another directory",
+      quoted(weights.key, weights.path), static_cast<double>(bytes) * 1e-6, free * 1e-6,
+      weights_in(weights.path).empty() ? "" : " (the set there stays until the new one is whole)"));
+}
+
+// The folders of a run, locked where they have a file.
+std::vector<Folder> checked_folders(const Config& config, std::int64_t weight_bytes) {
+  std::vector<Folder> folders = folders_of(config);
+  std::vector<std::string> problems;
+  const auto attempt = [&](const auto& check) {
+    try {
+      check();
+    } catch (const RequestError& error) {
+      problems.insert(problems.end(), error.problems().begin(), error.problems().end());
+    }
+  };
+  for (Folder& folder : folders) {
+    const bool twice = &folder != &folders.front() && folders.front().lock.get() >= 0;
+    std::error_code ignored;
+    if (twice && fs::equivalent(folder.path, folders.front().path, ignored)) continue;
+    attempt([&] { lock(folder, 0); });
+    attempt([&] {
+      try {
+        check_output_directory(folder.path);
+      } catch (const RequestError& error) {
+        throw error.at(fmt::format("config: {}: ", folder.key));
+      }
+    });
+  }
+  if (problems.empty()) attempt([&] { check_logs(config, folders[0]); });
+  if (folders.size() == 2) {
+    if (problems.empty()) attempt([&] { check_weights(config, folders[0], folders[1]); });
+    attempt([&] { check_room(folders[1], weight_bytes); });
+  }
+  if (!problems.empty()) throw RequestError(problems);
+  return folders;
+}
+
+void make_folders(const std::vector<Folder>& folders) {
+  std::vector<fs::path> made;  // in the order in which they are made
+  for (const Folder& folder : folders) {
+    std::error_code ignored;
+    std::vector<fs::path> missing;  // deepest first
+    for (fs::path at = fs::absolute(folder.path, ignored);
+         !fs::exists(at, ignored) && at.has_relative_path(); at = at.parent_path()) {
+      missing.push_back(at);
+    }
+    made.insert(made.end(), missing.rbegin(), missing.rend());
+    try {
+      require_output_directory(folder.path);
+    } catch (const RequestError& error) {
+      std::for_each(made.rbegin(), made.rend(),
+                    [&](const fs::path& at) { fs::remove(at, ignored); });
+      throw RequestError(fmt::format("config: {}: {}", folder.key, error.what()));
+    }
+  }
+}
+
+}  // namespace
+
+std::int64_t saved_bytes(const Config& config, std::int64_t parameters) {
+  return parameters * static_cast<std::int64_t>(size_of(dtype_of(config.precision.dtype)));
+}
+
+void check_output(const Config& config, std::int64_t weight_bytes) {
+  checked_folders(config, weight_bytes);
+}
+
+RunFolders::RunFolders(const Config& config, std::int64_t weight_bytes, const std::string& command)
+    : run_id_(new_id()) {
+  std::vector<Folder> folders = checked_folders(config, weight_bytes);
+  make_folders(folders);
+  for (Folder& folder : folders) {
+    if (folder.lock.get() < 0) lock(folder, O_CREAT);
+  }
+  const auto text = owner(run_id_, command);
+  for (Folder& folder : folders) {
+    sign(folder, text);
+    finish_save(folder.path);
+    locks_.push_back(std::move(folder.lock));
+  }
+}
+
+FolderLock::FolderLock(const std::string& directory, const std::string& command) {
+  Folder folder{.key = "to", .path = directory};
+  lock(folder, O_CREAT);
+  sign(folder, owner(new_id(), command));
+  lock_ = std::move(folder.lock);
+}
+
+}  // namespace trident

@@ -1,0 +1,52 @@
+// Whose a folder is. A run owns logging.dir and checkpoint.save while it lives: each holds a file,
+// .trident-run, that says which run it is and is locked until the run ends, however it ends. The
+// lock belongs to the folder itself, whatever path or link leads there.
+//
+// Files of others are replaced only where that was asked for: the logs of an earlier run with
+// logging.overwrite; weights, or any config.json, in checkpoint.save with checkpoint.overwrite. The
+// weights that the run in logging.dir has saved are part of it: they need no word of their own.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/config.h"
+#include "core/file.h"
+
+namespace trident {
+
+// Bytes that the weights of a run take in checkpoint.save, but for the headers of their files.
+std::int64_t saved_bytes(const Config&, std::int64_t parameters);
+
+// RequestError, with all problems, where a run would not be allowed to write into its folders, or
+// where there is no room for its weights (a set that is there stays until the new one is whole).
+// Writes nothing.
+void check_output(const Config&, std::int64_t weight_bytes);
+
+// Holds the folders of a run until it goes.
+class RunFolders {
+ public:
+  // check_output(), then makes the folders and takes hold of them; finishes and clears away what a
+  // dead run was saving there. RequestError where one can't be made or written; then none is left
+  // behind. `command` is for people who find the folder in use.
+  RunFolders(const Config&, std::int64_t weight_bytes, const std::string& command);
+
+  const std::string& run_id() const { return run_id_; }
+
+ private:
+  std::string run_id_;
+  std::vector<FileDescriptor> locks_;
+};
+
+// Holds one folder for somebody who saves weights there outside a run; it must exist. RequestError
+// where a run has it.
+class FolderLock {
+ public:
+  FolderLock(const std::string& directory, const std::string& command);
+
+ private:
+  FileDescriptor lock_;
+};
+
+}  // namespace trident

@@ -1,0 +1,43 @@
+// Replacing the model in a directory by a whole new one.
+//
+// A set of files is config.json, model.safetensors or shards with their index, and what goes along.
+// The new set is written into a folder inside the directory first. When it is whole, it is moved:
+// config.json, without which nobody takes the directory for a model, is removed first and comes
+// last, so whenever the process dies the directory holds the old set, or the new one, or none that
+// would load; never parts of both. What dies between is finished by whoever saves there next, or by
+// finish_save. Files that belong to no set stay as they are.
+#pragma once
+
+#include <string>
+
+namespace trident {
+
+class NewWeights {
+ public:
+  // Makes `directory` and the folder in it; finishes a save that died there.
+  explicit NewWeights(const std::string& directory);
+  NewWeights(const NewWeights&) = delete;
+  NewWeights& operator=(const NewWeights&) = delete;
+  ~NewWeights();  // without commit(): removes what has been written
+
+  // Where the files of the set are to be written; config.json last, when all others are complete.
+  const std::string& path() const { return path_; }
+  void commit();
+
+ private:
+  std::string directory_, path_;
+};
+
+// For whom no other process writes into `directory`: moves a whole set that a dead save has left
+// there, removes one that is not whole, and files that were being written
+// (NAME.tmp-<process>-<number>).
+void finish_save(const std::string& directory);
+
+// Where a save that died has left a whole set, for messages; "" where there is none.
+std::string unfinished_save(const std::string& directory);
+
+// The file that shows that there are weights in `directory`: model.safetensors or an index, or a
+// set that is on its way; "" where there are none.
+std::string weights_in(const std::string& directory);
+
+}  // namespace trident
