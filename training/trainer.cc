@@ -347,7 +347,6 @@ void TrainingRun::train() {
   for (std::int64_t k = 0; k < config_.training.train_iters; ++k) {
     if (!iteration(k)) break;
   }
-  if (failure_.empty()) save();
 }
 
 void TrainingRun::save() {
@@ -376,9 +375,10 @@ void TrainingRun::write_report() {
 TrainingSummary TrainingRun::run() {
   begin();
   if (summary_.stopped) return std::move(summary_);
+  train();
   std::exception_ptr error;
   try {
-    train();
+    if (failure_.empty()) save();
   } catch (...) {
     error = std::current_exception();  // after the report of what has run
   }
