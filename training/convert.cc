@@ -10,6 +10,7 @@
 #include "training/from_config.h"
 #include "training/hugging_face.h"
 #include "training/model_directory.h"
+#include "training/run_folder.h"
 
 namespace trident {
 namespace {
@@ -37,6 +38,7 @@ void convert_weights(const ArchitectureSet& architectures, const std::string& fr
   const Architecture& architecture = *architectures.at(config.model.architecture);
   const HuggingFaceExtras extras = read_extras(from, architecture, true);
   require_free(from, to, overwrite);
+  const FolderLock lock(to);
   require_output_directory(to);
   const auto device = make_cpu_device();
   run_local(1, {}, [&](Transport& transport) {

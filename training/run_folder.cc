@@ -32,7 +32,7 @@ constexpr auto kLogs = "/logging/dir";
 constexpr auto kWeights = "/checkpoint/save";
 
 std::string quoted(const char* key, const std::string& directory) {
-  return fmt::format("config: {}: \"{}\"", key, directory);
+  return key == nullptr ? directory : fmt::format("config: {}: \"{}\"", key, directory);
 }
 
 // What a folder's file says, an empty object where it says nothing.
@@ -51,7 +51,7 @@ std::string text_of(const nlohmann::json& owner, const char* key) {
 
 // One of the folders, as it was found.
 struct Folder {
-  const char* key = nullptr;
+  const char* key = nullptr;  // of the config
   std::string path;
   FileDescriptor lock;  // none where there is no file yet
   nlohmann::json owner = nlohmann::json::object();
@@ -255,10 +255,9 @@ RunFolders::RunFolders(const Config& config, std::int64_t weight_bytes, const st
   }
 }
 
-FolderLock::FolderLock(const std::string& directory, const std::string& command) {
-  Folder folder{.key = "to", .path = directory};
-  lock(folder, O_CREAT);
-  sign(folder, owner(new_id(), command));
+FolderLock::FolderLock(const std::string& directory) {
+  Folder folder{.path = directory};
+  lock(folder, 0);
   lock_ = std::move(folder.lock);
 }
 

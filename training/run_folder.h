@@ -39,11 +39,11 @@ class RunFolders {
   std::vector<FileDescriptor> locks_;
 };
 
-// Holds one folder for somebody who saves weights there outside a run; it must exist. RequestError
-// where a run has it.
+// Holds a folder against runs for somebody who saves weights there outside one; leaves nothing in a
+// folder that no run has written into. RequestError where a run has it.
 class FolderLock {
  public:
-  FolderLock(const std::string& directory, const std::string& command);
+  explicit FolderLock(const std::string& directory);
 
  private:
   FileDescriptor lock_;

@@ -74,7 +74,7 @@ TEST_F(RunFolder, IsTheRunsAloneWhileItLivesUnderWhateverNameAndInWhateverRole) 
   Config all = config(dir / "a", dir / "w");
   all.logging.overwrite = all.checkpoint.overwrite = true;
   EXPECT_THAT(refusal(all), AllOf(HasSubstr("/logging/dir"), HasSubstr("/checkpoint/save")));
-  EXPECT_THAT(message_of<RequestError>([&] { FolderLock(dir / "w", "trident import"); }), told);
+  EXPECT_THAT(message_of<RequestError>([&] { FolderLock{dir / "w"}; }), told);
 }
 
 TEST_F(RunFolder, IsFreeWhenTheProcessThatHadItHasDied) {
