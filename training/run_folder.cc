@@ -152,8 +152,8 @@ void check_weights(const Config& config, const Folder& logs, const Folder& weigh
   for (const char* name : {"config.json", "tokenizer.json"}) {
     if (there.empty() && weights.exists(name)) there = name;
   }
-  const bool own =
-      config.logging.overwrite && !weights.run().empty() && weights.run() == logs.run();
+  // Of the run whose logs are to be replaced, which check_logs() has looked at.
+  const bool own = !weights.run().empty() && weights.run() == logs.run();
   if (there.empty() || own || config.checkpoint.overwrite) return;
   throw RequestError(
       fmt::format("{} holds {} of {}; choose another directory, or set checkpoint.overwrite to "
@@ -188,7 +188,9 @@ std::vector<Folder> checked_folders(const Config& config, std::int64_t weight_by
       problems.insert(problems.end(), error.problems().begin(), error.problems().end());
     }
   };
+  bool usable[2] = {true, true};
   for (Folder& folder : folders) {
+    const std::size_t before = problems.size();
     const bool twice = &folder != &folders.front() && folders.front().lock.get() >= 0;
     std::error_code ignored;
     if (twice && fs::equivalent(folder.path, folders.front().path, ignored)) continue;
@@ -200,10 +202,11 @@ std::vector<Folder> checked_folders(const Config& config, std::int64_t weight_by
         throw error.at(fmt::format("config: {}: ", folder.key));
       }
     });
+    usable[static_cast<std::size_t>(&folder - folders.data())] = problems.size() == before;
   }
-  if (problems.empty()) attempt([&] { check_logs(config, folders[0]); });
+  if (usable[0]) attempt([&] { check_logs(config, folders[0]); });
   if (folders.size() == 2) {
-    if (problems.empty()) attempt([&] { check_weights(config, folders[0], folders[1]); });
+    if (usable[1]) attempt([&] { check_weights(config, folders[0], folders[1]); });
     attempt([&] { check_room(folders[1], weight_bytes); });
   }
   if (!problems.empty()) throw RequestError(problems);
