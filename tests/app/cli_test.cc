@@ -223,9 +223,11 @@ TEST_F(CliTest, RefusesWeightsThatDoNotFit) {
   expect_refused(request, {"tensor transformer.wte.weight has the shape [16, 256], the config "
                            "needs [256, 16]"});
   with_weights(good);
-  expect_refused(train({"logging.dir=run2", "checkpoint.load=bad", "model.num_layers=3"}),
+  expect_refused(train({"logging.dir=run2", "checkpoint.save=new", "checkpoint.load=bad",
+                        "model.num_layers=3"}),
                  {"config: /model/num_layers: 3 differs from 2 in bad/config.json"});
-  expect_refused(train({"logging.dir=run2", "checkpoint.load=nowhere"}), {"nowhere/config.json"});
+  expect_refused(train({"logging.dir=run2", "checkpoint.save=new", "checkpoint.load=nowhere"}),
+                 {"nowhere/config.json"});
 }
 
 TEST_F(CliTest, RefusesOutputDirectoriesThatCanNotBeWritten) {
@@ -278,9 +280,9 @@ TEST_F(CliTest, AFullDiskUnderTheWeightsLeavesTheOldOnes) {
 }
 
 TEST_F(CliTest, ARunWithoutRoomForItsWeightsDoesNotStart) {
-  // 4·10¹⁴ bytes of weights.
+  // 5·10¹³ bytes of weights.
   expect_refused(
-      train({"model.hidden_size=1048576", "model.num_layers=8", "model.num_attention_heads=1024"}),
+      train({"model.hidden_size=32768", "model.num_layers=1000", "model.num_attention_heads=256"}),
       {"config: /checkpoint/save: \"weights\": the weights take "});
 }
 
@@ -288,9 +290,9 @@ TEST_F(CliTest, StepsThatAreAlwaysSkippedEndTheRunAndLeaveTheOldWeights) {
   train_once();
   const std::string weights = slurp(dir / "weights/model.safetensors");
   const auto diverging = [&](const std::string& iterations) {
-    return run(
-        train({"logging.overwrite=true", "training.on_non_finite=skip", "optimizer.params.lr=1e39",
-               "training.train_iters=" + iterations, "training.max_skipped_steps=5"}));
+    return run(train({"logging.overwrite=true", "training.on_non_finite=skip",
+                      "optimizer.params.lr=3e38", "optimizer.params.weight_decay=1000",
+                      "training.train_iters=" + iterations, "training.max_skipped_steps=5"}));
   };
   const Outcome outcome = diverging("30");
   EXPECT_EQ(outcome.code, 3) << outcome.err;
