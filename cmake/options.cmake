@@ -7,7 +7,14 @@ add_library(trident_options INTERFACE)
 set(warnings -Wall -Wextra -Wshadow -Wno-missing-field-initializers -Wno-restrict -Werror)
 target_compile_options(trident_options INTERFACE
                        "$<$<COMPILE_LANGUAGE:CXX>:${warnings};-fno-math-errno>")
-if(TRIDENT_CUDA)
+if(TRIDENT_PRECOMPILE)
+  # The first so that ccache sees which headers were precompiled. The warnings are wrong about
+  # std::string in such headers; builds without them have them.
+  target_compile_options(
+    trident_options INTERFACE
+    "$<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess;-Wno-stringop-overflow;-Wno-array-bounds>")
+endif()
+if(TRIDENT_CUDA OR TRIDENT_CUDA_PROGRAM)
   # The host's half of a kernel's file comes out of nvcc, not as we wrote it.
   target_compile_options(trident_options INTERFACE
                          "$<$<COMPILE_LANGUAGE:CUDA>:-Werror=all-warnings;-Xcompiler=-Wall,-Wextra>")

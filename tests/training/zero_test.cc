@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "kernels/elementwise.h"
+#include "support/covering.h"
 #include "support/temp_dir.h"
 #include "support/training_run.h"
 #include "training/from_config.h"
@@ -27,26 +29,41 @@ const Overrides small_buckets{"zero_optimization.reduce_bucket_size=3000",
                               "zero_optimization.allgather_bucket_size=5000"};
 const Overrides full{"activation_checkpointing.granularity=full"};
 
-TEST(Zero, StagesReductionsAndPipelinesAgreeToTheBit) {
-  for (const int data : {2, 3, 4}) {
-    for (const int tensor : {1, 2}) {
-      for (const bool each : {false, true}) {
-        const Outcome plain = outcome("gpt2", {data, tensor, 1}, stage(0, each));
-        for (const Layout layout :
-             {Layout{data, tensor, 1}, Layout{data, tensor, 2}, Layout{data, tensor, 2, 2}}) {
-          for (const int z : {1, 2, 3}) {
-            SCOPED_TRACE(name_of(layout) + " stage " + std::to_string(z) +
-                         (each ? ", each micro-batch" : ", once"));
-            // What else may vary goes round.
-            Overrides more = stage(z, each);
-            if (z == 3) more = more + (data == 3 ? vectors_whole : all_in_shards);
-            if (z == 2 && tensor == 2) more = more + small_buckets;
-            if (layout.pipeline == 2 && z != 1) more = more + full;
-            expect_same_bits(outcome("gpt2", layout, more), plain);
-          }
-        }
-      }
+// The unsharded outcomes that others are compared with, each made once.
+class Plain {
+ public:
+  explicit Plain(std::string model) : model_(std::move(model)) {}
+  const Outcome& of(const Layout& layout, const Overrides& overrides) {
+    std::string key = name_of(layout);
+    for (const std::string& override : overrides) key += " " + override;
+    auto place = made_.find(key);
+    if (place == made_.end()) {
+      place = made_.emplace(key, outcome(model_.c_str(), layout, overrides)).first;
     }
+    return place->second;
+  }
+
+ private:
+  std::string model_;
+  std::map<std::string, Outcome> made_;
+};
+
+TEST(Zero, StagesReductionsAndPipelinesAgreeToTheBit) {
+  Plain plain("gpt2");
+  for (const Combination& c : combinations({3, 2, 2, 3, 3})) {
+    const int data = 2 + static_cast<int>(c[0]), tensor = 1 + static_cast<int>(c[1]),
+              z = 1 + static_cast<int>(c[4]);
+    const bool each = c[2] == 1;
+    const Layout layout = std::vector{Layout{data, tensor, 1}, Layout{data, tensor, 2},
+                                      Layout{data, tensor, 2, 2}}[c[3]];
+    SCOPED_TRACE(name_of(layout) + " stage " + std::to_string(z) +
+                 (each ? ", each micro-batch" : ", once"));
+    // What else may vary goes round.
+    Overrides more = stage(z, each);
+    if (z == 3) more = more + (data == 3 ? vectors_whole : all_in_shards);
+    if (z == 2 && tensor == 2) more = more + small_buckets;
+    if (layout.pipeline == 2 && z != 1) more = more + full;
+    expect_same_bits(outcome("gpt2", layout, more), plain.of({data, tensor, 1}, stage(0, each)));
   }
 }
 
@@ -74,26 +91,18 @@ TEST(Zero, ReducingEachMicroBatchAddsInAnotherOrder) {
 }
 
 TEST(Zero, EveryFlushScheduleTakesEveryStage) {
-  for (const bool each : {false, true}) {
-    const Outcome plain = outcome("gpt2", {2, 1, 1}, stage(0, each));
-    for (const char* kind : {"naive", "gpipe", "zb_h1", "zb_h2"}) {
-      for (const int z : {2, 3}) {
-        SCOPED_TRACE(std::string(kind) + " " + std::to_string(z));
-        const Overrides schedule{std::string("pipeline.schedule=") + kind};
-        expect_same_bits(outcome("gpt2", {2, 1, 3}, schedule + stage(z, each) + all_in_shards),
-                         plain);
-      }
-    }
-    for (const char* kind : {"interleaved_zero_bubble", "zbv", "dualpipev"}) {
-      for (const int z : {2, 3}) {
-        SCOPED_TRACE(std::string(kind) + " " + std::to_string(z));
-        const Overrides schedule{std::string("pipeline.schedule=") + kind};
-        expect_same_bits(
-            outcome("gpt2", {2, 1, 2, 2},
-                    schedule + stage(z, each) + all_in_shards + (z == 3 ? full : Overrides{})),
-            plain);
-      }
-    }
+  const std::vector<const char*> kinds{
+      "naive", "gpipe", "zb_h1", "zb_h2", "interleaved_zero_bubble", "zbv", "dualpipev"};
+  Plain plain("gpt2");
+  for (const Combination& c : combinations({kinds.size(), 2, 2})) {
+    const bool chunks = c[0] >= 4, each = c[2] == 1;
+    const int z = 2 + static_cast<int>(c[1]);
+    SCOPED_TRACE(std::string(kinds[c[0]]) + " " + std::to_string(z) + (each ? " each" : " once"));
+    const Overrides schedule{std::string("pipeline.schedule=") + kinds[c[0]]};
+    expect_same_bits(outcome("gpt2", chunks ? Layout{2, 1, 2, 2} : Layout{2, 1, 3},
+                             schedule + stage(z, each) + all_in_shards +
+                                 (chunks && z == 3 ? full : Overrides{})),
+                     plain.of({2, 1, 1}, stage(0, each)));
   }
 }
 
@@ -114,18 +123,17 @@ TEST(Zero, BiasesUnderSequenceParallelismWhereWeightsComeLate) {
 
 TEST(Zero, LlamaUnderSequenceParallelism) {
   const Overrides sequence{"parallel.sequence_parallel=true"};
-  for (const bool each : {false, true}) {
-    const Outcome plain = outcome("llama", {2, 2, 1}, sequence + stage(0, each));
-    for (const int z : {1, 2, 3}) {
-      for (const char* granularity : {"none", "selective", "full"}) {
-        SCOPED_TRACE(std::to_string(z) + " " + granularity);
-        const Overrides recompute{std::string("activation_checkpointing.granularity=") +
-                                  granularity};
-        expect_same_bits(outcome("llama", {2, 2, 2, z == 2 ? 2 : 1},
-                                 sequence + stage(z, each) + all_in_shards + recompute),
-                         plain);
-      }
-    }
+  const std::vector<const char*> granularities{"none", "selective", "full"};
+  Plain plain("llama");
+  for (const Combination& c : combinations({2, 3, granularities.size()})) {
+    const bool each = c[0] == 1;
+    const int z = 1 + static_cast<int>(c[1]);
+    SCOPED_TRACE(std::to_string(z) + " " + granularities[c[2]] + (each ? " each" : " once"));
+    const Overrides recompute{std::string("activation_checkpointing.granularity=") +
+                              granularities[c[2]]};
+    expect_same_bits(outcome("llama", {2, 2, 2, z == 2 ? 2 : 1},
+                             sequence + stage(z, each) + all_in_shards + recompute),
+                     plain.of({2, 2, 1}, sequence + stage(0, each)));
   }
 }
 
@@ -179,24 +187,29 @@ TEST(Zero, Fp16SkipsTheSameStepsInEveryStage) {
     EXPECT_GT(a.second.size(), 100'000U);
     EXPECT_TRUE(a.second == b.second) << "saved weights differ";
   };
-  for (const char* dtype : {"fp32", "fp16"}) {
-    const Overrides gradients{std::string("precision.grad_accum_dtype=") + dtype};
-    for (const bool each : {false, true}) {
-      const auto plain = run({2, 2, 1}, gradients + stage(0, each));
-      for (const int z : {1, 2, 3}) {
-        SCOPED_TRACE(std::string(dtype) + (each ? " each " : " once ") + std::to_string(z));
-        expect_same(run({2, 2, 2}, gradients + stage(z, each) + all_in_shards + full), plain);
-      }
-      // The late check takes an overflowing update back, and with it weights gathered ahead.
-      const Overrides unclipped = gradients + Overrides{"gradient_clipping=0"};
-      const auto free = run({2, 2, 1}, unclipped + stage(0, each));
-      for (const int z : {2, 3}) {
-        SCOPED_TRACE(std::string("zb_h2 ") + std::to_string(z));
-        expect_same(run({2, 2, 2}, unclipped + stage(z, each) + all_in_shards +
-                                       Overrides{"pipeline.schedule=zb_h2"}),
-                    free);
-      }
-    }
+  // The gradients' type, when they are reduced, and the stage and schedule; under zb_h2 the late
+  // check takes an overflowing update back, and with it weights gathered ahead.
+  struct Variant {
+    int stage;
+    bool late_check;
+  };
+  const std::vector<Variant> variants{{1, false}, {2, false}, {3, false}, {2, true}, {3, true}};
+  std::map<std::string, decltype(run({2, 2, 1}, {}))> plain;
+  for (const Combination& c : combinations({2, 2, variants.size()})) {
+    const std::string dtype = c[0] == 1 ? "fp16" : "fp32";
+    const bool each = c[1] == 1;
+    const Variant variant = variants[c[2]];
+    SCOPED_TRACE(dtype + (each ? " each " : " once ") + std::to_string(variant.stage) +
+                 (variant.late_check ? " zb_h2" : ""));
+    Overrides common{"precision.grad_accum_dtype=" + dtype};
+    if (variant.late_check) common = common + Overrides{"gradient_clipping=0"};
+    const std::string key =
+        dtype + (each ? " each" : " once") + (variant.late_check ? " free" : "");
+    if (plain.count(key) == 0) plain[key] = run({2, 2, 1}, common + stage(0, each));
+    expect_same(
+        run({2, 2, 2}, common + stage(variant.stage, each) + all_in_shards +
+                           (variant.late_check ? Overrides{"pipeline.schedule=zb_h2"} : full)),
+        plain[key]);
   }
 }
 
@@ -235,38 +248,37 @@ TEST(Zero, EveryOptimizerAgreesAcrossStagesAndLayouts) {
 
 TEST(Zero, ANonFiniteGradientOfOneRankSkipsTheStepOnAll) {
   const TempDir dir;
-  for (const char* dtype : {"fp32", "fp16"}) {
-    for (const int z : {0, 1, 2, 3}) {
-      for (const bool each : {false, true}) {
-        SCOPED_TRACE(std::string(dtype) + " " + std::to_string(z) + (each ? " each" : " once"));
-        const Config config = seeded_config(
-            "gpt2", dir.path(),
-            overrides_of({2, 2, 2}) + stage(z, each) + all_in_shards +
-                Overrides{std::string("precision.dtype=") + dtype, "training.on_non_finite=skip"});
-        std::vector<StepResult> results(8);
-        on_ranks(config, transport_options(config), [&](RankModel& model) {
-          Context& context = model.context();
-          const int rank = model.topology().world.rank();
-          if (rank == 5) {
-            // A large one, of which every data rank holds a shard in stage 3.
-            const auto parameters = model.chunks().front().modules.front()->parameters();
-            const Parameter& parameter = **std::max_element(
-                parameters.begin(), parameters.end(), [](const auto& a, const auto& b) {
-                  return a->spec().shard.numel() < b->spec().shard.numel();
-                });
-            const Tensor values =
-                context.empty(parameter.spec().shard.local(), DType::f32, Category::workspace);
-            fill(context, values, NAN);
-            model.buckets().set(context, parameter, values);
-          }
-          results[static_cast<std::size_t>(rank)] = model.train(random_batches(model, 0), 1e-3);
-        });
-        for (const StepResult& result : results) {
-          EXPECT_FALSE(result.applied);
-          EXPECT_TRUE(std::isnan(result.grad_norm));
-          EXPECT_FALSE(result.rescales);  // its loss isn't finite either, whatever the scale
-        }
+  for (const Combination& c : combinations({2, 4, 2})) {
+    const std::string dtype = c[0] == 1 ? "fp16" : "fp32";
+    const int z = static_cast<int>(c[1]);
+    const bool each = c[2] == 1;
+    SCOPED_TRACE(dtype + " " + std::to_string(z) + (each ? " each" : " once"));
+    const Config config =
+        seeded_config("gpt2", dir.path(),
+                      overrides_of({2, 2, 2}) + stage(z, each) + all_in_shards +
+                          Overrides{"precision.dtype=" + dtype, "training.on_non_finite=skip"});
+    std::vector<StepResult> results(8);
+    on_ranks(config, transport_options(config), [&](RankModel& model) {
+      Context& context = model.context();
+      const int rank = model.topology().world.rank();
+      if (rank == 5) {
+        // A large one, of which every data rank holds a shard in stage 3.
+        const auto parameters = model.chunks().front().modules.front()->parameters();
+        const Parameter& parameter = **std::max_element(
+            parameters.begin(), parameters.end(), [](const auto& a, const auto& b) {
+              return a->spec().shard.numel() < b->spec().shard.numel();
+            });
+        const Tensor values =
+            context.empty(parameter.spec().shard.local(), DType::f32, Category::workspace);
+        fill(context, values, NAN);
+        model.buckets().set(context, parameter, values);
       }
+      results[static_cast<std::size_t>(rank)] = model.train(random_batches(model, 0), 1e-3);
+    });
+    for (const StepResult& result : results) {
+      EXPECT_FALSE(result.applied);
+      EXPECT_TRUE(std::isnan(result.grad_norm));
+      EXPECT_FALSE(result.rescales);  // its loss isn't finite either, whatever the scale
     }
   }
 }
