@@ -12,7 +12,7 @@ if(TRIDENT_PRECOMPILE)
   # std::string in such headers; builds without them have them.
   target_compile_options(
     trident_options INTERFACE
-    "$<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess;-Wno-stringop-overflow;-Wno-array-bounds>")
+    "$<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess;-Wno-stringop-overflow;-Wno-stringop-overread;-Wno-array-bounds>")
 endif()
 if(TRIDENT_CUDA OR TRIDENT_CUDA_PROGRAM)
   # The host's half of a kernel's file comes out of nvcc, not as we wrote it.
