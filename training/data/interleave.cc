@@ -72,9 +72,9 @@ void Interleave::step() {
   last_ = {static_cast<int>(source), drawn[source]++};
   for (std::size_t k = 0; k < kept_.size() && next % (kShortest << k) == 0; ++k) {
     auto& [latest, before] = kept_[k];
-    if (latest.next >= next) continue;  // drawn again after going back
-    std::swap(latest, before);
-    latest = state_;
+    // After going back the latest may lie ahead; it is kept again when it is drawn again.
+    if (latest.next < next) std::swap(latest, before);
+    if (latest.next != next) latest = state_;
   }
 }
 

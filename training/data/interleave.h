@@ -25,8 +25,9 @@ class Interleave {
     std::int64_t index;  // the how-manieth sample of that source, from 0
   };
   // The draw of sample `i`. Costs O(sources) for each sample from the one asked last (about two
-  // nanoseconds a source and sample, so a resume at sample 10^8 takes well under a second); going
-  // back by n draws at most 4·n + 64 again. Not for several threads at once: each rank has its own.
+  // nanoseconds a source and sample, so a resume at sample 10^8 takes well under a second); all
+  // ways back together draw about as many again as they are long. Not for several threads at once:
+  // each rank has its own.
   Draw at(std::int64_t i);
 
   // Draws that were made so far for all that was asked.
