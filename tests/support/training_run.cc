@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -96,7 +97,8 @@ Outcome outcome(const std::string& model, const Layout& layout, const Overrides&
   const TrainingSummary summary = train(config);
   EXPECT_EQ(summary.history.size(), 20U);
   for (const IterationMetrics& m : summary.history) EXPECT_GT(m.grad_norm, 0.5) << m.iteration;
-  return {losses_of(summary), slurp(dir / "weights/model.safetensors")};
+  const std::string weights = dir / "weights/model.safetensors";
+  return {losses_of(summary), slurp(weights), read_tensors(weights)};
 }
 
 void expect_same_bits(const Outcome& a, const Outcome& b) {
@@ -153,11 +155,39 @@ std::map<std::string, HostTensor> read_tensors(const std::string& path) {
   const SafetensorsFile file(path);
   std::map<std::string, HostTensor> tensors;
   for (const SafetensorsEntry& entry : file.tensors()) {
-    std::vector<float> values(entry.bytes() / sizeof(float));
-    file.read(entry, std::as_writable_bytes(std::span(values)));
-    tensors[entry.name] = {entry.shape, {values.begin(), values.end()}};
+    HostTensor& tensor = tensors[entry.name] = {entry.shape, {}};
+    if (entry.dtype == DType::bf16) {
+      std::vector<std::uint16_t> values(entry.bytes() / sizeof(std::uint16_t));
+      file.read(entry, std::as_writable_bytes(std::span(values)));
+      for (const std::uint16_t bits : values) {
+        tensor.values.push_back(std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16));
+      }
+    } else {
+      std::vector<float> values(entry.bytes() / sizeof(float));
+      file.read(entry, std::as_writable_bytes(std::span(values)));
+      tensor.values.assign(values.begin(), values.end());
+    }
   }
   return tensors;
+}
+
+double largest_relative_distance(const std::map<std::string, HostTensor>& a,
+                                 const std::map<std::string, HostTensor>& b) {
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  if (a.size() != b.size()) return infinity;
+  double largest = 0;
+  for (const auto& [name, tensor] : b) {
+    const auto other = a.find(name);
+    if (other == a.end() || other->second.shape != tensor.shape) return infinity;
+    double apart = 0, whole = 0;
+    for (std::size_t i = 0; i < tensor.values.size(); ++i) {
+      apart += std::pow(other->second.values[i] - tensor.values[i], 2);
+      whole += std::pow(tensor.values[i], 2);
+    }
+    const double distance = std::sqrt(apart / whole);
+    largest = std::isnan(distance) ? infinity : std::max(largest, distance);
+  }
+  return largest;
 }
 
 }  // namespace trident::testing

@@ -38,12 +38,24 @@ TrainingSummary train(const Config&, On = usual_device(), const TrainerHooks& ho
 std::vector<double> losses_of(const TrainingSummary&);
 double largest_relative_difference(const std::vector<double>& a, const std::vector<double>& b);
 
+struct HostTensor {
+  std::vector<std::int64_t> shape;
+  std::vector<double> values;
+};
+// All tensors of an fp32 or bf16 safetensors file by name.
+std::map<std::string, HostTensor> read_tensors(const std::string& path);
+
+// Of the tensor where it is largest: the norm of the difference over that of `b`.
+double largest_relative_distance(const std::map<std::string, HostTensor>& a,
+                                 const std::map<std::string, HostTensor>& b);
+
 // The settings of outcome(): dropout, and a limit below every norm, so that each step is clipped.
 extern const Overrides stirred;
 // What 20 steps of a seeded model leave.
 struct Outcome {
   std::vector<double> losses;
-  std::string weights;  // bytes of the saved model.safetensors
+  std::string weights;                        // bytes of the saved model.safetensors
+  std::map<std::string, HostTensor> tensors;  // its values by name
 };
 // Trains `stirred` in this layout and expects that every step was clipped.
 Outcome outcome(const std::string& model, const Layout&, const Overrides& overrides);
@@ -53,12 +65,5 @@ void expect_same_bits(const Outcome&, const Outcome&);
 void on_ranks(const Config&, const TransportOptions&, const std::function<void(RankModel&)>& body);
 // Random tokens: the micro-batches of this model's data-parallel rank, different in each iteration.
 std::vector<HostMicroBatch> random_batches(const RankModel&, std::int64_t iteration);
-
-struct HostTensor {
-  std::vector<std::int64_t> shape;
-  std::vector<double> values;
-};
-// All tensors of an fp32 safetensors file by name.
-std::map<std::string, HostTensor> read_tensors(const std::string& path);
 
 }  // namespace trident::testing

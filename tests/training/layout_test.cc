@@ -12,6 +12,7 @@
 #include "scheduler/schedules.h"
 #include "support/temp_dir.h"
 #include "support/training_run.h"
+#include "training/from_config.h"
 
 namespace trident::testing {
 namespace {
@@ -68,11 +69,19 @@ TEST(Layouts, EveryFlushScheduleGivesTheSameBits) {
   }
 }
 
-TEST(Layouts, LoopedBreadthFirstStaysWithin1e6) {
-  const Outcome plain = outcome("gpt2", {1, 1, 1}, {});
-  const Outcome looped = outcome("gpt2", {1, 1, 2, 2}, {"pipeline.schedule=looped_bfs"});
-  EXPECT_NE(looped.weights, plain.weights);  // another order of additions
-  EXPECT_LT(largest_relative_difference(looped.losses, plain.losses), 1e-6);
+// looped_bfs adds gradients in another order. At the rates that these models learn well with the
+// difference stays where it began (measured from 1e-3 to 5e-3: at most 1e-7); at 0.02, where their
+// losses jump up and down, it grows like any other rounding (measured: 2e-5 to 3e-2).
+TEST(Layouts, LoopedBreadthFirstStaysWithin1e6AtUsualRates) {
+  for (const auto& [model, rate] : {std::pair("gpt2", "1e-3"), std::pair("llama", "5e-3")}) {
+    SCOPED_TRACE(std::string(model) + " at " + rate);
+    const Overrides at{std::string("optimizer.params.lr=") + rate};
+    const Outcome plain = outcome(model, {1, 1, 1}, at);
+    const Outcome looped =
+        outcome(model, {1, 1, 2, 2}, at + Overrides{"pipeline.schedule=looped_bfs"});
+    EXPECT_NE(looped.weights, plain.weights);
+    EXPECT_LT(largest_relative_difference(looped.losses, plain.losses), 1e-6);
+  }
 }
 
 TEST(Layouts, AScheduleOfTheUsersOwnTrains) {
@@ -134,7 +143,7 @@ TEST(Layouts, Bf16IsBitEqualAcrossPipelineAndZeroAndNearFp32) {
     const Outcome fp32 = outcome(model, {2, 2, 1}, {});
     const Outcome plain = outcome(model, {2, 2, 1}, bf16);
     EXPECT_NE(plain.losses, fp32.losses);
-    EXPECT_LT(largest_relative_difference(plain.losses, fp32.losses), 2e-2);
+    EXPECT_LT(largest_relative_difference(plain.losses, fp32.losses), 1e-3);
     const Outcome other =
         outcome(model, {2, 2, 2, 2}, bf16 + Overrides{"zero_optimization.stage=1"});
     EXPECT_EQ(other.losses, plain.losses);
@@ -142,9 +151,52 @@ TEST(Layouts, Bf16IsBitEqualAcrossPipelineAndZeroAndNearFp32) {
   }
 }
 
-// 515 tokens: padded to 515 (or 516 for two tensor ranks), 640, 1024 and 2048 rows.
-// Products by rows may be dealt to the processor otherwise; sums over ranks stay in their order.
-TEST(Layouts, OverlappedTensorParallelismKeepsLossesWithin1e6) {
+// Steps far below what bf16 weights resolve (2^-9 of a weight of 0.02 is four of them): without
+// fp32 masters most weights would stay where they are.
+TEST(Layouts, Bf16WeightsMoveBySmallSteps) {
+  for (const int stage : {0, 1}) {
+    SCOPED_TRACE("zero " + std::to_string(stage));
+    const auto tensors = [&](const char* rate, const char* dtype) {
+      return outcome(
+                 "gpt2", {2, 1, 1},
+                 {"zero_optimization.stage=" + std::to_string(stage),
+                  "scheduler={\"type\": \"constant\"}", std::string("optimizer.params.lr=") + rate,
+                  std::string("precision.dtype=") + dtype})
+          .tensors;
+    };
+    const auto before = tensors("0", "fp32"), fp32 = tensors("1e-5", "fp32");
+    double along = 0, whole = 0;  // the change in bf16 along that in fp32
+    for (const auto& [name, bf16] : tensors("1e-5", "bf16")) {
+      for (std::size_t i = 0; i < bf16.values.size(); ++i) {
+        const double start = before.at(name).values[i];
+        const double change = fp32.at(name).values[i] - start;
+        along += (bf16.values[i] - start) * change;
+        whole += change * change;
+      }
+    }
+    EXPECT_NEAR(along / whole, 1, 0.1);
+  }
+}
+
+// Of a step, on tensor rank 0.
+Traffic tensor_traffic(const std::string& model, const Layout& layout, const Overrides& overrides) {
+  const TempDir dir;
+  const Config config =
+      seeded_config(model, dir.path(), stirred + overrides_of(layout) + overrides);
+  Traffic traffic;
+  on_ranks(config, transport_options(config), [&](RankModel& rank) {
+    const ProcessGroup& tensor = rank.topology().tensor;
+    const Traffic before = tensor.traffic();
+    rank.train(random_batches(rank, 0), 1e-3);
+    if (rank.topology().world.rank() != 0) return;
+    const Traffic after = tensor.traffic();
+    traffic = {.bytes_sent = after.bytes_sent - before.bytes_sent,
+               .operations = after.operations - before.operations};
+  });
+  return traffic;
+}
+
+TEST(Layouts, OverlappedTensorParallelismGivesTheSameModelInMoreOperations) {
   for (const char* model : {"gpt2", "llama"}) {
     for (const Layout layout : {Layout{1, 2, 1}, Layout{1, 4, 2}}) {
       for (const char* granularity : {"none", "selective"}) {
@@ -152,21 +204,35 @@ TEST(Layouts, OverlappedTensorParallelismKeepsLossesWithin1e6) {
         const Overrides sequence{
             "parallel.sequence_parallel=true",
             std::string("activation_checkpointing.granularity=") + granularity};
+        const Overrides overlap = sequence + Overrides{"parallel.tp_comm_overlap=true"};
         const Outcome plain = outcome(model, layout, sequence);
-        const Outcome overlapped =
-            outcome(model, layout, sequence + Overrides{"parallel.tp_comm_overlap=true"});
-        EXPECT_LT(largest_relative_difference(overlapped.losses, plain.losses), 1e-6);
-        EXPECT_EQ(overlapped.weights.size(), plain.weights.size());
+        const Outcome overlapped = outcome(model, layout, overlap);
+        // Rows are independent, and sums over ranks stay in their order.
+        if (usual_device() != On::cuda) {
+          expect_same_bits(overlapped, plain);
+        } else {  // whose library may take another algorithm for fewer rows
+          EXPECT_LT(largest_relative_difference(overlapped.losses, plain.losses), 1e-6);
+          EXPECT_LT(largest_relative_distance(overlapped.tensors, plain.tensors), 1e-4);
+        }
+        const Traffic whole = tensor_traffic(model, layout, sequence);
+        const Traffic parts = tensor_traffic(model, layout, overlap);
+        EXPECT_EQ(parts.bytes_sent, whole.bytes_sent);
+        // Of a layer and a micro-batch four gathers go as t broadcasts, four sums as two
+        // reductions.
+        const std::int64_t layers = 4 / layout.pipeline, microbatches = 12;
+        EXPECT_EQ(parts.operations - whole.operations,
+                  microbatches * layers * 4 * ((layout.tensor - 1) + 1));
       }
     }
   }
 }
 
-TEST(Layouts, VocabularyPaddingChangesNoBit) {
+// 515 tokens: padded to 515 (or 516 for two tensor ranks), 640, 1024 and 2048 rows. Another padding
+// deals other slices to tensor ranks; a single rank always holds all rows.
+TEST(Layouts, VocabularyPaddingChangesNoBitOfUncutVocabularies) {
   for (const Layout layout : {Layout{1, 1, 1}, Layout{1, 2, 2}}) {
     SCOPED_TRACE(name_of(layout));
     const Outcome plain = outcome("gpt2", layout, {"model.make_vocab_size_divisible_by=128"});
-    // Another padding deals other slices to tensor ranks; a single rank always holds all rows.
     for (const char* divisor : {"1", "1024"}) {
       const Outcome padded =
           outcome("gpt2", layout, {std::string("model.make_vocab_size_divisible_by=") + divisor});
@@ -174,8 +240,9 @@ TEST(Layouts, VocabularyPaddingChangesNoBit) {
       if (layout.tensor == 1 && usual_device() != On::cuda) {
         expect_same_bits(padded, plain);
       } else {
-        EXPECT_LT(largest_relative_difference(padded.losses, plain.losses), 1e-5);
-        EXPECT_EQ(padded.weights.size(), plain.weights.size());
+        // The tensor ranks' sums over their tokens are others: 7e-9 and 3e-5 were measured.
+        EXPECT_LT(largest_relative_difference(padded.losses, plain.losses), 1e-7);
+        EXPECT_LT(largest_relative_distance(padded.tensors, plain.tensors), 2e-4);
       }
     }
   }
