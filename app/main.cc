@@ -1,6 +1,8 @@
 // The `trident` command line. Exit codes: 0 done; 2 the request is wrong, nothing was started or
 // written; 3 a failure while running; 130 stopped by Ctrl-C or SIGTERM after saving.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -13,6 +15,15 @@
 #include "parallel/transport/transport.h"
 
 namespace {
+
+// Where a standard stream was closed (`2>&-`), the next file to be opened would take its number,
+// and what is printed would go into that file. Instead it has one that can't be used either.
+void occupy_standard_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(stream, F_GETFD) >= 0) continue;
+    static_cast<void>(::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY));
+  }
+}
 
 // A command line that CLI11 refuses, or a wish for help.
 template <class Fail>
@@ -77,5 +88,6 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  occupy_standard_streams();
   return run(argc, argv);
 }

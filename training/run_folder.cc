@@ -250,6 +250,9 @@ RunFolders::RunFolders(const Config& config, std::int64_t weight_bytes, const st
   for (Folder& folder : folders) {
     if (folder.lock.get() < 0) lock(folder, O_CREAT);
   }
+  // Another run may have come and gone since that was looked at.
+  check_logs(config, folders[0]);
+  if (folders.size() == 2) check_weights(config, folders[0], folders[1]);
   const auto text = owner(run_id_, command);
   for (Folder& folder : folders) {
     sign(folder, text);

@@ -121,5 +121,21 @@ TEST_F(StopTest, AClosedPipeEndsOnlyThePrinting) {
   }
 }
 
+// The next file to be opened would have the stream's number: what is printed must not go there.
+TEST_F(StopTest, NoFileTakesThePlaceOfAClosedStream) {
+  for (const char* closing : {">&-", "2>&-", "<&- >&- 2>&-"}) {
+    const Outcome outcome =
+        run_program(train_arguments({"training.train_iters=2", "logging.overwrite=true"}),
+                    {.directory = dir.path(),
+                     .launcher = {"sh", "-c", fmt::format(R"(exec "$0" "$@" {})", closing)}});
+    EXPECT_EQ(outcome.code, 0) << closing << ": " << outcome.err;
+    for (const char* folder : {"run", "weights"}) {
+      std::ifstream file(dir / (std::string(folder) + "/.trident-run"));
+      EXPECT_TRUE(nlohmann::json::parse(file, nullptr, false).is_object()) << closing << folder;
+    }
+    expect_weights();
+  }
+}
+
 }  // namespace
 }  // namespace trident::testing
