@@ -139,7 +139,8 @@ class Hosts(unittest.TestCase):
         self.assertEqual(code, 0, text)
         self.assertIn("tensor parallelism crosses nodes: 2 of 2 groups of 2 ranks do (the first is 0,1; "
                       "nodes: ranks 0,2 | 1,3)", text)
-        code, text = self.train((2, 2), small + ["runtime.ranks_per_node=2", "logging.dir=again"],
+        code, text = self.train((2, 2), small + ["runtime.ranks_per_node=2", "logging.dir=again",
+                                                 "checkpoint.save=weights-again"],
                                 ["--map-by", "node"])
         self.assertEqual(code, 2, text)
         self.assertIn("config: /runtime/ranks_per_node: 2 takes ranks 0 and 1 for one node, but they "
