@@ -182,6 +182,10 @@ ProcessGroup ProcessGroup::patient(const std::string& name) const {
   return group;
 }
 
+FileWork ProcessGroup::file_work() const {
+  return FileWork(checked(impl_, "file_work").endpoint->file_times());
+}
+
 ProcessGroup ProcessGroup::split(int color, int key, const std::string& name) const {
   need(impl_, "split");
   struct Choice {

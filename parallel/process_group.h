@@ -27,6 +27,7 @@
 #include "core/context.h"
 #include "core/tensor.h"
 #include "kernels/reduce_op.h"
+#include "parallel/transport/file_work.h"
 
 namespace trident {
 
@@ -88,6 +89,9 @@ class ProcessGroup {
   // failed, or under MPI can't be reached for the timeout, still ends the wait. Of tensors on GPUs
   // that NCCL carries this holds for barriers only: what NCCL has begun has to end in the timeout.
   ProcessGroup patient(const std::string& name) const;
+  // While what this gives lives, this rank works on files (or waits for a terminal): that doesn't
+  // count to the timeout of whoever waits for it meanwhile, or for another rank that does.
+  FileWork file_work() const;
   // Members with equal color form a group, ordered by (key, rank). Collective over this group.
   ProcessGroup split(int color, int key, const std::string& name) const;
   // The group of these members (ranks of this group, in the order given). Called by exactly those;

@@ -95,7 +95,9 @@ class TrainingRun {
   }
   void check_same_config();
   void message(const std::string& text) const {
-    if (leads() && hooks_.on_message) hooks_.on_message(text);
+    if (!leads() || !hooks_.on_message) return;
+    const FileWork printing = world_.file_work();
+    hooks_.on_message(text);
   }
   HostMicroBatch batch(BatchSampler& sampler, std::int64_t iteration, std::int64_t index);
   std::vector<HostMicroBatch> batches(BatchSampler& sampler, std::int64_t iteration);
@@ -152,6 +154,7 @@ void TrainingRun::check_same_config() {
 HostMicroBatch TrainingRun::batch(BatchSampler& sampler, std::int64_t iteration,
                                   std::int64_t index) {
   HostMicroBatch batch;
+  const FileWork reading = world_.file_work();
   try {
     sampler.fill(iteration, index, batch);
   } catch (const RequestError& error) {
@@ -162,6 +165,7 @@ HostMicroBatch TrainingRun::batch(BatchSampler& sampler, std::int64_t iteration,
 
 std::vector<HostMicroBatch> TrainingRun::batches(BatchSampler& sampler, std::int64_t iteration) {
   std::vector<HostMicroBatch> list;
+  const FileWork reading = world_.file_work();
   for (std::int64_t i = 0; i < sampler.micro_batches(); ++i) {
     list.push_back(batch(sampler, iteration, i));
   }
@@ -294,7 +298,10 @@ bool TrainingRun::report(const Iteration& iteration, const StepResult& step, boo
   metrics.loss_scale = step.loss_scale;
   metrics.skipped = !step.applied;
   if (model_.schedule().asynchronous()) metrics.weight_version = iteration.weight_version;
-  if (hooks_.on_iteration) hooks_.on_iteration(metrics);
+  if (hooks_.on_iteration) {
+    const FileWork printing = world_.file_work();  // to a terminal that is held, say
+    hooks_.on_iteration(metrics);
+  }
   log_->write(metrics);
   summary_.history.push_back(std::move(metrics));
   if (draw) {

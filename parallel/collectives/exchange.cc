@@ -53,7 +53,7 @@ void Exchange::wait(std::span<Transfer> transfers) {
 }
 
 Countdown Exchange::countdown() const {
-  return group_.patient ? Countdown() : Countdown(group_.endpoint->options().timeout);
+  return group_.patient ? Countdown() : group_.endpoint->countdown();
 }
 
 void Exchange::announce() {

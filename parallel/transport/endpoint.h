@@ -9,9 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "core/countdown.h"
 #include "core/device.h"
 #include "parallel/collectives/communicator.h"
 #include "parallel/collectives/descriptor.h"
+#include "parallel/transport/file_work.h"
 #include "parallel/transport/meeting.h"
 #include "parallel/transport/transport.h"
 
@@ -88,6 +90,15 @@ class Endpoint {
   // Whether communicators reduce by this operation; if not, members exchange parts, and add them up
   // in staging.
   virtual bool reduces(ReduceOp) const { return false; }
+
+  // Of this rank; null where nobody waits for it.
+  virtual FileTimes* file_times() { return nullptr; }
+  // Whether a rank works on files, or has until lately. Under MPI asks them all.
+  virtual bool files_hold_up() { return false; }
+  // The limit of a wait that begins now, to which work on files doesn't count.
+  Countdown countdown() {
+    return Countdown(options().timeout, [this] { return files_hold_up(); });
+  }
 
   // For errors of waits: "; rank 1 waits for rank 2, which waits for rank 3", as far as is known.
   virtual std::string waits_of(int /*rank*/) { return ""; }

@@ -241,6 +241,8 @@ class LocalEndpoint final : public Endpoint {
                               options().ranks_per_node > 0 ? options().ranks_per_node : size());
   }
   const TransportOptions& options() const override { return world_->options(); }
+  FileTimes* file_times() override { return &world_->file_times(rank_); }
+  bool files_hold_up() override { return world_->files_hold_up(); }
   std::string waits_of(int rank) override {
     return text_of_waits(rank, [&](int at) { return world_->waits(at).rank(); });
   }

@@ -1,5 +1,6 @@
 #include "parallel/transport/local_world.h"
 
+#include <algorithm>
 #include <thread>
 
 #include "core/error.h"
@@ -25,8 +26,14 @@ World::World(int ranks, const TransportOptions& options)
              static_cast<unsigned>(ranks * options.threads_per_rank)),
       ended_(static_cast<std::size_t>(ranks)),
       waits_(static_cast<std::size_t>(ranks)),
+      file_times_(static_cast<std::size_t>(ranks)),
       thrown_(static_cast<std::size_t>(ranks)) {
   for (int r = 0; r < ranks; ++r) mailboxes_.push_back(std::make_unique<Mailbox>());
+}
+
+bool World::files_hold_up() const {
+  return std::any_of(file_times_.begin(), file_times_.end(),
+                     [this](const FileTimes& times) { return times.hold_up(options_.timeout); });
 }
 
 void World::throw_aborted(int rank) const {

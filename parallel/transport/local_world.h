@@ -85,6 +85,8 @@ class World {
   bool spins() const { return spins_; }
   // For whom a rank waits where that takes longer.
   WaitTable& waits(int rank) { return waits_[static_cast<std::size_t>(rank)]; }
+  FileTimes& file_times(int rank) { return file_times_[static_cast<std::size_t>(rank)]; }
+  bool files_hold_up() const;
   // The board of a group of so many members, made at the first call.
   std::shared_ptr<Board> board(std::uint64_t group, std::size_t members);
 
@@ -109,6 +111,7 @@ class World {
   std::atomic<bool> aborted_{false};
   std::vector<std::atomic<bool>> ended_;
   std::vector<WaitTable> waits_;
+  std::vector<FileTimes> file_times_;
   std::mutex boards_mutex_;
   std::unordered_map<std::uint64_t, std::weak_ptr<Board>> boards_;
   mutable std::mutex mutex_;  // guards what follows

@@ -34,7 +34,8 @@ MpiControl::MpiControl(MPI_Comm communicator, std::vector<std::string> hosts, mi
     : communicator_(communicator),
       hosts_(std::move(hosts)),
       silence_(std::max(timeout, least_silence)),
-      period_(std::min(silence_ / 20, longest_period)) {
+      period_(std::min(silence_ / 20, longest_period)),
+      timeout_(timeout) {
   MPI_Comm_set_errhandler(communicator_, MPI_ERRORS_RETURN);
   MPI_Comm_rank(communicator_, &rank_);
   MPI_Comm_size(communicator_, &size_);
@@ -134,7 +135,7 @@ void MpiControl::read() {
     if (tag == ask_tag) {
       int done = 0;
       check_mpi(MPI_Test(&asked.on_its_way, &done, MPI_STATUS_IGNORE), "MPI_Test");
-      asked.given = waits_.rank();
+      asked.given = own_answer();
       if (done != 0) {
         check_mpi(
             MPI_Isend(&asked.given, 1, MPI_INT, from, answer_tag, communicator_, &asked.on_its_way),
@@ -152,25 +153,63 @@ void MpiControl::read() {
   }
 }
 
-int MpiControl::ask(int rank) {
-  if (rank == rank_) return waits_.rank();
-  Asked& asked = asked_[static_cast<std::size_t>(rank)];
+int MpiControl::own_answer() const {
+  return file_times_.hold_up(timeout_) ? works_on_files : waits_.rank();
+}
+
+// Where the rank takes nothing any more the message stays for what is left of this process.
+void MpiControl::send_question(int rank) {
   {
     const std::lock_guard lock(reading_);
-    asked.has_come = false;
+    asked_[static_cast<std::size_t>(rank)].has_come = false;
   }
-  // Where the rank takes nothing any more the request stays for what is left of this process.
   MPI_Request request = MPI_REQUEST_NULL;
   check_mpi(MPI_Isend(nullptr, 0, MPI_BYTE, rank, ask_tag, communicator_, &request), "MPI_Isend");
+  check_mpi(MPI_Request_free(&request), "MPI_Request_free");
+}
+
+bool MpiControl::has_come(int rank, int& answer) {
+  const std::lock_guard lock(reading_);
+  const Asked& asked = asked_[static_cast<std::size_t>(rank)];
+  if (asked.has_come) answer = asked.got;
+  return asked.has_come;
+}
+
+int MpiControl::ask(int rank) {
+  if (rank == rank_) return own_answer();
+  const std::lock_guard one_asks(asking_);
+  send_question(rank);
   for (Countdown countdown(answer_limit); !countdown.over();) {
     listen();
-    {
-      const std::lock_guard lock(reading_);
-      if (asked.has_come) return asked.got;
-    }
+    int answer = nobody;
+    if (has_come(rank, answer)) return answer;
     std::this_thread::sleep_for(milliseconds(1));
   }
   return no_answer;
+}
+
+bool MpiControl::files_hold_up() {
+  if (own_answer() == works_on_files) return true;
+  const std::lock_guard one_asks(asking_);
+  std::vector<int> open;
+  for (int r = 0; r < size_; ++r) {
+    if (r == rank_ || ended_[static_cast<std::size_t>(r)].load()) continue;
+    send_question(r);
+    open.push_back(r);
+  }
+  for (Countdown countdown(answer_limit); !open.empty() && !countdown.over();) {
+    listen();
+    bool found = false;
+    std::erase_if(open, [&](int r) {
+      int answer = nobody;
+      const bool come = has_come(r, answer);
+      found = found || (come && answer == works_on_files);
+      return come;
+    });
+    if (found) return true;
+    std::this_thread::sleep_for(milliseconds(1));
+  }
+  return false;
 }
 
 std::string MpiControl::waits_of(int rank) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/countdown.h"
+#include "parallel/transport/file_work.h"
 #include "parallel/transport/mpi_library.h"
 #include "parallel/transport/wait_table.h"
 
@@ -36,6 +37,9 @@ class MpiControl {
   void unwatch() { watched_.fetch_sub(1); }
   // For whom this rank waits, and, asked, the others: waits_of() takes a second at most for each.
   WaitTable& waits() { return waits_; }
+  FileTimes& file_times() { return file_times_; }
+  // Whether any rank says that it works on files, or has until lately; takes a second at most.
+  bool files_hold_up();
   std::string waits_of(int rank);
 
   // Ends all ranks, with this line from the first one that fails.
@@ -53,6 +57,9 @@ class MpiControl {
   void beat();
   void listen();
   void read();
+  void send_question(int rank);
+  int own_answer() const;
+  bool has_come(int rank, int& answer);
   int ask(int rank);
   [[noreturn]] void end_quietly(int exit_code) noexcept;
   std::string place(int rank) const;
@@ -68,6 +75,8 @@ class MpiControl {
   std::atomic<int> aborted_by_, abort_code_{0};  // the lowest rank that has told of an error
   std::atomic_flag ending_ = ATOMIC_FLAG_INIT;
   WaitTable waits_;
+  FileTimes file_times_;
+  std::chrono::milliseconds timeout_;
   // Of another rank: an answer of this one on its way to it, and its own last one.
   struct Asked {
     int given = 0, got = nobody;
@@ -75,6 +84,7 @@ class MpiControl {
     bool has_come = false;
   };
   std::vector<Asked> asked_;  // with reading_
+  std::mutex asking_;         // one thread asks at a time
 
   std::atomic<int> watched_{0};
   std::mutex mutex_;

@@ -40,6 +40,8 @@ class MpiEndpoint final : public Endpoint {
                                              void* staging, std::size_t bytes) override {
     return post_receive(peer, channel, expected, staging, bytes, nullptr);
   }
+  FileTimes* file_times() override { return &control_->file_times(); }
+  bool files_hold_up() override { return control_->files_hold_up(); }
   std::string waits_of(int rank) override { return control_->waits_of(rank); }
   bool needs_staging() const override { return true; }
 

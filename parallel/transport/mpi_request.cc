@@ -45,7 +45,7 @@ MpiRequest::~MpiRequest() {
   if (!complete_ && !endpoint_.closed()) {
     if (kind_ == Kind::send) {
       try {
-        Countdown countdown(endpoint_.options().timeout);
+        Countdown countdown = endpoint_.countdown();
         if (wait(countdown) != Outcome::complete) {
           endpoint_.abort("a message to rank " + std::to_string(peer_) + " was never received");
         }
@@ -160,7 +160,7 @@ void MpiRequest::cancel() noexcept {
   for (MPI_Request& request : requests_) {
     if (request != MPI_REQUEST_NULL) MPI_Cancel(&request);
   }
-  Countdown countdown(endpoint_.options().timeout);
+  Countdown countdown = endpoint_.countdown();
   BackOff back_off;
   for (int done = 0;; back_off.pause()) {
     MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE);

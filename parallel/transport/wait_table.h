@@ -10,7 +10,7 @@
 
 namespace trident {
 
-inline constexpr int nobody = -1, no_answer = -2;
+inline constexpr int nobody = -1, no_answer = -2, works_on_files = -3;
 
 class WaitTable {
  public:
@@ -46,7 +46,7 @@ class WaitTable {
 
 // "; rank 1 waits for rank 3, which waits for rank 2": from `late` to the rank that waits for
 // nobody, or back into a circle; "" where `late` waits for nobody. waits_for(rank) gives a rank, or
-// nobody, or no_answer.
+// nobody, no_answer or works_on_files.
 std::string text_of_waits(int late, const std::function<int(int)>& waits_for);
 
 }  // namespace trident

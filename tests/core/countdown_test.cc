@@ -29,6 +29,15 @@ TEST(Countdown, ProgressGivesTheWholeLimitAgain) {
   EXPECT_FALSE(countdown.over());
 }
 
+TEST(Countdown, AnExcuseGivesTheWholeLimitAgain) {
+  int excuses = 2;
+  const auto begin = Countdown::Clock::now();
+  Countdown countdown(milliseconds(50), [&] { return excuses-- > 0; });
+  while (!countdown.over()) std::this_thread::sleep_until(countdown.next_look());
+  EXPECT_GE(Countdown::Clock::now() - begin, milliseconds(150));
+  EXPECT_EQ(excuses, -1);
+}
+
 TEST(Countdown, WithoutALimitItIsNeverOver) {
   Countdown countdown;
   for (int i = 0; i < 3; ++i) {

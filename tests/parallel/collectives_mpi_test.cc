@@ -49,6 +49,33 @@ const std::map<std::string, Scenario> scenarios = {
        if (g.rank() == 1) std::this_thread::sleep_for(std::chrono::seconds(60));
        g.all_reduce(c, x);
      }},
+    {"files",
+     [](Transport&, Context& c, const ProcessGroup& g, const Tensor& x) {
+       g.barrier(c);
+       if (g.rank() == 2) {
+         const FileWork reading = g.file_work();
+         std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+       }
+       if (g.rank() == 0) g.receive(c, x, 1);  // for one that waits for the one that reads
+       if (g.rank() == 1) {
+         g.receive(c, x, 2);
+         g.send(c, x, 0);
+       }
+       if (g.rank() == 2) g.send(c, x, 1);
+       g.all_reduce(c, x);
+     }},
+    {"late_after_files",
+     [](Transport&, Context& c, const ProcessGroup& g, const Tensor& x) {
+       g.barrier(c);
+       if (g.rank() == 1) {
+         {
+           const FileWork reading = g.file_work();
+           std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+         }
+         std::this_thread::sleep_for(std::chrono::seconds(60));
+       }
+       g.all_reduce(c, x);
+     }},
     {"chain",
      [](Transport&, Context& c, const ProcessGroup& g, const Tensor& x) {
        g.barrier(c);
@@ -101,8 +128,8 @@ const std::map<std::string, Scenario> scenarios = {
      }}};
 
 int run_scenario(const std::string& name) {
-  const bool short_of_time =
-      name == "late" || name == "chain" || name == "patient" || name == "frozen";
+  const bool short_of_time = name.starts_with("late") || name == "files" || name == "chain" ||
+                             name == "patient" || name == "frozen";
   const auto device = make_cpu_device();
   Context context(*device, 1);
   const Tensor x = context.empty({1024}, DType::f32, Category::workspace);

@@ -337,6 +337,47 @@ TEST_P(LocalErrors, ARankThatHasEndedIsNotWaitedFor) {
   }
 }
 
+// Rank 2 is late twice because of files, in a message and in a collective, and both times another
+// rank that waits for it makes rank 0 late.
+TEST_P(LocalErrors, WorkOnFilesDoesNotCount) {
+  const auto devices = devices_of(3);
+  run_local(3, {.timeout = milliseconds(200), .nccl = GetParam().nccl}, [&](Transport& transport) {
+    const ProcessGroup g = transport.world();
+    Context c(*devices[static_cast<std::size_t>(g.rank())], 1);
+    const Tensor x = tensor(c, 6);
+    g.all_reduce(c, x);  // what opens connections is behind
+    c.synchronize();
+    if (g.rank() == 2) {
+      const FileWork reading = g.file_work();
+      std::this_thread::sleep_for(milliseconds(500));
+    }
+    if (g.rank() == 0) g.receive(c, x, 1);
+    if (g.rank() == 1) g.receive(c, x, 2);
+    if (g.rank() == 1) g.send(c, x, 0);
+    if (g.rank() == 2) g.send(c, x, 1);
+    c.synchronize();
+    if (g.rank() == 2) {
+      const FileWork reading = g.file_work();
+      std::this_thread::sleep_for(milliseconds(500));
+    }
+    g.all_reduce(c, x);
+    g.barrier(c);
+  });
+}
+
+TEST_P(LocalErrors, WhatComesAfterWorkOnFilesCounts) {
+  expect_error<CommunicationError>(
+      2, HasSubstr("waited 200 ms for rank 1"),
+      [](Transport&, Context& c, const ProcessGroup& g) {
+        if (g.rank() == 1) {
+          { const FileWork reading = g.file_work(); }
+          std::this_thread::sleep_for(milliseconds(1500));
+        }
+        g.barrier(c);
+      },
+      milliseconds(200));
+}
+
 TEST_P(LocalErrors, AbortStopsEveryRankWithItsReason) {
   expect_error<AbortedError>(4, HasSubstr("was stopped by rank 3: loss is not finite"),
                              [](Transport& transport, Context& c, const ProcessGroup& g) {

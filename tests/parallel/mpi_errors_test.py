@@ -54,6 +54,13 @@ class MpiErrors(unittest.TestCase):
         self.expect("mismatch", 3, WORLD + "operation #1: rank (0|1) called "
                     f"({SUM}, rank 1 called {other}|{other}, rank 2 called {SUM})")
 
+    def test_work_on_files_does_not_count(self):
+        self.assertEqual(self.run_scenario("files"), (0, []))
+        # What comes after it does.
+        self.expect("late_after_files", 3,
+                    WORLD + f"operation #1: {SUM}: rank [02] waited 1000 ms for ranks? [012,]+"
+                    r"(; rank [02] waits for rank [012].*)?")
+
     def test_a_late_rank_is_named(self):
         self.expect("late", 3,
                     WORLD + f"operation #1: {SUM}: rank [02] waited 1000 ms for ranks? [012,]+"

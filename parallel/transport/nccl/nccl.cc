@@ -275,7 +275,7 @@ class NcclCommunicator final : public Communicator {
 
   // Until what was called is in its queue.
   void settle(const char* what) const {
-    Countdown countdown(watch_->host().options().timeout);
+    Countdown countdown = watch_->host().countdown();
     for (int looks = 0;; ++looks) {
       ncclResult_t state = ncclSuccess;
       demand(ncclCommGetAsyncError(communicator_, &state), what);
@@ -303,7 +303,7 @@ class NcclCommunicator final : public Communicator {
     while (under_way_.size() > 1 && under_way_.front().end->reached()) under_way_.pop_front();
     auto end = device_.make_event();
     end->record(access);
-    under_way_.push_back({std::move(end), Countdown(watch_->host().options().timeout), what});
+    under_way_.push_back({std::move(end), watch_->host().countdown(), what});
   }
 
   std::shared_ptr<Watch> watch_;
@@ -376,6 +376,8 @@ class NcclEndpoint final : public Endpoint {
   }
   bool needs_staging() const override { return true; }
   bool reaches_gpus() const override { return true; }
+  FileTimes* file_times() override { return host_->file_times(); }
+  bool files_hold_up() override { return host_->files_hold_up(); }
   std::string waits_of(int rank) override { return host_->waits_of(rank); }
   void check() const override { host_->check(); }
   void fail(std::exception_ptr error) noexcept override { host_->fail(error); }
