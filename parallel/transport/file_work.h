@@ -1,5 +1,5 @@
-// When a rank works on files. How long that takes depends on a disk, so that it doesn't count against
-// the limits of those who wait for the rank, or for another one that waits for it.
+// When a rank works on files. How long that takes depends on a disk, so that it doesn't count
+// against the limits of those who wait for the rank, or for another one that waits for it.
 #pragma once
 
 #include <chrono>
