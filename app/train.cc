@@ -14,6 +14,7 @@
 #include "app/printer.h"
 #include "app/stop_signals.h"
 #include "core/error.h"
+#include "core/json.h"
 #include "core/request_problems.h"
 #include "core/threads.h"
 #include "training/agreement.h"
@@ -174,7 +175,7 @@ TrainingInputs checked_inputs(const LoadedConfig& loaded, const Launch& launch,
 void print_dry_run(const TrainOptions& options, const TrainingInputs& inputs, const Plan& plan) {
   const std::string config = config_to_json(inputs.config, inputs.written);
   if (options.format == "json") {
-    fmt::print("{{\"config\": {}, \"plan\": {}}}\n", config, plan_json(plan).dump(2));
+    fmt::print("{{\"config\": {}, \"plan\": {}}}\n", config, json_text(plan_json(plan), 2));
   } else {
     fmt::print("{}", config);
     fmt::print(stderr, "{}", plan_text(plan));
@@ -198,7 +199,7 @@ void print_summary(Printer& printer, const TrainOptions& options, const Training
       result["loss"] = summary.history.back().loss;  // null where not finite
     }
     result["stopped"] = summary.stopped;
-    printer.out(result.dump() + "\n");
+    printer.out(json_text(result) + "\n");
   } else if (!summary.history.empty()) {
     printer.out(closing());
   }

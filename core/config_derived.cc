@@ -9,6 +9,7 @@
 
 #include "core/config_fields.h"
 #include "core/error.h"
+#include "core/json.h"
 
 namespace trident {
 namespace config_detail {
@@ -35,7 +36,7 @@ std::string fingerprint(const json& document) {
     if (value != nullptr && !value->is_null()) given[field.path] = *value;
   }
   std::uint64_t hash = 14695981039346656037ULL;
-  for (const char c : given.dump(-1, ' ', false, json::error_handler_t::replace)) {
+  for (const char c : json_text(given)) {
     hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
   }
   return fmt::format("{:016x}", hash);
@@ -179,7 +180,7 @@ std::string written_text(const json& written) {
     const json* value = find(written, field.path);
     if (value != nullptr) document[ordered_json::json_pointer(field.path)] = *value;
   }
-  return document.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  return json_text(document, 2) + "\n";
 }
 
 }  // namespace config_detail
@@ -194,20 +195,20 @@ std::string config_to_json(const Config& config, const std::string& written) {
   for (const Field& field : fields()) {
     document[ordered_json::json_pointer(field.path)] = value_of(field, config);
   }
-  if (written.empty()) return document.dump(2) + "\n";
+  if (written.empty()) return json_text(document, 2) + "\n";
   json before = document;
   ordered_json keys = ordered_json::object();
-  for (const Entry& entry : entries_of(json::parse(written), config)) {
+  for (const Entry& entry : entries_of(parse_json(written, "config.json"), config)) {
     keys[entry.path] = {{"written", entry.written}, {"value", entry.value}};
     put(before, entry.path, entry.written);
   }
   document[kDerived] = {{kFingerprint, fingerprint(before)}, {kKeys, keys}};
-  return document.dump(2) + "\n";
+  return json_text(document, 2) + "\n";
 }
 
 bool is_written(const std::string& written, std::string_view path) {
   if (written.empty()) return true;
-  const auto document = nlohmann::json::parse(written);
+  const auto document = parse_json(written, "config.json");
   const auto* value = config_detail::find(document, path);
   return value != nullptr && !value->is_null();
 }

@@ -22,7 +22,7 @@ using nlohmann::json;
 
 // A value as it is shown in an error.
 std::string shown(const json& value) {
-  return printable(value.dump(-1, ' ', false, json::error_handler_t::replace), 60);
+  return printable(json_text(value), 60);
 }
 
 std::optional<std::int64_t> as_integer(const json& value) {

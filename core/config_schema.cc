@@ -112,7 +112,7 @@ ordered_json names(const std::vector<Choice>& choices) {
 }
 
 ordered_json sources_schema() {
-  return ordered_json::parse(R"({"type": "array", "minItems": 1, "items": {
+  return ordered_json_or_null(R"({"type": "array", "minItems": 1, "items": {
     "type": "object", "additionalProperties": false, "required": ["path"],
     "properties": {"path": {"type": "string", "minLength": 1},
                    "weight": {"type": "number", "exclusiveMinimum": 0, "default": 1}}}})");
@@ -187,7 +187,7 @@ std::string markdown_row(const Field& field) {
   if (field.required) {
     usual = "must be given";
   } else if (usual.empty()) {
-    usual = "`" + to_json(field, Config{}).dump() + "`";
+    usual = "`" + json_text(to_json(field, Config{})) + "`";
   }
   std::string doc = field.doc;
   std::string later;
@@ -255,7 +255,7 @@ nlohmann::ordered_json value_of(const Field& field, const Config& config) {
 std::vector<std::pair<std::string, std::string>> config_values(const Config& config) {
   std::vector<std::pair<std::string, std::string>> values;
   for (const config_detail::Field& field : config_detail::fields()) {
-    values.emplace_back(field.path, config_detail::to_json(field, config).dump());
+    values.emplace_back(field.path, json_text(config_detail::to_json(field, config)));
   }
   return values;
 }
@@ -300,7 +300,7 @@ std::string config_schema(const std::vector<std::string>& architectures) {
       required.push_back(name);
     }
   }
-  return schema.dump(2) + "\n";
+  return json_text(schema, 2) + "\n";
 }
 
 std::string config_reference_markdown() {

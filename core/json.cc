@@ -17,9 +17,11 @@
 #include "core/printable.h"
 
 namespace trident {
-namespace {
 
 using nlohmann::json;
+using nlohmann::ordered_json;
+
+namespace {
 
 // Walks the text and tells how far the lexer has read, which SAX events alone don't.
 class TrackingIterator {
@@ -211,6 +213,24 @@ std::string json_pointer_append(std::string_view pointer, std::string_view key) 
     }
   }
   return result;
+}
+
+json json_or_null(std::string_view text) {
+  json value = json::parse(text, nullptr, false);
+  return value.is_discarded() ? json() : value;
+}
+
+ordered_json ordered_json_or_null(std::string_view text) {
+  ordered_json value = ordered_json::parse(text, nullptr, false);
+  return value.is_discarded() ? ordered_json() : value;
+}
+
+std::string json_text(const json& value, int indent) {
+  return value.dump(indent, ' ', false, json::error_handler_t::replace);
+}
+
+std::string json_text(const ordered_json& value, int indent) {
+  return value.dump(indent, ' ', false, ordered_json::error_handler_t::replace);
 }
 
 }  // namespace trident

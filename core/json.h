@@ -15,6 +15,16 @@ inline constexpr std::size_t kMaxTextFile = 16 << 20;  // bytes
 // bytes); a duplicate key is named by its JSON pointer. Never recurses with the document's depth.
 nlohmann::json parse_json(std::string_view text, const std::string& name);
 
+// The library's own reading of text that we wrote, or that decides nothing: null where it isn't
+// JSON.
+nlohmann::json json_or_null(std::string_view text);
+nlohmann::ordered_json ordered_json_or_null(std::string_view text);
+
+// The text of a value, on one line or indented; what isn't UTF-8 in its strings is U+FFFD. Parsing
+// and printing are templates that cost a second in each file that calls them itself.
+std::string json_text(const nlohmann::json& value, int indent = -1);
+std::string json_text(const nlohmann::ordered_json& value, int indent = -1);
+
 // Reads and parses a file. A file that is missing, a directory, empty, unreadable or larger than
 // kMaxTextFile is a RequestError that names it.
 nlohmann::json read_json_file(const std::string& path);

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "models/architecture.h"
 #include "models/hugging_face_config.h"
 #include "models/layer_name.h"
@@ -14,7 +15,7 @@ namespace {
 using Use = HuggingFaceUse;
 
 // Those of transformers' GPT2Config, 4.30 to 5.
-constexpr HuggingFaceKey keys[] = {
+constexpr HuggingFaceKey gpt2_keys[] = {
     {"vocab_size", Use::model},
     {"n_positions", Use::model},
     {"max_position_embeddings", Use::model},
@@ -83,26 +84,27 @@ class Gpt2 final : public Architecture {
 
   std::string hugging_face_config(const Config& config) const override {
     const ModelConfig& m = config.model;
-    return nlohmann::ordered_json{{"architectures", {"GPT2LMHeadModel"}},
-                                  {"model_type", "gpt2"},
-                                  {"activation_function", "gelu_new"},
-                                  {"n_layer", m.num_layers},
-                                  {"n_embd", m.hidden_size},
-                                  {"n_head", m.num_attention_heads},
-                                  {"n_inner", m.ffn_hidden_size},
-                                  {"n_positions", m.max_position_embeddings},
-                                  {"n_ctx", m.max_position_embeddings},
-                                  {"vocab_size", m.vocab_size},
-                                  {"layer_norm_epsilon", m.norm_epsilon},
-                                  {"initializer_range", m.init_method_std},
-                                  {"resid_pdrop", m.hidden_dropout},
-                                  {"embd_pdrop", m.hidden_dropout},
-                                  {"attn_pdrop", m.attention_dropout},
-                                  {"tie_word_embeddings", m.tie_word_embeddings},
-                                  {"bos_token_id", nullptr},
-                                  {"eos_token_id", nullptr},
-                                  {"torch_dtype", torch_name_of(dtype_of(config.precision.dtype))}}
-        .dump(2);
+    return json_text(
+        nlohmann::ordered_json{{"architectures", {"GPT2LMHeadModel"}},
+                               {"model_type", "gpt2"},
+                               {"activation_function", "gelu_new"},
+                               {"n_layer", m.num_layers},
+                               {"n_embd", m.hidden_size},
+                               {"n_head", m.num_attention_heads},
+                               {"n_inner", m.ffn_hidden_size},
+                               {"n_positions", m.max_position_embeddings},
+                               {"n_ctx", m.max_position_embeddings},
+                               {"vocab_size", m.vocab_size},
+                               {"layer_norm_epsilon", m.norm_epsilon},
+                               {"initializer_range", m.init_method_std},
+                               {"resid_pdrop", m.hidden_dropout},
+                               {"embd_pdrop", m.hidden_dropout},
+                               {"attn_pdrop", m.attention_dropout},
+                               {"tie_word_embeddings", m.tie_word_embeddings},
+                               {"bos_token_id", nullptr},
+                               {"eos_token_id", nullptr},
+                               {"torch_dtype", torch_name_of(dtype_of(config.precision.dtype))}},
+        2);
   }
 
   std::string model_config(std::string_view text) const override {
@@ -122,7 +124,7 @@ class Gpt2 final : public Architecture {
     hf.require_word("activation_function",
                     {"gelu_new", "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_fast"});
     hf.finish();
-    return model.dump();
+    return json_text(model);
   }
 
   std::string kept_config(std::string_view text, bool conversion) const override {
@@ -136,7 +138,7 @@ class Gpt2 final : public Architecture {
 
  private:
   static HuggingFaceConfig read(std::string_view text) {
-    return HuggingFaceConfig(text, "gpt2", {"GPT2LMHeadModel", "GPT2Model"}, keys);
+    return HuggingFaceConfig(text, "gpt2", {"GPT2LMHeadModel", "GPT2Model"}, gpt2_keys);
   }
 };
 

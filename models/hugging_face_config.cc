@@ -120,7 +120,7 @@ constexpr HuggingFaceKey common[] = {
 
 // A value of a file as it is shown.
 std::string shown(const json& value) {
-  return printable(value.dump(-1, ' ', false, json::error_handler_t::replace), 80);
+  return printable(json_text(value), 80);
 }
 
 std::string quoted(std::initializer_list<std::string_view> names) {
@@ -187,10 +187,10 @@ void HuggingFaceConfig::check_keys() {
                               " did you mean {}?",
                               nearest(key, names)));
     } else if (known->use == Use::fixed) {
-      const json accepted = json::parse(known->accepted);
+      const json accepted = parse_json(known->accepted, "accepted");
       if (std::ranges::find(accepted, value) != accepted.end()) continue;
       std::string list;
-      for (const json& one : accepted) list += (list.empty() ? "" : " or ") + one.dump();
+      for (const json& one : accepted) list += (list.empty() ? "" : " or ") + json_text(one);
       refuse(key, fmt::format("not supported; only {} is", list));
     }
     if (problems_.size() == 20) break;  // of a hostile file
@@ -314,7 +314,7 @@ std::string HuggingFaceConfig::kept(bool conversion) const {
                       (conversion && (known->use == Use::training || known->use == Use::fixed));
     if (goes) kept[key] = value;
   }
-  return kept.dump();
+  return json_text(kept);
 }
 
 }  // namespace trident

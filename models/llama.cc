@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "models/architecture.h"
 #include "models/hugging_face_config.h"
 #include "models/layer_name.h"
@@ -14,7 +15,7 @@ namespace {
 using Use = HuggingFaceUse;
 
 // Those of transformers' LlamaConfig, 4.30 to 5.
-constexpr HuggingFaceKey keys[] = {
+constexpr HuggingFaceKey llama_keys[] = {
     {"vocab_size", Use::model},
     {"hidden_size", Use::model},
     {"intermediate_size", Use::model},
@@ -81,28 +82,29 @@ class Llama final : public Architecture {
 
   std::string hugging_face_config(const Config& config) const override {
     const ModelConfig& m = config.model;
-    return nlohmann::ordered_json{{"architectures", {"LlamaForCausalLM"}},
-                                  {"model_type", "llama"},
-                                  {"hidden_act", "silu"},
-                                  {"num_hidden_layers", m.num_layers},
-                                  {"hidden_size", m.hidden_size},
-                                  {"num_attention_heads", m.num_attention_heads},
-                                  {"num_key_value_heads", m.num_query_groups},
-                                  {"head_dim", config.head_dim()},
-                                  {"intermediate_size", m.ffn_hidden_size},
-                                  {"max_position_embeddings", m.max_position_embeddings},
-                                  {"vocab_size", m.vocab_size},
-                                  {"rms_norm_eps", m.norm_epsilon},
-                                  {"rope_theta", m.rotary_base},
-                                  {"initializer_range", m.init_method_std},
-                                  {"attention_dropout", m.attention_dropout},
-                                  {"attention_bias", false},
-                                  {"mlp_bias", false},
-                                  {"tie_word_embeddings", m.tie_word_embeddings},
-                                  {"bos_token_id", nullptr},
-                                  {"eos_token_id", nullptr},
-                                  {"torch_dtype", torch_name_of(dtype_of(config.precision.dtype))}}
-        .dump(2);
+    return json_text(
+        nlohmann::ordered_json{{"architectures", {"LlamaForCausalLM"}},
+                               {"model_type", "llama"},
+                               {"hidden_act", "silu"},
+                               {"num_hidden_layers", m.num_layers},
+                               {"hidden_size", m.hidden_size},
+                               {"num_attention_heads", m.num_attention_heads},
+                               {"num_key_value_heads", m.num_query_groups},
+                               {"head_dim", config.head_dim()},
+                               {"intermediate_size", m.ffn_hidden_size},
+                               {"max_position_embeddings", m.max_position_embeddings},
+                               {"vocab_size", m.vocab_size},
+                               {"rms_norm_eps", m.norm_epsilon},
+                               {"rope_theta", m.rotary_base},
+                               {"initializer_range", m.init_method_std},
+                               {"attention_dropout", m.attention_dropout},
+                               {"attention_bias", false},
+                               {"mlp_bias", false},
+                               {"tie_word_embeddings", m.tie_word_embeddings},
+                               {"bos_token_id", nullptr},
+                               {"eos_token_id", nullptr},
+                               {"torch_dtype", torch_name_of(dtype_of(config.precision.dtype))}},
+        2);
   }
 
   std::string model_config(std::string_view text) const override {
@@ -125,7 +127,7 @@ class Llama final : public Architecture {
                                {"tie_word_embeddings", hf.flag_or("tie_word_embeddings", false)}};
     hf.require_word("hidden_act", {"silu", "swish"});
     hf.finish();
-    return model.dump();
+    return json_text(model);
   }
 
   std::string kept_config(std::string_view text, bool conversion) const override {
@@ -140,7 +142,7 @@ class Llama final : public Architecture {
  private:
   static HuggingFaceConfig read(std::string_view text) {
     return HuggingFaceConfig(text, "llama", {"LlamaForCausalLM", "LlamaModel", "LLaMAForCausalLM"},
-                             keys);
+                             llama_keys);
   }
 };
 

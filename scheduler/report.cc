@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "scheduler/timeline.h"
 #include "scheduler/validate.h"
 
@@ -84,7 +85,7 @@ std::string report_json(const ScheduleReport& report) {
                    {"simulated", figures(report.simulation)}};
   if (report.measured) document["measured"] = figures(*report.measured);
   // Millions of actions: written here and not kept as values of the document.
-  std::string text = document.dump(2);
+  std::string text = json_text(document, 2);
   constexpr std::string_view place = "\"ranks\": null";
   const size_t at = text.find(place) + place.size() - 4;
   std::string rows = "[";

@@ -8,6 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "core/json.h"
+
 namespace trident {
 
 namespace {
@@ -33,7 +35,7 @@ bool is_post(Step step) {
 using Json = nlohmann::ordered_json;
 
 std::string quoted(const std::string& text) {
-  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json_text(Json(text));
 }
 
 }  // namespace

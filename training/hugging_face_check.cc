@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/json.h"
 #include "core/printable.h"
 #include "training/hugging_face.h"
 #include "training/model_directory.h"
@@ -192,11 +193,11 @@ void check_hugging_face(const std::string& directory, const Config& config,
       throw RequestError(fmt::format("{} is the folder of a run; name that of its weights, \"{}\"",
                                      printable(directory), printable(saved)));
     }
-    theirs = nlohmann::json::parse(model_keys(architecture, directory));
+    theirs = parse_json(model_keys(architecture, directory), directory);
   } catch (const RequestError& error) {
     throw error.at("config: /checkpoint/load: ");
   }
-  const auto ours = nlohmann::json::parse(config_to_json(config)).at("model");
+  const auto ours = parse_json(config_to_json(config), "config").at("model");
   std::vector<std::string> problems;
   for (const auto& [key, value] : theirs.items()) {
     const nlohmann::json& own = ours.at(key);
@@ -206,7 +207,7 @@ void check_hugging_face(const std::string& directory, const Config& config,
                           : value == own;
     if (same) continue;
     problems.push_back(fmt::format("config: /model/{}: {} differs from {} in {}; use that value",
-                                   key, own.dump(), value.dump(), path));
+                                   key, json_text(own), json_text(value), path));
   }
   if (!problems.empty()) throw RequestError(problems);
   check_tensors(SafetensorsSet(directory), architecture, architecture.shape(config));

@@ -55,10 +55,10 @@ HuggingFaceExtras read_extras(const std::string& directory, const Architecture& 
 }
 
 std::string with_extras(const std::string& config, const HuggingFaceExtras& extras) {
-  auto merged = nlohmann::ordered_json::parse(config);
-  const auto kept = nlohmann::ordered_json::parse(extras.config);
+  auto merged = ordered_json_or_null(config);
+  const auto kept = ordered_json_or_null(extras.config);
   for (const auto& [key, value] : kept.items()) merged[key] = value;
-  return merged.dump(2);
+  return json_text(merged, 2);
 }
 
 }  // namespace trident

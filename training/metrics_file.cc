@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "core/json.h"
 
 namespace trident {
 namespace {
@@ -15,7 +16,7 @@ constexpr std::uint64_t kMaxBytes = std::uint64_t{16} << 30;
 
 nlohmann::ordered_json parse_line(std::string_view text, const std::string& path,
                                   std::size_t number) {
-  auto line = nlohmann::ordered_json::parse(text, nullptr, false);
+  auto line = ordered_json_or_null(text);
   if (!line.is_object() || !line.contains("iteration") || !line["iteration"].is_number_integer()) {
     throw RequestError(
         fmt::format("{}:{}: needs a JSON object with an integer \"iteration\"", path, number));
@@ -73,7 +74,7 @@ MetricsFile MetricsFile::resume(const std::string& directory, std::int64_t itera
 }
 
 void MetricsFile::append(const nlohmann::ordered_json& line) {
-  file_.append(line.dump() + "\n");
+  file_.append(json_text(line) + "\n");
 }
 
 std::vector<nlohmann::ordered_json> read_metrics(const std::string& path) {

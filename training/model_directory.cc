@@ -30,9 +30,8 @@ std::string precision_of(const json& hugging_face, const std::string& path) {
     if (name == "bfloat16") return "bf16";
     if (name == "float16") return "fp16";
     if (name == "float32" || name == "float64") return "fp32";
-    throw RequestError(
-        fmt::format("{}: /{}: {}: needs \"float32\", \"bfloat16\" or \"float16\"", path, key,
-                    printable(name.dump(-1, ' ', false, json::error_handler_t::replace), 80)));
+    throw RequestError(fmt::format("{}: /{}: {}: needs \"float32\", \"bfloat16\" or \"float16\"",
+                                   path, key, printable(json_text(name), 80)));
   }
   return "";
 }
@@ -73,7 +72,7 @@ Config config_of_directory(const ArchitectureSet& architectures, const std::stri
                                    printable(type->get<std::string>())));
   }
   const Architecture& architecture = *found->second;
-  json model = json::parse(model_keys(architecture, directory));
+  json model = parse_json(model_keys(architecture, directory), directory);
   model["make_vocab_size_divisible_by"] = 1;
   const json request{
       {"model", model},
@@ -86,7 +85,7 @@ Config config_of_directory(const ArchitectureSet& architectures, const std::stri
   for (const auto& [name, one] : architectures) options.architectures.push_back(name);
   Config config;
   try {
-    config = parse_config(request.dump(), {}, options).config;
+    config = parse_config(json_text(request), {}, options).config;
   } catch (const RequestError& error) {
     throw error.at(path + ": ");
   }

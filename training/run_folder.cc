@@ -19,6 +19,7 @@
 #include "core/bytes.h"
 #include "core/dtype.h"
 #include "core/error.h"
+#include "core/json.h"
 #include "training/metrics_file.h"
 #include "training/weights_folder.h"
 
@@ -39,7 +40,7 @@ std::string quoted(const char* key, const std::string& directory) {
 nlohmann::json owner_in(int file) {
   char text[4096];
   const ssize_t size = ::pread(file, text, sizeof text, 0);
-  auto json = nlohmann::json::parse(text, text + std::max<ssize_t>(0, size), nullptr, false);
+  auto json = json_or_null({text, static_cast<std::size_t>(std::max<ssize_t>(0, size))});
   return json.is_object() ? json : nlohmann::json::object();
 }
 
@@ -100,8 +101,7 @@ nlohmann::ordered_json owner(const std::string& run_id, const std::string& comma
 
 // A full disk keeps the text out; the lock holds all the same.
 void sign(const Folder& folder, const nlohmann::ordered_json& owner) {
-  const std::string text =
-      owner.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  const std::string text = json_text(owner, 2) + "\n";
   if (folder.lock.get() < 0 || ::ftruncate(folder.lock.get(), 0) != 0) return;
   [[maybe_unused]] const ssize_t written = ::pwrite(folder.lock.get(), text.data(), text.size(), 0);
 }

@@ -8,6 +8,7 @@
 
 #include "core/bytes.h"
 #include "core/error.h"
+#include "core/json.h"
 #include "training/safetensors.h"
 
 namespace trident {
@@ -55,7 +56,7 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path,
                                                 {"data_offsets", {offset, end}}});
     offset = end;
   }
-  std::string text = header.dump();
+  std::string text = json_text(header);
   text.resize((text.size() + 7) / 8 * 8, ' ');  // so that the data is aligned
   std::byte length[8];
   store_little_endian<std::uint64_t>(text.size(), length);
@@ -195,7 +196,7 @@ void SafetensorsSetWriter::finish() {
   for (const auto& [name, shard] : shard_of_) weight_map[name] = names_[shard];
   document["weight_map"] = weight_map;
   write_file_atomic((std::filesystem::path(directory_) / "model.safetensors.index.json").string(),
-                    document.dump(2) + "\n");
+                    json_text(document, 2) + "\n");
 }
 
 }  // namespace trident

@@ -13,6 +13,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/json.h"
 
 namespace trident {
 namespace {
@@ -48,7 +49,7 @@ bool there(const fs::path& path) {
 std::set<std::string> shards_of(const fs::path& index) {
   std::set<std::string> names;
   if (!there(index)) return names;
-  const auto json = nlohmann::json::parse(read_file(index.string()), nullptr, false);
+  const auto json = json_or_null(read_file(index.string()));
   if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) {
     return names;
   }
