@@ -13,14 +13,14 @@
 namespace trident::app {
 namespace {
 
-struct Options {
+struct ConvertOptions {
   std::string from, to;
   bool overwrite = false;
 };
 
 void add(CLI::App& app, Action& action, const char* name, const char* about) {
   auto* command = app.add_subcommand(name, about);
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ConvertOptions>();
   command->add_option("from", options->from)->required();
   command->add_option("to", options->to)->required();
   command->add_flag("--overwrite", options->overwrite, "Replace the model that is there");

@@ -14,13 +14,13 @@
 namespace trident::app {
 namespace {
 
-struct Options {
+struct Request {
   std::string directory, prompt, format = "text";
   std::vector<std::int32_t> ids;
   GenerateOptions generate;
 };
 
-int run(const Options& options, const Launch& launch) {
+int run(const Request& options, const Launch& launch) {
   const auto architectures = built_in_architectures();
   const std::string directory = weights_directory(options.directory);
   const Config config = config_of_directory(architectures, directory);
@@ -57,7 +57,7 @@ int run(const Options& options, const Launch& launch) {
 
 void add_generate(CLI::App& app, const Launch& launch, Action& action) {
   auto* command = app.add_subcommand("generate", "Sample from trained weights");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<Request>();
   command->add_option("directory", options->directory, "A Hugging Face directory, or a run")
       ->required();
   auto* prompt = command->add_option("--prompt", options->prompt, "Text (byte vocabularies)");

@@ -18,13 +18,14 @@
 namespace trident::app {
 namespace {
 
-struct Options {
+struct ScheduleOptions {
   ScheduleRequest request{.stages = 0, .microbatches = 0};
   std::string times = "F=1,B=1,W=1,C=0", file, format = "text", out;
   bool measure = false;
 };
 
-void add_options(CLI::App& command, Options& options, const std::vector<std::string>& formats) {
+void add_options(CLI::App& command, ScheduleOptions& options,
+                 const std::vector<std::string>& formats) {
   command.add_option("--stages", options.request.stages, "Pipeline ranks P")
       ->check(CLI::Range(1, 1 << 16));
   command.add_option("--microbatches", options.request.microbatches, "Micro-batches M")
@@ -72,7 +73,7 @@ void need_sizes(const ScheduleRequest& request) {
   throw RequestError("trident schedule: give --stages and --microbatches");
 }
 
-ScheduleReport report_of_file(const Options& options, const Times& times) {
+ScheduleReport report_of_file(const ScheduleOptions& options, const Times& times) {
   const std::string text = read_file(options.file);
   try {
     ScheduleReport report = make_report(from_csv(text, "file"), times.share, times.transfer);
@@ -138,7 +139,7 @@ std::vector<std::string> separated(const std::vector<std::string>& lists) {
   return kinds;
 }
 
-int show_one(const Options& options, bool kind_given, const Launch& launch) {
+int show_one(const ScheduleOptions& options, bool kind_given, const Launch& launch) {
   if (options.measure) launch.start->join("schedule --measure");
   const Times times = parse_times(options.times);
   need_place(options.out);
@@ -158,7 +159,8 @@ int show_one(const Options& options, bool kind_given, const Launch& launch) {
   return 0;
 }
 
-int compare(const Options& options, const std::vector<std::string>& kinds, const Launch& launch) {
+int compare(const ScheduleOptions& options, const std::vector<std::string>& kinds,
+            const Launch& launch) {
   if (options.measure) launch.start->join("schedule compare --measure");
   const Times times = parse_times(options.times);
   need_sizes(options.request);
@@ -187,13 +189,13 @@ int compare(const Options& options, const std::vector<std::string>& kinds, const
 
 void add_schedule(CLI::App& app, const Launch& launch, Action& action) {
   auto* command = app.add_subcommand("schedule", "Make, check, simulate, measure, draw a schedule");
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ScheduleOptions>();
   auto* kind = command->add_option("--kind", options->request.kind, "The schedule");
   auto* file = command->add_option("--file", options->file, "A schedule of your own, as CSV");
   kind->excludes(file);
   add_options(*command, *options, {"text", "json", "csv", "svg", "chrome"});
   auto* several = command->add_subcommand("compare", "Several kinds under each other");
-  auto compared = std::make_shared<Options>();
+  auto compared = std::make_shared<ScheduleOptions>();
   auto kinds = std::make_shared<std::vector<std::string>>();
   several
       ->add_option("kinds", *kinds,

@@ -9,10 +9,11 @@ target_compile_options(trident_options INTERFACE
                        "$<$<COMPILE_LANGUAGE:CXX>:${warnings};-fno-math-errno>")
 if(TRIDENT_PRECOMPILE)
   # The first so that ccache sees which headers were precompiled. The warnings are wrong about
-  # std::string in such headers; builds without them have them.
-  target_compile_options(
-    trident_options INTERFACE
-    "$<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess;-Wno-stringop-overflow;-Wno-stringop-overread;-Wno-array-bounds>")
+  # std::string in such headers, and about files compiled together (subobject-linkage); other
+  # builds have them.
+  set(wrong -Wno-stringop-overflow -Wno-stringop-overread -Wno-array-bounds -Wno-subobject-linkage)
+  target_compile_options(trident_options INTERFACE
+                         "$<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess;${wrong}>")
 endif()
 if(TRIDENT_CUDA OR TRIDENT_CUDA_PROGRAM)
   # The host's half of a kernel's file comes out of nvcc, not as we wrote it.
@@ -25,6 +26,9 @@ if(TRIDENT_SANITIZE STREQUAL "address")
   # Undefined behaviour is looked for in the library; in tests and the command line, made of other
   # libraries' templates, it doubles the compile time.
   set(TRIDENT_LIBRARY_OPTIONS -fsanitize=undefined -fno-sanitize-recover=all)
+  if(NOT TRIDENT_SANITIZE_POINTERS)
+    list(APPEND TRIDENT_LIBRARY_OPTIONS -fno-sanitize=null,alignment,object-size,vptr)
+  endif()
 elseif(TRIDENT_SANITIZE STREQUAL "thread")
   target_compile_options(trident_options INTERFACE -fsanitize=thread -fno-omit-frame-pointer)
   target_link_options(trident_options INTERFACE -fsanitize=thread)

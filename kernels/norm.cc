@@ -12,7 +12,7 @@ void check_statistic(const Check& check, const Tensor& x, const char* name, std:
   check.shape(x, name, {rows});
 }
 
-void check_like(const Check& check, const Tensor& x, const char* name, const Tensor& like) {
+void check_same_shape(const Check& check, const Tensor& x, const char* name, const Tensor& like) {
   check.dtype(x, name, like.dtype());
   check.shape(x, name, like.shape());
 }
@@ -25,13 +25,13 @@ void norm_forward(Context& context, const NormArgs& args) {
   check.rank(args.x, "x", 2);
   check.dtype(args.weight, "weight", args.x.dtype());
   check.shape(args.weight, "weight", {args.x.dim(1)});
-  check_like(check, args.y, "y", args.x);
+  check_same_shape(check, args.y, "y", args.x);
   check_statistic(check, args.rstd, "rstd", args.x.dim(0));
   check.that(args.bias.defined() == args.mean.defined(),
              args.bias ? "a bias and no mean" : "a mean and no bias",
              "both (LayerNorm) or none (RMSNorm)");
   if (args.bias) {
-    check_like(check, args.bias, "bias", args.weight);
+    check_same_shape(check, args.bias, "bias", args.weight);
     check_statistic(check, args.mean, "mean", args.x.dim(0));
   }
   launch(context, &Backend::norm_forward, args);
@@ -43,9 +43,9 @@ void norm_backward_input(Context& context, const NormBackwardArgs& args) {
   check.rank(args.x, "x", 2);
   check.dtype(args.weight, "weight", args.x.dtype());
   check.shape(args.weight, "weight", {args.x.dim(1)});
-  check_like(check, args.grad_y, "grad_y", args.x);
-  check_like(check, args.grad_x, "grad_x", args.x);
-  if (args.residual_grad) check_like(check, args.residual_grad, "residual_grad", args.x);
+  check_same_shape(check, args.grad_y, "grad_y", args.x);
+  check_same_shape(check, args.grad_x, "grad_x", args.x);
+  if (args.residual_grad) check_same_shape(check, args.residual_grad, "residual_grad", args.x);
   check_statistic(check, args.rstd, "rstd", args.x.dim(0));
   if (args.mean) check_statistic(check, args.mean, "mean", args.x.dim(0));
   launch(context, &Backend::norm_backward_input, args);
@@ -55,7 +55,7 @@ void norm_backward_weight(Context& context, const NormWeightArgs& args) {
   const Check check("norm_backward_weight");
   check.compute_dtype(args.x, "x");
   check.rank(args.x, "x", 2);
-  check_like(check, args.grad_y, "grad_y", args.x);
+  check_same_shape(check, args.grad_y, "grad_y", args.x);
   check_statistic(check, args.rstd, "rstd", args.x.dim(0));
   check.that(args.grad_bias.defined() == args.mean.defined(),
              args.mean ? "a mean and no grad_bias" : "a grad_bias and no mean",
@@ -64,7 +64,7 @@ void norm_backward_weight(Context& context, const NormWeightArgs& args) {
   check.shape(args.grad_weight, "grad_weight", {args.x.dim(1)});
   if (args.mean) {
     check_statistic(check, args.mean, "mean", args.x.dim(0));
-    check_like(check, args.grad_bias, "grad_bias", args.grad_weight);
+    check_same_shape(check, args.grad_bias, "grad_bias", args.grad_weight);
   }
   launch(context, &Backend::norm_backward_weight, args);
 }

@@ -10,10 +10,10 @@ namespace {
 template <class U, class Run>
 void rounded(const simd::Table& table, U* weight, U* bias, std::int64_t begin, std::int64_t end,
              const Run& run) {
-  constexpr std::int64_t piece = 512;
-  for (std::int64_t at = begin; at < end; at += piece) {
-    const std::int64_t n = std::min(piece, end - at);
-    float weights[piece] = {}, biases[piece] = {};
+  constexpr std::int64_t columns = 512;
+  for (std::int64_t at = begin; at < end; at += columns) {
+    const std::int64_t n = std::min(columns, end - at);
+    float weights[columns] = {}, biases[columns] = {};
     run(at, n, weights, bias ? biases : nullptr);
     table.f32.add_to(weights, weight + at, n);
     if (bias) table.f32.add_to(biases, bias + at, n);

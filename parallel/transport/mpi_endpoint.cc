@@ -12,7 +12,6 @@
 namespace trident {
 namespace {
 
-constexpr int job_exit_code = 3;
 constexpr std::uint64_t channel_slots = 32;
 static_assert(channel_count <= static_cast<int>(channel_slots));
 

@@ -17,8 +17,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr int job_exit_code = 3;
-constexpr int report_tag = 1, here_tag = 2, answer_tag = 3;
+constexpr int report_tag = 1, here_tag = 2, decision_tag = 3;
 constexpr std::chrono::seconds finish_limit{10};
 
 std::string seconds_text(milliseconds limit) {
@@ -126,7 +125,7 @@ std::string MpiJob::agree(const std::string& own,
     }
     const std::string decided = answer(all);
     for (int r = 1; r < size(); ++r)
-      sent.push_back(std::make_unique<Outgoing>(decided, r, answer_tag));
+      sent.push_back(std::make_unique<Outgoing>(decided, r, decision_tag));
     const auto all_sent = [&] {
       return std::all_of(sent.begin(), sent.end(), [](const auto& one) { return one->done(); });
     };
@@ -139,7 +138,7 @@ std::string MpiJob::agree(const std::string& own,
   const bool answered =
       wait_for(limit + turn_of(rank_), [&] { return take(0, here_tag, bytes); }) &&
       wait_for(2 * limit + turn_of(rank_),
-               [&] { return report.done() && take(0, answer_tag, bytes); });
+               [&] { return report.done() && take(0, decision_tag, bytes); });
   if (!answered) give_up(what, rank_text(0, hosts_[0]), limit);
   return bytes;
 }

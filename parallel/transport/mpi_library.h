@@ -18,6 +18,9 @@ namespace trident {
 // Throws Error naming the MPI call unless `code` is MPI_SUCCESS.
 void check_mpi(int code, const char* call);
 
+// Of a job that failed while running.
+inline constexpr int job_exit_code = 3;
+
 // True where this call has initialised MPI, false where the program has before.
 bool initialise_mpi();
 

@@ -70,7 +70,7 @@ TEST(ConfigTable, HasEveryPublishedKeyAndNoOther) {
 }
 
 TEST(FilledInConfig, HasEveryKeyAndLoadsBackAsTheSame) {
-  const std::vector<std::vector<std::string>> cases{
+  const std::vector<std::vector<std::string>> changes{
       {},
       {"training.train_iters=100", "scheduler.warmup_ratio=0.1", "scheduler.type=exponential",
        "optimizer.params.lr=0.1234567890123456789", "data.split=\"9,1\"", "data.shuffle=false"},
@@ -83,7 +83,7 @@ TEST(FilledInConfig, HasEveryKeyAndLoadsBackAsTheSame) {
        "zero_optimization.stage=1",
        R"(data.validation={"a": [{"path": "v", "weight": 0.1}], "b": [{"path": "w"}]})"},
       {R"(data.validation=[{"path": "v"}])", "parallel.rank_order=pp-dp-tp"}};
-  for (const auto& overrides : cases) {
+  for (const auto& overrides : changes) {
     const LoadedConfig loaded = parse_config(kSmallConfig, overrides, {.cores = 5});
     const json document = json::parse(loaded.filled_in);
     for (const std::string& path : published_paths()) {

@@ -108,7 +108,7 @@ TEST(Random, KeysDifferByNameAndSeed) {
   EXPECT_NE(random_normal(1, std::uint64_t{1} << 40), random_normal(1, 0));
 }
 
-class ContextTest : public testing::Test {
+class ContextTest : public ::testing::Test {
  protected:
   std::unique_ptr<Device> device = make_cpu_device();
   Context context{*device, 2};

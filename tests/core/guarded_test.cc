@@ -12,7 +12,7 @@
 namespace trident {
 namespace {
 
-class GuardedTest : public testing::Test {
+class GuardedTest : public ::testing::Test {
  protected:
   std::unique_ptr<Device> device = make_guarded_device(std::size_t{64} << 20);
   Context context{*device, 2};

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Reads the kernels' machine code in a program: cuda_code_test.py CUOBJDUMP PROGRAM.
+"""Reads the kernels' machine code in a program: cuda_code_test.py CUOBJDUMP PROGRAM ARCHITECTURE...
+with CMake's names of the architectures that it was built for (90-real).
 
 No kernel of ours may spill registers or keep a stack in local memory, but those named below with
 their reason; kernels that stream through memory must use 16-byte accesses.
@@ -30,7 +31,7 @@ def demangled(names):
 
 
 def main():
-    cuobjdump, program = sys.argv[1:]
+    cuobjdump, program, *built_for = sys.argv[1:]
     failures = []
     architectures = set()
     usage = []  # (architecture, mangled name, registers, stack, local)
@@ -48,7 +49,8 @@ def main():
     for (architecture, _, registers, stack, local), name in ours:
         if (stack or local) and not any(part in name for part in STACK_ALLOWED):
             failures.append(f"{architecture}: {name}: {stack} bytes of stack, {local} local")
-    for wanted in ("sm_80", "sm_90", "sm_100"):
+    for number in (name.removesuffix("-real") for name in built_for if name.endswith("-real")):
+        wanted = f"sm_{number}"
         if wanted not in architectures:
             failures.append(f"no machine code for {wanted}, only {sorted(architectures)}")
 

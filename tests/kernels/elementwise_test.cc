@@ -10,10 +10,10 @@ namespace trident {
 namespace {
 
 using ElementwiseTest = KernelTest;
-constexpr std::int64_t sizes[] = {1, 3, 17, 65, 257, 70001};
+constexpr std::int64_t lengths[] = {1, 3, 17, 65, 257, 70001};
 
 TEST_P(ElementwiseTest, AddScaleAndFillReachEveryElementAndNoOther) {
-  for (const std::int64_t n : sizes) {
+  for (const std::int64_t n : lengths) {
     const Tensor whole = put(random(n + 2, "y"), {n + 2});
     const Values before = get(whole);
     const Values x = random(n, "x");

@@ -2,14 +2,10 @@
 // have travelled (scripts/bundle).
 #pragma once
 
-#include <cstdlib>
 #include <string>
 
 namespace trident {
 
-inline std::string source_dir() {
-  const char* const elsewhere = std::getenv("TRIDENT_SOURCE_DIR");
-  return elsewhere != nullptr ? elsewhere : TRIDENT_SOURCE_DIR;
-}
+std::string source_dir();
 
 }  // namespace trident
