@@ -120,7 +120,7 @@ class TimedStages final : public StageRunner {
 };
 
 // As many as the work of the busiest rank fits into some seconds, at least one.
-int runs_of(const Schedule& schedule, const StageTimes& times) {
+int runs_of(const Schedule& schedule, const StageTimes& times, int most) {
   constexpr double seconds = 3e3;
   double longest = 0.0;
   for (const auto& held : schedule.placement) {
@@ -130,7 +130,8 @@ int runs_of(const Schedule& schedule, const StageTimes& times) {
     }
     longest = std::max(longest, work * schedule.microbatches);
   }
-  return static_cast<int>(std::clamp(longest > 0.0 ? seconds / longest : 1.0, 1.0, 25.0));
+  return static_cast<int>(
+      std::clamp(longest > 0.0 ? seconds / longest : 1.0, 1.0, static_cast<double>(most)));
 }
 
 // What ran, as a simulation tells it, in milliseconds.
@@ -156,7 +157,8 @@ Simulation read_traces(const Schedule& schedule, const std::vector<ExecutionTrac
 }
 
 std::optional<Simulation> run_timed(const Schedule& schedule, const StageTimes& times,
-                                    double transfer, Context& context, const ProcessGroup& world) {
+                                    double transfer, Context& context, const ProcessGroup& world,
+                                    int most_runs) {
   if (world.size() != schedule.stages) {
     throw RequestError(fmt::format("the world has {} ranks, the schedule {}; start {}",
                                    world.size(), schedule.stages, schedule.stages));
@@ -168,7 +170,7 @@ std::optional<Simulation> run_timed(const Schedule& schedule, const StageTimes& 
   std::optional<AwakeCores> awake;
   if (world.rank() == 0) awake.emplace();
   std::optional<Simulation> best;
-  for (int run = runs_of(schedule, times); run > 0; --run) {
+  for (int run = runs_of(schedule, times, most_runs); run > 0; --run) {
     world.barrier(context);
     TimedStages stages(context, world, schedule, times, transfer);
     ExecutionTrace trace;
@@ -193,17 +195,19 @@ std::optional<Simulation> run_timed(const Schedule& schedule, const StageTimes& 
 }  // namespace
 
 std::optional<Simulation> run_timed(const Schedule& schedule, const StageTimes& times,
-                                    double transfer, Transport& transport) {
+                                    double transfer, Transport& transport, int most_runs) {
   const auto device = make_cpu_device();
   Context context(*device, 1);
-  return end_all_on_error(
-      transport, [&] { return run_timed(schedule, times, transfer, context, transport.world()); });
+  return end_all_on_error(transport, [&] {
+    return run_timed(schedule, times, transfer, context, transport.world(), most_runs);
+  });
 }
 
-Simulation run_timed_local(const Schedule& schedule, const StageTimes& times, double transfer) {
+Simulation run_timed_local(const Schedule& schedule, const StageTimes& times, double transfer,
+                           int most_runs) {
   std::optional<Simulation> result;
   run_local(schedule.stages, {.timeout = std::chrono::hours(24)}, [&](Transport& transport) {
-    auto mine = run_timed(schedule, times, transfer, transport);
+    auto mine = run_timed(schedule, times, transfer, transport, most_runs);
     if (mine) result = std::move(mine);
   });
   return std::move(*result);

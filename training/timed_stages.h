@@ -14,13 +14,14 @@ namespace trident {
 // runs the lowered lists; a stage sleeps for its time (`times`, in milliseconds) once its inputs
 // have arrived, so ranks need no cores of their own, and a message counts as arrived `transfer`
 // milliseconds after it was sent (ranks of one node share the clock that tells). Nothing here knows
-// simulated times. Up to 25 runs, of which the shortest counts: other work of the machine only
-// ever adds time. The world has schedule.stages ranks, else RequestError; all of them call it. The
-// schedule must be valid.
+// simulated times. Up to `most_runs` runs, of which the shortest counts: other work of the machine
+// only ever adds time. The world has schedule.stages ranks, else RequestError; all of them call it.
+// The schedule must be valid.
 std::optional<Simulation> run_timed(const Schedule& schedule, const StageTimes& times,
-                                    double transfer, Transport& transport);
+                                    double transfer, Transport& transport, int most_runs = 25);
 
 // The same on as many in-process ranks as the schedule has.
-Simulation run_timed_local(const Schedule& schedule, const StageTimes& times, double transfer);
+Simulation run_timed_local(const Schedule& schedule, const StageTimes& times, double transfer,
+                           int most_runs = 25);
 
 }  // namespace trident

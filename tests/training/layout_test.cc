@@ -10,6 +10,7 @@
 #include "core/file.h"
 #include "scheduler/csv.h"
 #include "scheduler/schedules.h"
+#include "support/covering.h"
 #include "support/temp_dir.h"
 #include "support/training_run.h"
 #include "training/from_config.h"
@@ -197,33 +198,31 @@ Traffic tensor_traffic(const std::string& model, const Layout& layout, const Ove
 }
 
 TEST(Layouts, OverlappedTensorParallelismGivesTheSameModelInMoreOperations) {
-  for (const char* model : {"gpt2", "llama"}) {
-    for (const Layout layout : {Layout{1, 2, 1}, Layout{1, 4, 2}}) {
-      for (const char* granularity : {"none", "selective"}) {
-        SCOPED_TRACE(std::string(model) + " " + name_of(layout) + " " + granularity);
-        const Overrides sequence{
-            "parallel.sequence_parallel=true",
-            std::string("activation_checkpointing.granularity=") + granularity};
-        const Overrides overlap = sequence + Overrides{"parallel.tp_comm_overlap=true"};
-        const Outcome plain = outcome(model, layout, sequence);
-        const Outcome overlapped = outcome(model, layout, overlap);
-        // Rows are independent, and sums over ranks stay in their order.
-        if (usual_device() != On::cuda) {
-          expect_same_bits(overlapped, plain);
-        } else {  // whose library may take another algorithm for fewer rows
-          EXPECT_LT(largest_relative_difference(overlapped.losses, plain.losses), 1e-6);
-          EXPECT_LT(largest_relative_distance(overlapped.tensors, plain.tensors), 1e-4);
-        }
-        const Traffic whole = tensor_traffic(model, layout, sequence);
-        const Traffic parts = tensor_traffic(model, layout, overlap);
-        EXPECT_EQ(parts.bytes_sent, whole.bytes_sent);
-        // Of a layer and a micro-batch four gathers go as t broadcasts, four sums as two
-        // reductions.
-        const std::int64_t layers = 4 / layout.pipeline, microbatches = 12;
-        EXPECT_EQ(parts.operations - whole.operations,
-                  microbatches * layers * 4 * ((layout.tensor - 1) + 1));
-      }
+  for (const Combination& c : combinations({2, 2, 2})) {
+    const std::string model = c[0] == 0 ? "gpt2" : "llama";
+    const Layout layout = c[1] == 0 ? Layout{1, 2, 1} : Layout{1, 4, 2};
+    const std::string granularity = c[2] == 0 ? "none" : "selective";
+    SCOPED_TRACE(model + " " + name_of(layout) + " " + granularity);
+    const Overrides sequence{"parallel.sequence_parallel=true",
+                             "activation_checkpointing.granularity=" + granularity};
+    const Overrides overlap = sequence + Overrides{"parallel.tp_comm_overlap=true"};
+    const Outcome plain = outcome(model, layout, sequence);
+    const Outcome overlapped = outcome(model, layout, overlap);
+    // Rows are independent, and sums over ranks stay in their order.
+    if (usual_device() != On::cuda) {
+      expect_same_bits(overlapped, plain);
+    } else {  // whose library may take another algorithm for fewer rows
+      EXPECT_LT(largest_relative_difference(overlapped.losses, plain.losses), 1e-6);
+      EXPECT_LT(largest_relative_distance(overlapped.tensors, plain.tensors), 1e-4);
     }
+    const Traffic whole = tensor_traffic(model, layout, sequence);
+    const Traffic parts = tensor_traffic(model, layout, overlap);
+    EXPECT_EQ(parts.bytes_sent, whole.bytes_sent);
+    // Of a layer and a micro-batch four gathers go as t broadcasts, four sums as two
+    // reductions.
+    const std::int64_t layers = 4 / layout.pipeline, microbatches = 12;
+    EXPECT_EQ(parts.operations - whole.operations,
+              microbatches * layers * 4 * ((layout.tensor - 1) + 1));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "support/covering.h"
 #include "support/temp_dir.h"
 #include "support/training_run.h"
 
@@ -26,7 +27,9 @@ TEST(SteadyState, TakesNothingFromTheDeviceAfterTheSecondIteration) {
                                 {{1, 1, 2, 2}, bf16},   {{2, 2, 2}, sp + zero1},
                                 {{2, 1, 1}, zero2},     {{2, 1, 2}, zero3 + bf16}};
   for (const std::string model : {"gpt2", "llama"}) {
-    for (const Case& c : cases) {
+    for (std::size_t i = 0; i < cases.size(); ++i) {
+      if (!tests_are_full() && (i % 2 == 0) != (model == "gpt2")) continue;
+      const Case& c = cases[i];
       std::string name = model + " " + name_of(c.layout);
       for (const std::string& o : c.overrides) name += " " + o;
       SCOPED_TRACE(name);

@@ -70,8 +70,8 @@ TEST(TimedStages, EveryKindRunsOverRealRanksAndComesNearItsSimulation) {
     const Bubble predicted = simulate(schedule, times, 1.0).bubble;
     double difference = 1.0;
     // Other work of the machine only adds to it.
-    for (int attempt = 0; attempt < 5 && difference > 0.02; ++attempt) {
-      const Simulation run = run_timed_local(schedule, times, 1.0);
+    for (int attempt = 0; attempt < 25 && difference > 0.02; ++attempt) {
+      const Simulation run = run_timed_local(schedule, times, 1.0, 5);
       if (schedule.updates == Updates::at_flush && kind != "dualpipev") {
         expect_causal(schedule, run, times, 1.0);
       }
@@ -85,7 +85,7 @@ TEST(TimedStages, EveryKindRunsOverRealRanksAndComesNearItsSimulation) {
 TEST(TimedStages, UnequalStagesAreTimedByTheirOwnTimes) {
   const Schedule schedule = make_schedule({.kind = "1f1b", .stages = 3, .microbatches = 3});
   const StageTimes times = stage_times(schedule, {{1, 8, 2}, {3, 1, 1}, {1, 1, 6}});
-  expect_causal(schedule, run_timed_local(schedule, times, 4.0), times, 4.0);
+  expect_causal(schedule, run_timed_local(schedule, times, 4.0, 3), times, 4.0);
 }
 
 TEST(TimedStages, AWorldOfAnotherSizeIsRefused) {
