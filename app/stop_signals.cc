@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <system_error>
 #include <utility>
 
 #include "core/clock.h"
@@ -17,9 +18,7 @@ const char* name_of(int signal) {
                              : "SIGUSR1";
 }
 
-}  // namespace
-
-StopSignals::StopSignals(std::function<void(const char*)> told) : told_(std::move(told)) {
+sigset_t stopping() {
   sigset_t set;
   sigemptyset(&set);
   // SIGUSR2 wakes the thread up at the end.
@@ -27,11 +26,37 @@ StopSignals::StopSignals(std::function<void(const char*)> told) : told_(std::mov
   struct sigaction hangup {};
   sigaction(SIGHUP, nullptr, &hangup);
   if (hangup.sa_handler != SIG_IGN) sigaddset(&set, SIGHUP);
-  pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  thread_ = std::thread([this, set] { take(set); });
+  return set;
 }
 
-void StopSignals::take(const sigset_t& set) {
+}  // namespace
+
+StopSignals::StopSignals(std::function<void(const char*, bool)> told) : told_(std::move(told)) {
+  try {
+    listen();
+  } catch (const std::system_error&) {
+    // Whoever needs many threads says so better. Until then signals do as they usually do.
+  }
+}
+
+void StopSignals::begin() {
+  if (!thread_.joinable()) listen();
+  begun_ = true;
+}
+
+void StopSignals::listen() {
+  const sigset_t set = stopping();
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  try {
+    thread_ = std::thread([this] { take(); });
+  } catch (...) {
+    pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+    throw;
+  }
+}
+
+void StopSignals::take() {
+  const sigset_t set = stopping();
   std::int64_t first = 0;
   for (int taken = 0;;) {
     sigwait(&set, &taken);
@@ -40,7 +65,9 @@ void StopSignals::take(const sigset_t& set) {
     const std::int64_t now = read_clock().wall_ns;
     if (!stop_.exchange(true)) {
       first = now;
-      if (told_) told_(name_of(taken));
+      const bool begun = begun_;
+      if (told_) told_(name_of(taken), begun);
+      if (!begun) _exit(130);
     } else if (now - first > 1'000'000'000) {
       _exit(130);
     }
@@ -52,9 +79,13 @@ void ignore_closed_pipes() {
 }
 
 StopSignals::~StopSignals() {
+  if (!thread_.joinable()) return;
   done_ = true;
   pthread_kill(thread_.native_handle(), SIGUSR2);
   thread_.join();
+  const sigset_t set = stopping();
+  // A rank that has been refused may still wait for the others.
+  if (!begun_) pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
 }
 
 }  // namespace trident::app

@@ -11,25 +11,29 @@ namespace trident::app {
 
 // Turns the first SIGINT (Ctrl-C), SIGTERM, SIGHUP (the terminal goes) or SIGUSR1 (Slurm's warning)
 // into a flag; one that comes a second later or more ends the process at once with exit code 130
-// (mpirun and timeout send the same signal twice). A SIGHUP that is ignored, as under nohup, stays
-// ignored.
+// (mpirun and timeout send the same signal twice). So does the first one before begin(), when there
+// is nothing to save. A SIGHUP that is ignored, as under nohup, stays ignored.
 //
 // A thread takes the signals, so no handler and no global is needed. Make it before any other
 // thread, which inherits that they are blocked.
 class StopSignals {
  public:
   // `told` runs on that thread, with the name of the signal that was first.
-  explicit StopSignals(std::function<void(const char* name)> told);
+  explicit StopSignals(std::function<void(const char* name, bool begun)> told);
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
-  ~StopSignals();  // leaves the signals blocked: the run is over, and what comes now is late
+  // After begin() leaves the signals blocked: the run is over, and what comes now is late.
+  ~StopSignals();
+  // From here on there is something to save.
+  void begin();
   const std::atomic<bool>& stop() const { return stop_; }
 
  private:
-  void take(const sigset_t& set);
+  void listen();
+  void take();
 
-  std::function<void(const char*)> told_;
-  std::atomic<bool> stop_ = false, done_ = false;
+  std::function<void(const char*, bool)> told_;
+  std::atomic<bool> begun_ = false, stop_ = false, done_ = false;
   std::thread thread_;
 };
 

@@ -15,6 +15,7 @@
 #include "app/stop_signals.h"
 #include "core/error.h"
 #include "core/json.h"
+#include "core/process.h"
 #include "core/request_problems.h"
 #include "core/threads.h"
 #include "training/agreement.h"
@@ -208,17 +209,19 @@ void print_summary(Printer& printer, const TrainOptions& options, const Training
 int train(const TrainOptions& options, const Launch& launch) {
   ignore_closed_pipes();
   launch.start->join(options.dry_run ? "train --dry-run" : "train");
+  Printer printer;
+  StopSignals signals([&](const char* signal, bool begun) {
+    if (launch.leads && begun) {
+      printer.error(std::string(signal) + ": stopping, saving (once more: at once)");
+    } else if (launch.leads) {
+      print_error(std::string(signal) + ": stopped before the start: nothing is written");
+    }
+  });
   const LoadedConfig loaded = load(options.config, launch);
   std::optional<Devices> found;
   TrainingInputs inputs = checked_inputs(loaded, launch, found);
   const Devices& devices = *found;
   const Config& config = inputs.config;
-  Printer printer;
-  const StopSignals signals([&](const char* signal) {
-    if (launch.leads) {
-      printer.error(std::string(signal) + ": stopping, saving (once more: at once)");
-    }
-  });
   std::int64_t bytes = 0;  // of the saved weights
   if (launch.leads) {
     inputs.plan = make_plan(config, *inputs.architecture, inputs.schedule);
@@ -231,6 +234,7 @@ int train(const TrainOptions& options, const Launch& launch) {
     if (launch.leads) print_dry_run(options, inputs, *inputs.plan);
     return 0;
   }
+  signals.begin();
   std::optional<RunFolders> folders;
   if (launch.leads) folders.emplace(config, bytes, command_of(options));
   inputs.product_rate = measure_product_rate(config, launch, devices);

@@ -134,6 +134,47 @@ class Signals(Run):
     def test_sent_to_a_rank_saves_on_all(self):
         self.assertEqual(self.stop(signal.SIGHUP, to_rank=True), 130)
 
+    def end_at_the_start(self, sent, listens, *overrides):
+        """Rank 0 waits for another one that never comes; the job's exit code and text."""
+        first = ["sh", "-c", "echo $$ > pid; exec \"$0\" \"$@\""]
+        first += self.train("runtime.timeout_seconds=60", *overrides)
+        job = self.start(MPIRUN[:4] + ["-n", "1"] + first + [":", "-n", "1", "sleep", "60"])
+        os.kill(self.wait_until(sent, listens), sent)
+        text, _ = job.communicate(timeout=30)
+        self.assertFalse((self.folder / "run").exists())
+        (self.folder / "pid").unlink()
+        return job.returncode, text
+
+    def wait_until(self, signal_, listens):
+        """Until the process in the file pid is ready for a signal; its id."""
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            time.sleep(0.02)
+            file = self.folder / "pid"
+            pid = file.read_text().strip() if file.exists() else ""
+            if not pid:
+                continue
+            status = pathlib.Path(f"/proc/{pid}/status").read_text()
+            held = int(status.split("SigBlk:")[1].split()[0], 16) & (1 << (signal_ - 1))
+            if listens(pid, held):
+                break
+        return int(pid)
+
+    def test_before_the_start_there_is_nothing_to_save(self):
+        for sent in (signal.SIGTERM, signal.SIGUSR1):
+            code, text = self.end_at_the_start(sent, lambda pid, held: held,
+                                               "batch.micro_batch_size=\"auto\"")
+            self.assertEqual(code, 130, text)
+            self.assertIn(f"{sent.name}: stopped before the start: nothing is written", text)
+
+    def test_a_refused_rank_that_waits_to_say_so_can_be_ended(self):
+        def starts_mpi(pid, _):  # which talks to mpirun
+            # A file may be closed between.
+            listed = subprocess.run(["ls", "-l", f"/proc/{pid}/fd"], capture_output=True, text=True)
+            return "socket:" in listed.stdout
+        code, text = self.end_at_the_start(signal.SIGTERM, starts_mpi, "batch.global_batch_size=-1")
+        self.assertNotEqual(code, 0, text)
+
     def test_sigterm_sent_to_mpirun_saves_on_all(self):
         self.stop(signal.SIGTERM)
 
