@@ -236,10 +236,14 @@ void TrainingRun::dump_gradients(std::int64_t k) {
 bool TrainingRun::iteration(std::int64_t k) {
   const auto& dumps = config_.logging.dump_gradients_at;
   const bool dump = std::find(dumps.begin(), dumps.end(), k + 1) != dumps.end();
-  auto micro_batches = batches(train_, k);
-  const auto own = static_cast<std::int64_t>(micro_batches.size());
-  for (std::int64_t i = 0; i < model_.look_ahead(); ++i) {
-    micro_batches.push_back(batch(train_, k + 1 + i / own, i % own));
+  std::vector<HostMicroBatch> micro_batches;
+  {
+    const FileWork reading = world_.file_work();  // all of it: parts may each be short
+    micro_batches = batches(train_, k);
+    const auto own = static_cast<std::int64_t>(micro_batches.size());
+    for (std::int64_t i = 0; i < model_.look_ahead(); ++i) {
+      micro_batches.push_back(batch(train_, k + 1 + i / own, i % own));
+    }
   }
   const std::int64_t interval = config_.training.eval_interval;
   const bool evaluates =
