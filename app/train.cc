@@ -96,15 +96,30 @@ Shared sharing_text(const Config& config, const Launch& launch, const Devices& d
           : ""};
 }
 
-// A run with more threads than cores goes on, but nobody wants it.
+// A run with more threads than cores goes on, but nobody wants it. Under MPI a line from each host,
+// on rank 0; collective.
 std::string crowded_text(const Config& config, const Launch& launch, const Devices& devices) {
+  const bool crosses = launch.mpi && launch.ranks > 1;
   const std::int64_t ranks = launch.mpi ? launch.local_ranks : config.world_size();
   const std::int64_t threads = config.runtime.threads_per_rank;
-  if (!devices.gpu().empty() || threads == 1 || ranks * threads <= launch.cores) return "";
-  return fmt::format(
-      "warning: config: /runtime/threads_per_rank: {} ranks of {} threads share {} cores of this "
-      "machine, so threads sleep where they would wait for each other; use {}",
-      ranks, threads, launch.cores, std::max<std::int64_t>(1, launch.cores / ranks));
+  std::string own;
+  if (devices.gpu().empty() && threads > 1 && ranks * threads > launch.cores &&
+      launch.local_rank == 0) {
+    own = fmt::format(
+        "warning: config: /runtime/threads_per_rank: {} ranks of {} threads share {} cores of {}, "
+        "so threads sleep where they would wait for each other; use {}",
+        ranks, threads, launch.cores, crosses ? host_name() : "this machine",
+        std::max<std::int64_t>(1, launch.cores / ranks));
+  }
+  if (!crosses) return own;
+  const auto lines = [](const std::vector<std::string>& all) {
+    std::string text;
+    for (const std::string& one : all) {
+      if (!one.empty()) text += (text.empty() ? "" : "\n") + one;
+    }
+    return text;
+  };
+  return launch.start->exchange(own, lines, {});
 }
 
 // What would fit, where a device has no memory left.
@@ -229,6 +244,7 @@ int train(const TrainOptions& options, const Launch& launch) {
     check_output(config, bytes);
   }
   compare_ranks(config, devices, launch);
+  const std::string crowded = crowded_text(config, launch, devices);
   launch.start->done();
   if (options.dry_run) {
     if (launch.leads) print_dry_run(options, inputs, *inputs.plan);
@@ -251,7 +267,6 @@ int train(const TrainOptions& options, const Launch& launch) {
         config.parallel.tensor_model_parallel_size, config.parallel.pipeline_model_parallel_size,
         schedule_name(config), config.runtime.transport, config.runtime.threads_per_rank,
         devices.text(), loaded.why_cpu.empty() ? "" : " (" + loaded.why_cpu + ")"));
-    const std::string crowded = crowded_text(config, launch, devices);
     if (!crowded.empty()) printer.error(crowded);
     hooks.on_iteration = [&](IterationMetrics& m) { progress.show(m); };
   }

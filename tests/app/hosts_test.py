@@ -154,6 +154,17 @@ class Hosts(unittest.TestCase):
         self.assertEqual(code, 0, text)
         self.assertIn("nodes: ranks 0 | 1 to 3)", text)
 
+    def test_each_host_that_is_crowded_says_so(self):
+        cores = len(os.sched_getaffinity(0))
+        if cores < 2:
+            self.skipTest("one core is crowded by one rank of two threads")
+        code, text = self.train((1, 3), ["parallel.pipeline_model_parallel_size=1",
+                                         f"runtime.threads_per_rank={cores}", "training.train_iters=1"])
+        self.assertEqual(code, 0, text)
+        crowded = "warning: config: /runtime/threads_per_rank: "
+        self.assertEqual(text.count(crowded), 1, text)
+        self.assertIn(f"{crowded}3 ranks of {cores} threads share {cores} cores of {HOSTS[1]}, ", text)
+
     def interrupt(self, how):
         """Starts a long run, does `how` to it in its midst, and waits for its end on both hosts."""
         endless = ["training.train_iters=1000000", f"runtime.timeout_seconds={TIMEOUT}",
