@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Slow disks, and signals under mpirun.
 
-    python3 tests/app/disks_test.py build/release/trident
+    python3 tests/app/disks_test.py build/release/trident build/release/tests/app/libslow_pages.so
 
-strace makes the calls slow that read and write files; no collective's deadline may hold for them.
+strace makes the calls slow that read and write files, slow_pages.cc the pages of mapped ones; no
+collective's deadline may hold for them.
 Ends with `OK`, or an error that shows what the program printed.
 """
 
@@ -17,7 +18,7 @@ import tempfile
 import time
 import unittest
 
-PROGRAM = ""
+PROGRAM = SLOW_PAGES = ""
 ENVIRONMENT = os.environ | {
     "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
@@ -98,6 +99,16 @@ class SlowDisk(Run):
         text = (self.folder / "run/metrics.jsonl").read_text()
         lines = [json.loads(line) for line in text.splitlines()]
         self.assertLess(max(line["iteration_time_ms"] for line in lines[1:]), 900, lines)
+
+    def test_reading_data_on_one_rank_is_waited_for(self):
+        slow_data = ["env", f"LD_PRELOAD={SLOW_PAGES}", "SLOW_FILE=text.txt", "SLOW_SECONDS=5"]
+        train = self.train("logging.overwrite=true", "checkpoint.overwrite=true")
+        for command in (slow_data + train,  # there, too, one rank touches the page first
+                        MPIRUN + ["-n", "1"] + train + [":", "-n", "1"] + slow_data + train):
+            began = time.monotonic()
+            code, text = self.run_it(command)
+            self.assertEqual(code, 0, text)
+            self.assertGreater(time.monotonic() - began, 5, "nothing was slow")
 
     def test_loading_on_one_rank_is_waited_for_under_mpirun(self):
         self.assertEqual(self.run_it(self.train())[0], 0)
@@ -183,5 +194,5 @@ class Signals(Run):
 
 
 if __name__ == "__main__":
-    PROGRAM = os.path.abspath(sys.argv.pop(1))
+    PROGRAM, SLOW_PAGES = (os.path.abspath(sys.argv.pop(1)) for _ in range(2))
     unittest.main()
