@@ -28,7 +28,10 @@ std::vector<std::pair<std::string, std::string>> numeric_environment() {
     const auto ends = [&](std::string_view text) { return name.ends_with(text); };
     const bool library = (begins("ONEDNN_") || begins("DNNL_")) && !ends("_VERBOSE") &&
                          !ends("_MAX_CPU_ISA") && name.find("_JIT_") == std::string::npos;
-    if (library || name == "NVIDIA_TF32_OVERRIDE" || name == "CUBLAS_WORKSPACE_CONFIG" ||
+    // By these a rank computes with fewer threads than it was given, which gives other last digits.
+    const bool threads =
+        name == "OMP_THREAD_LIMIT" || name == "OMP_DYNAMIC" || name == "OMP_MAX_ACTIVE_LEVELS";
+    if (library || threads || name == "NVIDIA_TF32_OVERRIDE" || name == "CUBLAS_WORKSPACE_CONFIG" ||
         name == "NCCL_ALGO" || name == "NCCL_PROTO") {
       found.emplace_back(name, entry.substr(std::min(entry.size(), name.size() + 1)));
     }

@@ -102,7 +102,9 @@ class Agreement(Job):
     def test_instructions_and_libraries_settings_are_compared(self):
         """Rank 1 runs under an environment of its own."""
         self.expect_refused(
-            [], ["ENVIRONMENT:ONEDNN_DEFAULT_FPMATH_MODE=BF16", "ENVIRONMENT:ONEDNN_MAX_CPU_ISA=SSE41"],
+            [], ["ENVIRONMENT:ONEDNN_DEFAULT_FPMATH_MODE=BF16", "ENVIRONMENT:ONEDNN_MAX_CPU_ISA=SSE41",
+                 "ENVIRONMENT:OMP_THREAD_LIMIT=1"],
+            r"environment: OMP_THREAD_LIMIT: rank 0 on [^ ]+ has none, rank 1 on [^ ]+ has 1; ",
             r"device: rank 0 on [^ ]+ has cpu, .*, rank 1 on [^ ]+ has cpu, sse2",
             r"environment: ONEDNN_DEFAULT_FPMATH_MODE: rank 0 on [^ ]+ has none, rank 1")
 
