@@ -595,14 +595,14 @@ TEST_P(Collectives, AWaitingRankLeavesItsCoreToOthers) {
     for (int attempt = 0; attempt < 3; ++attempt) {
       s.world.barrier(s.context);
       ClockReading before, after;
-      if (s.world.rank() == 0) std::this_thread::sleep_for(milliseconds(400));
+      if (s.world.rank() == 0) std::this_thread::sleep_for(milliseconds(100));
       s.context.mark(before);
       s.world.barrier(s.context);
       s.context.mark(after);
       s.context.synchronize();
       least = std::min(least, after.cpu_ns - before.cpu_ns);
     }
-    EXPECT_LT(least, 60'000'000) << "CPU time of 400 ms of waiting";
+    EXPECT_LT(least, 30'000'000) << "CPU time of 100 ms of waiting";
   });
 }
 
