@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <numeric>
 
 #include "core/config_fields.h"
@@ -397,6 +398,52 @@ void validate_data(const Config& config, Problems& problems) {
   }
 }
 
+// Each key has a range of its own; these are what sizes may come to together, so that no count of
+// elements, bytes or tokens leaves 64 bits, nor a rank's number 32.
+void validate_sizes(const Config& config, Problems& problems) {
+  constexpr double kElements = 1e15;
+  constexpr double kCount = std::numeric_limits<std::int32_t>::max();
+  const auto at_most = [&](const char* path, double size, double limit, std::string_view what) {
+    if (size <= limit) return;
+    problems.add(path,
+                 fmt::format("makes {:.3g} {}; at most {:.3g} are possible", size, what, limit));
+  };
+  const ModelConfig& model = config.model;
+  const auto of = [](std::int64_t size) { return static_cast<double>(size); };
+  if (problems.sound({kData, kTensor, kPipeline})) {
+    at_most(kData,
+            of(config.parallel.data_parallel_size) *
+                of(config.parallel.tensor_model_parallel_size) *
+                of(config.parallel.pipeline_model_parallel_size),
+            kCount, "ranks");
+  }
+  constexpr auto kVocabulary = "/model/vocab_size";
+  constexpr auto kLayers = "/model/num_layers";
+  constexpr auto kLength = "/data/sequence_length";
+  constexpr auto kMicro = "/batch/micro_batch_size";
+  constexpr auto kDivisor = "/model/make_vocab_size_divisible_by";
+  if (!problems.sound({kHidden, kHeads, kFfn, kLayers, kVocabulary, kTensor, kDivisor})) return;
+  const double vocabulary =
+      of(model.vocab_size) +
+      of(model.make_vocab_size_divisible_by) * of(config.parallel.tensor_model_parallel_size);
+  const double hidden = of(model.hidden_size), ffn = of(model.ffn_hidden_size);
+  at_most(kHidden, hidden * (of(model.num_layers) * (4 * hidden + 3 * ffn) + 2 * vocabulary),
+          kElements, "parameters");
+  if (!problems.sound({kLength, kMicro, "/batch/gradient_accumulation_steps",
+                       "/batch/global_batch_size", "/training/train_iters"})) {
+    return;
+  }
+  const double length = of(config.data.sequence_length);
+  const double tokens = of(config.batch.micro_batch_size) * length;
+  at_most(kMicro, tokens * of(config.batch.gradient_accumulation_steps), kCount,
+          "tokens of an iteration on one rank");
+  at_most(kMicro, tokens * std::max({vocabulary, 2 * ffn, of(model.num_attention_heads) * length}),
+          kElements, "elements of an activation");
+  at_most("/training/train_iters",
+          of(config.training.train_iters) * of(config.batch.global_batch_size) * length, 4e18,
+          "tokens of the run");
+}
+
 // Links are looked at when the folders are (training/run_folder.h).
 void validate_folders(const Config& config, Problems& problems) {
   constexpr auto kSave = "/checkpoint/save";
@@ -451,6 +498,7 @@ void validate(const Config& config, Problems& problems) {
   validate_optimizer(config, problems);
   validate_precision(config, problems);
   validate_data(config, problems);
+  validate_sizes(config, problems);
   validate_folders(config, problems);
   if (problems.sound({"/training/train_iters", "/training/train_epochs"}) &&
       config.training.train_iters != 0 && config.training.train_epochs != 0) {

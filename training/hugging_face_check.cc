@@ -15,6 +15,7 @@
 #include "core/printable.h"
 #include "training/hugging_face.h"
 #include "training/model_directory.h"
+#include "training/weights_folder.h"
 
 namespace trident {
 namespace {
@@ -152,6 +153,12 @@ std::string read_model_config(const std::string& directory) {
   const std::string path = directory + "/config.json";
   std::error_code none;
   if (!std::filesystem::exists(path, none) && !none) {
+    if (const std::string rest = unfinished_save(directory); !rest.empty()) {
+      throw RequestError(fmt::format(
+          "{}: there is no such file: a save ended while it moved its files here; move the rest of "
+          "them from {} as well, config.json last",
+          path, rest));
+    }
     throw RequestError(
         fmt::format("{}: there is no such file; name a Hugging Face directory", path));
   }

@@ -49,11 +49,20 @@ Shortened shortened(const Config& config, const Schedule& schedule) {
   return {config, schedule, m};
 }
 
+HostMicroBatch zeros_of(const Config& config) {
+  HostMicroBatch zeros;
+  zeros.sample_ids.resize(static_cast<std::size_t>(config.batch.micro_batch_size));
+  zeros.tokens.resize(zeros.sample_ids.size() *
+                      static_cast<std::size_t>(config.data.sequence_length));
+  zeros.labels = zeros.tokens;
+  return zeros;
+}
+
 // Of a rank, and of the same one if it collects the monitor's reports.
 std::pair<MemoryPlan, MemoryPlan> memory_of(const Shortened& run,
                                             const std::shared_ptr<const RunLists>& lists,
                                             const Architecture& architecture, int pipeline,
-                                            Device& device) {
+                                            Device& device, std::vector<HostMicroBatch>& batches) {
   const Config& config = run.config;
   const RankGrid grid = rank_grid_of(config);
   Context context(device, static_cast<int>(config.runtime.threads_per_rank),
@@ -66,19 +75,14 @@ std::pair<MemoryPlan, MemoryPlan> memory_of(const Shortened& run,
   RankModel model(context, config, architecture, lists,
                   topology_of(config, run.schedule, *transport));
   context.ledger().reset_peaks();
-  HostMicroBatch zeros;
-  zeros.sample_ids.resize(static_cast<std::size_t>(config.batch.micro_batch_size));
-  zeros.tokens.resize(zeros.sample_ids.size() *
-                      static_cast<std::size_t>(config.data.sequence_length));
-  zeros.labels = zeros.tokens;
   // All of an iteration's tokens are there at once.
   // The second iteration meets what the first has left, a late check what comes after it.
   Tensor report;
   std::int64_t collected = 0;  // reports of all ranks, on the one that collects them
   Ledger::Figures between;
   for (int i = 0; i < (model.late_check() ? 3 : 2); ++i) {
-    const std::vector<HostMicroBatch> batches(
-        static_cast<std::size_t>(run.microbatches + model.look_ahead()), zeros);
+    batches.resize(static_cast<std::size_t>(run.microbatches + model.look_ahead()),
+                   zeros_of(config));
     model.advance(batches, {.learning_rate = 0, .close = !model.late_check()});
     // As many times more actions as there are more micro-batches. The report is read at once, or
     // after the next iteration.
@@ -118,12 +122,14 @@ struct Planning {
   }
   std::pair<MemoryPlan, MemoryPlan> memory_of(const Architecture& architecture,
                                               int pipeline) const {
-    return trident::memory_of(run, lists, architecture, pipeline, *device);
+    return trident::memory_of(run, lists, architecture, pipeline, *device, batches);
   }
 
   Shortened run;
   std::unique_ptr<Device> device;
   std::shared_ptr<const RunLists> lists;
+  // All zeros, for every rank the same.
+  mutable std::vector<HostMicroBatch> batches;
 };
 
 // Pipeline ranks that differ in nothing but how many micro-batches they hold: as many layers in
@@ -159,7 +165,7 @@ std::vector<std::vector<int>> even_stretches(const Config& config, const Schedul
 }
 
 // Calls `plan_rank` for the ends of a stretch and for three ranks between them; where these lie on
-// a line to the byte so do all others, else both halves are looked at.
+// a line to the byte so do all others, else both sides of where it seems to bend are looked at.
 class Stretch {
  public:
   Stretch(const std::vector<int>& ranks, const std::function<MemoryPlan(int)>& plan_rank)
@@ -195,6 +201,22 @@ class Stretch {
     return even ? std::optional(plan) : std::nullopt;
   }
 
+  // Where the lines through the first two and through the last two meet; the middle if they don't.
+  std::size_t bend_between(std::size_t low, std::size_t high) {
+    const auto rank = [&](std::size_t i) { return static_cast<double>(ranks_[i]); };
+    const auto total = [&](std::size_t i) { return static_cast<double>(at(i).peak_total); };
+    const auto slope = [&](std::size_t i) {
+      return (total(i + 1) - total(i)) / (rank(i + 1) - rank(i));
+    };
+    const double first = slope(low), last = slope(high - 1);
+    if (first == last) return low + (high - low) / 2;
+    const double away =
+        (total(high) - total(low) - last * (rank(high) - rank(low))) / (first - last);
+    const auto place = std::upper_bound(ranks_.begin(), ranks_.end(), rank(low) + away);
+    const auto index = static_cast<std::size_t>(place - ranks_.begin());
+    return std::clamp(index, low + 2, high - 1) - 1;
+  }
+
   void fill(std::size_t low, std::size_t high) {
     constexpr std::size_t few = 8;
     if (high - low < few) {
@@ -209,8 +231,9 @@ class Stretch {
              expected->peak_total == at(i).peak_total;
     }
     if (!line) {
-      fill(low, middle);
-      fill(middle, high);
+      const std::size_t bend = bend_between(low, high);
+      fill(low, bend);
+      fill(bend + 1, high);
       return;
     }
     for (std::size_t i = low + 1; i < high; ++i) plans_[i] = on_line(low, high, i);

@@ -46,6 +46,27 @@ TEST(ConfigRules, ATransportAndAnAlgorithmServeTheDevice) {
   EXPECT_THAT(problems_of({"runtime.device=cuda", "runtime.transport=nccl"}), IsEmpty());
 }
 
+TEST(ConfigRules, SizesAreBoundedTogether) {
+  const auto refused = [](const std::vector<std::string>& overrides, const std::string& part) {
+    EXPECT_THAT(problems_of(overrides), ::testing::Contains(HasSubstr(part)));
+  };
+  refused({"model.hidden_size=10000000", "model.num_layers=100000"},
+          "/model/hidden_size: makes 1.6e+20 parameters; at most 1e+15 are possible");
+  refused({"model.hidden_size=10000000", "model.vocab_size=1000000000"},
+          "parameters; at most 1e+15");
+  refused({"parallel.data_parallel_size=1000000", kPipeline + "10000", "model.num_layers=10000"},
+          "/parallel/data_parallel_size: makes 1e+10 ranks; at most 2.15e+09");
+  refused({"batch.micro_batch_size=1000000", "data.sequence_length=10000000"},
+          "/batch/micro_batch_size: makes 1e+13 tokens of an iteration on one rank");
+  refused(
+      {"batch.micro_batch_size=1", "data.sequence_length=10000000", "model.num_attention_heads=32"},
+      "/batch/micro_batch_size: makes 3.2e+15 elements of an activation");
+  refused({"batch.micro_batch_size=1", "batch.gradient_accumulation_steps=1",
+           "parallel.data_parallel_size=1000000", "data.sequence_length=1000000",
+           "training.train_iters=1000000000"},
+          "/training/train_iters: makes 1e+21 tokens of the run");
+}
+
 TEST(ConfigRules, HeadSizes) {
   EXPECT_THAT(problems_of({"model.hidden_size=66"}),
               ElementsAre("config: /model/hidden_size: 66 is not a multiple of "

@@ -79,7 +79,7 @@ TEST(Resident, PeakIsWithin10PercentOfTheLedgersSum) {
     std::mutex mutex;
     std::barrier together(c.layout.ranks());
     on_ranks(config, transport_options(config), [&](RankModel& model) {
-      for (int k = 0; k < 3; ++k) model.train(random_batches(model, k), 1e-3);
+      for (int k = 0; k < 2; ++k) model.train(random_batches(model, k), 1e-3);
       together.arrive_and_wait();
       const std::lock_guard lock(mutex);
       ledgers += model.context().ledger().figures().peak_total;

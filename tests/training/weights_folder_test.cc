@@ -16,6 +16,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "tests/support/temp_dir.h"
+#include "training/hugging_face_check.h"
 #include "training/safetensors.h"
 
 namespace {
@@ -49,7 +50,9 @@ using ::testing::AnyOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::Eq;
+using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::ThrowsMessage;
 
 // A model of three tensors that all have the value; in shards where `limit` bytes are few.
 void save(const std::string& directory, float value, std::uint64_t limit) {
@@ -104,6 +107,8 @@ TEST(WeightsFolder, AProcessThatDiesAtAnyStepLeavesAWholeSetOrNone) {
           EXPECT_THAT(found, AnyOf(Eq(std::nullopt), Eq(1.0F), Eq(2.0F)));
           if (!found) {
             ++refusals;
+            EXPECT_THAT([&] { read_model_config(dir.path()); },
+                        ThrowsMessage<RequestError>(HasSubstr(unfinished_save(dir.path()))));
             EXPECT_NE(unfinished_save(dir.path()), "");
             EXPECT_NE(weights_in(dir.path()), "");
           }
