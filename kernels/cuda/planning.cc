@@ -28,23 +28,25 @@ void reserve_gemm(const Access&, Context& context, const GemmArgs& args) {
     products = context.empty({static_cast<std::int64_t>(products_workspace)}, DType::u8,
                              Category::workspace);
   }
-  if (args.bias_gradient && !args.bias && args.c.dtype() == DType::f32) {
-    context.empty({args.c.dim(0)}, DType::f32, Category::workspace);
-  } else if (args.bias_gradient) {
+  const auto like = [&](const Tensor& x) {
+    return context.empty(x.shape(), x.dtype(), Category::workspace);
+  };
+  const bool by_time = !context.kernel_options().deterministic;
+  const auto alone = [&] {  // its algorithms are timed on another result
+    if (by_time && args.accumulate) like(args.c);
+  };
+  const auto in_steps = [&] {
+    alone();
     reserve_for<float>(context, column_partials(args.a.dim(0), args.a.dim(1), 1));
-  }
-  // Algorithms are timed on another result, and against those of the steps on one more.
-  if (args.accumulate && !context.kernel_options().deterministic) {
-    const auto like_c = [&] {
-      return context.empty(args.c.shape(), args.c.dtype(), Category::workspace);
-    };
-    const Tensor other = like_c();
-    if (args.bias_gradient) {
-      const Tensor sums = context.empty({args.c.dim(0)}, DType::f32, Category::workspace);
-      like_c();
-      reserve_for<float>(context, column_partials(args.a.dim(0), args.a.dim(1), 1));
-    }
-  }
+  };
+  if (!args.bias_gradient) return alone();
+  if (args.bias || args.c.dtype() != DType::f32) return in_steps();
+  const Tensor sums = context.empty({args.c.dim(0)}, DType::f32, Category::workspace);
+  if (!by_time) return;
+  // Timed against the product in steps.
+  const Tensor other = args.accumulate ? like(args.c) : Tensor();
+  const Tensor other_sums = like(args.bias_gradient);
+  in_steps();
 }
 
 void reserve_bias_backward(const Access&, Context& context, const Tensor& grad_y, const Tensor&) {

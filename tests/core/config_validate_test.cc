@@ -56,12 +56,13 @@ TEST(ConfigRules, SizesAreBoundedTogether) {
           "parameters; at most 1e+15");
   refused({"parallel.data_parallel_size=1000000", kPipeline + "10000", "model.num_layers=10000"},
           "/parallel/data_parallel_size: makes 1e+10 ranks; at most 2.15e+09");
-  refused({"batch.micro_batch_size=1000000", "data.sequence_length=10000000"},
+  refused({"batch.micro_batch_size=1000000", "batch.global_batch_size=1000000",
+           "data.sequence_length=10000000"},
           "/batch/micro_batch_size: makes 1e+13 tokens of an iteration on one rank");
   refused(
       {"batch.micro_batch_size=1", "data.sequence_length=10000000", "model.num_attention_heads=32"},
       "/batch/micro_batch_size: makes 3.2e+15 elements of an activation");
-  refused({"batch.micro_batch_size=1", "batch.gradient_accumulation_steps=1",
+  refused({"batch.micro_batch_size=1", "batch.global_batch_size=1000000",
            "parallel.data_parallel_size=1000000", "data.sequence_length=1000000",
            "training.train_iters=1000000000"},
           "/training/train_iters: makes 1e+21 tokens of the run");

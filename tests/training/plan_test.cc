@@ -215,17 +215,19 @@ TEST(Plan, CountsWhatTheMonitorGathersOfManyMicroBatches) {
 }
 
 // Ranks between the ends are planned at a few places of a line: the rest has to be what it would be
-// alone, in every category.
+// alone, in every category. With a V it isn't one line, but bends.
 TEST(Plan, OfManyPipelineRanksIsThatOfEachPlannedAlone) {
   const TempDir dir;
-  for (const char* kind : {"1f1b", "zb_h1", "pipedream_2bw"}) {
+  for (const std::string kind : {"1f1b", "zb_h1", "pipedream_2bw", "zbv"}) {
     SCOPED_TRACE(kind);
+    const int chunks = kind == "zbv" ? 2 : 1, layers = 20 * chunks;
+    std::string split = "pipeline.layer_split=[1";
+    for (int i = 1; i < layers; ++i) split += ",1";
     const Config config = seeded_config(
         "gpt2", dir.path(),
-        overrides_of({1, 1, 20}) +
-            Overrides{std::string("pipeline.schedule=") + kind, "model.num_layers=20",
-                      "pipeline.layer_split=[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]",
-                      "batch.micro_batch_size=1", "batch.global_batch_size=40"});
+        overrides_of({1, 1, 20, chunks}) +
+            Overrides{"pipeline.schedule=" + kind, "model.num_layers=" + std::to_string(layers),
+                      split + "]", "batch.micro_batch_size=1", "batch.global_batch_size=40"});
     const auto architecture = built_in_architectures().at("gpt2");
     const Schedule schedule = schedule_of(config);
     const auto plans = plan_memory(config, *architecture, schedule);
@@ -240,13 +242,16 @@ TEST(Plan, OfManyPipelineRanksIsThatOfEachPlannedAlone) {
 
 TEST(Plan, FoldsEqualRanksToWhatEachRankHas) {
   const TempDir dir;
-  for (const char* optimizer : {"AdamW", "Adafactor"}) {
-    Overrides changes{"zero_optimization.stage=1", "parallel.sequence_parallel=true",
-                      std::string("optimizer.type=") + optimizer};
-    if (optimizer == std::string("Adafactor")) {
-      changes = changes + Overrides{"optimizer.params.betas=null", "optimizer.params.eps=null"};
-    }
-    const Config config = seeded_config("gpt2", dir.path(), overrides_of({3, 2, 2}) + changes);
+  const Overrides one{"zero_optimization.stage=1", "parallel.sequence_parallel=true"};
+  const Overrides adafactor{"optimizer.type=Adafactor", "optimizer.params.betas=null",
+                            "optimizer.params.eps=null"};
+  const std::vector<std::pair<Layout, Overrides>> cases{
+      {{3, 2, 2}, one},
+      {{3, 2, 2}, one + adafactor},
+      {{6, 1, 2}, {"zero_optimization.stage=0"}}};  // whose data ranks are alike
+  for (const auto& [layout, changes] : cases) {
+    SCOPED_TRACE(name_of(layout));
+    const Config config = seeded_config("gpt2", dir.path(), overrides_of(layout) + changes);
     const auto shared = built_in_architectures().at("gpt2");
     const Architecture& architecture = *shared;
     const auto key = [](const PlanRank& r) {
