@@ -252,13 +252,13 @@ int train(const TrainOptions& options, const Launch& launch) {
   }
   signals.begin();
   std::optional<RunFolders> folders;
-  if (launch.leads) folders.emplace(config, bytes, command_of(options));
   inputs.product_rate = measure_product_rate(config, launch, devices);
 
   // mpirun passes output on by lines, whatever it writes to.
   Progress progress(printer, config, !launch.mpi && isatty(STDOUT_FILENO) != 0);
   const bool quiet = !launch.leads || options.format == "json";
-  TrainerHooks hooks{.stop = &signals.stop()};
+  TrainerHooks hooks{.on_begin = [&] { folders.emplace(config, bytes, command_of(options)); },
+                     .stop = &signals.stop()};
   if (!quiet) {
     printer.out(fmt::format(
         "{}: {} ranks (data {} × tensor {} × pipeline {}), {}, transport {}, {} thread(s) a rank\n"

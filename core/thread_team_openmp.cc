@@ -21,6 +21,7 @@ void ThreadTeam::run(int tasks, const std::function<void(int)>& task) {
 
 void ThreadTeam::prepare_library() const {
   omp_set_num_threads(threads_);
+  omp_set_dynamic(0);  // as many whatever the load, or OMP_DYNAMIC, says
 }
 
 }  // namespace trident

@@ -45,7 +45,7 @@ void compare(Context& context, const ProcessGroup& group, const std::vector<Prin
   for (std::size_t i = 0; i < found.size(); ++i) {
     const std::size_t parameter = i % own.size();
     if (found[i] == found[parameter]) continue;
-    throw Error(fmt::format(
+    throw RequestError(fmt::format(
         "group '{}': parameter {} differs before the first step: rank {} has {:016x}, rank {} has "
         "{:016x} (hashes of their bits); initial weights that should be equal are not",
         group.name(), own[parameter].name, ranks[0], static_cast<std::uint64_t>(found[parameter]),

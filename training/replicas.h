@@ -7,8 +7,8 @@ namespace trident {
 
 // Compares hashes of the live weights: of data-parallel replicas, of parameters that
 // tensor-parallel ranks do not cut, of a tied weight's two copies. Under ZeRO stage 3 only of
-// weights that are held whole. Error that names a parameter, the group and who has what. Collective
-// over the world.
+// weights that are held whole. RequestError that names a parameter, the group and who has what.
+// Collective over the world.
 void require_equal_replicas(RankModel&);
 
 }  // namespace trident

@@ -349,6 +349,7 @@ void TrainingRun::begin() {
   summary_.stopped = context_.to_host<std::int64_t>(stops).front() != 0;
   if (summary_.stopped) return message("stopped before the first iteration: nothing is saved");
   require_equal_replicas(model_);
+  if (leads() && hooks_.on_begin) hooks_.on_begin();
   if (leads()) log_ = std::make_unique<LogWriter>(config_, inputs_.written);
   files_.barrier(context_);
   context_.ledger().reset_peaks();

@@ -280,9 +280,9 @@ TEST_F(CliTest, AFullDiskUnderTheWeightsLeavesTheOldOnes) {
 }
 
 TEST_F(CliTest, ARunWithoutRoomForItsWeightsDoesNotStart) {
-  // 5·10¹³ bytes of weights.
+  // 2·10¹⁴ bytes of weights.
   expect_refused(
-      train({"model.hidden_size=32768", "model.num_layers=1000", "model.num_attention_heads=256"}),
+      train({"model.hidden_size=49152", "model.num_layers=2000", "model.num_attention_heads=384"}),
       {"config: /checkpoint/save: \"weights\": the weights take "});
 }
 

@@ -45,7 +45,8 @@ namespace {
 
 Outcome run_program(const std::vector<std::string>& arguments, const ProgramOptions& options) {
   const TempDir streams;
-  const std::string out = streams / "out", err = streams / "err";
+  const std::string out = options.out.empty() ? streams / "out" : options.out;
+  const std::string err = streams / "err";
   const pid_t child = ::fork();
   if (child < 0) throw std::runtime_error("fork failed");
   if (child == 0) become_program(arguments, options, out, err);

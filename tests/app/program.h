@@ -23,6 +23,7 @@ struct ProgramOptions {
   // Called again and again while the program runs; true ends that, after which `signal` is sent.
   std::function<bool()> until = {};
   int signal = 0;
+  std::string out = {};  // the file that its output goes to; else one of its own
 };
 
 Outcome run_program(const std::vector<std::string>& arguments, const ProgramOptions& options);

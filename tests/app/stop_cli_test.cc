@@ -85,14 +85,14 @@ TEST_F(StopTest, BeforeTheFirstIterationNothingIsSaved) {
   ASSERT_EQ(run({"training.train_iters=1"}, {}).code, 0);
   std::filesystem::rename(dir / "weights", dir / "start");
   std::filesystem::remove_all(dir / "run");
-  // The weights come slowly. The run's folder is there before, with its process's id.
-  ProgramOptions options{.launcher = {"strace", "-f", "-qq", "-o", "/dev/null", "-P",
+  // The weights come slowly. The run says what it is before it loads them.
+  ProgramOptions options{.launcher = {"strace", "-f", "-qq", "-o", dir / "calls", "-P",
                                       dir / "start/model.safetensors", "-e", "trace=pread64", "-e",
-                                      "inject=pread64:delay_enter=500000"}};
+                                      "inject=pread64:delay_enter=500000"},
+                         .out = dir / "out"};
   options.until = [&] {
-    const json owner = json::parse(slurp(dir / "run/.trident-run"), nullptr, false);
-    if (!owner.is_object()) return false;
-    ::kill(owner.at("pid").get<pid_t>(), SIGTERM);
+    if (slurp(dir / "out").find("transport local") == std::string::npos) return false;
+    ::kill(std::stoi(slurp(dir / "calls")), SIGTERM);  // whose id is in front of each line
     return true;
   };
   const Outcome outcome = run({"checkpoint.load=start"}, options);
@@ -100,7 +100,7 @@ TEST_F(StopTest, BeforeTheFirstIterationNothingIsSaved) {
   EXPECT_THAT(outcome.err, HasSubstr("stopped before the first iteration"));
   EXPECT_EQ(iterations(), 0);
   EXPECT_FALSE(std::filesystem::exists(dir / "weights/model.safetensors"));
-  EXPECT_FALSE(std::filesystem::exists(dir / "run/metrics.jsonl"));
+  EXPECT_FALSE(std::filesystem::exists(dir / "run"));
 }
 
 TEST_F(StopTest, AClosedPipeEndsOnlyThePrinting) {

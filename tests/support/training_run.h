@@ -51,7 +51,7 @@ double largest_relative_distance(const std::map<std::string, HostTensor>& a,
 
 // The settings of outcome(): dropout, and a limit below every norm, so that each step is clipped.
 extern const Overrides stirred;
-// What 20 steps of a seeded model leave.
+// What the steps of a seeded model leave.
 struct Outcome {
   std::vector<double> losses;
   std::string weights;                        // bytes of the saved model.safetensors

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <barrier>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +15,7 @@
 #include "support/temp_dir.h"
 #include "support/training_run.h"
 #include "training/replicas.h"
+#include "training/trainer.h"
 
 namespace trident::testing {
 namespace {
@@ -135,6 +137,46 @@ TEST(Replicas, ADifferingBitIsNamed) {
               HasSubstr("group 'tensor': parameter layers.0.attention_norm.weight"));
   EXPECT_THAT(error_of_spoiling({1, 1, 2}, "embedding.weight", 1),
               HasSubstr("group 'embedding': parameter embedding.weight"));
+}
+
+// A user's model whose initial weights are other ones each time that it is made.
+class Unsteady final : public Architecture {
+ public:
+  TransformerShape shape(const Config& config) const override { return gpt2_->shape(config); }
+  std::unique_ptr<Module> layer(const TensorParallel& parallel, const TransformerShape& shape,
+                                int index) const override {
+    TransformerShape mine = shape;
+    mine.init_deviation *= 1.0f + 0.1f * static_cast<float>(calls_++);
+    return gpt2_->layer(parallel, mine, index);
+  }
+  std::vector<HuggingFaceTensor> hugging_face(const TransformerShape& shape,
+                                              const std::string& name,
+                                              const Shape& global) const override {
+    return gpt2_->hugging_face(shape, name, global);
+  }
+  std::string hugging_face_config(const Config& config) const override {
+    return gpt2_->hugging_face_config(config);
+  }
+  std::string model_config(std::string_view config) const override {
+    return gpt2_->model_config(config);
+  }
+
+ private:
+  std::shared_ptr<const Architecture> gpt2_ = make_gpt2();
+  mutable std::atomic<int> calls_ = 0;
+};
+
+TEST(Replicas, ARunWhoseReplicasDifferIsRefusedBeforeItWritesAnything) {
+  const TempDir dir;
+  const auto run = [&](const std::string& logs, const ArchitectureSet& architectures) {
+    const Config config = seeded_config("gpt2", dir / logs, overrides_of({2, 1, 1}));
+    int begun = 0;
+    train_local(prepare_training(config, architectures), {.on_begin = [&] { ++begun; }});
+    return begun;
+  };
+  EXPECT_EQ(run("even", built_in_architectures()), 1);
+  EXPECT_THROW(run("odd", {{"gpt2", std::make_shared<Unsteady>()}}), RequestError);
+  EXPECT_FALSE(std::filesystem::exists(dir / "odd"));
 }
 
 }  // namespace

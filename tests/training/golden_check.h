@@ -15,7 +15,8 @@ struct Golden {
 };
 Golden read_golden(const std::string& model);
 
-// `directory` is the run's logging.dir. Reports as GoogleTest failures.
+// `directory` is the run's logging.dir. Of a shorter run its steps are compared. Reports as
+// GoogleTest failures.
 void expect_golden(const std::string& model, const TrainingSummary& summary,
                    const std::string& directory);
 

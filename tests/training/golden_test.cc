@@ -68,19 +68,29 @@ std::vector<GoldenCase> cases() {
   return all;
 }
 
+// The first steps of twenty, all of them where tests are full.
+Overrides steps() {
+  if (tests_are_full()) return {};
+  return {usual_device() == On::cuda ? "training.train_iters=6" : "training.train_iters=12",
+          "scheduler.decay_iters=20"};
+}
+
 class GoldenLayouts : public ::testing::TestWithParam<GoldenCase> {};
 
 TEST_P(GoldenLayouts, MeetsLossesGradientsAndNormsWithin1e5) {
   const GoldenCase& c = GetParam();
   const TempDir dir;
-  const Config config = golden_config(
-      c.model, dir.path(),
-      overrides_of(c.layout) + Overrides{"zero_optimization.stage=" + std::to_string(c.zero),
-                                         "zero_optimization.stage3_param_persistence_threshold=0",
-                                         std::string("parallel.sequence_parallel=") +
-                                             (c.sequence_parallel ? "true" : "false")});
+  const Config config =
+      golden_config(c.model, dir.path(),
+                    overrides_of(c.layout) +
+                        Overrides{"zero_optimization.stage=" + std::to_string(c.zero),
+                                  "zero_optimization.stage3_param_persistence_threshold=0",
+                                  std::string("parallel.sequence_parallel=") +
+                                      (c.sequence_parallel ? "true" : "false")} +
+                        steps());
   ASSERT_EQ(config.world_size(), c.layout.ranks());
   const TrainingSummary summary = train(config, c.on);
+  ASSERT_EQ(static_cast<std::int64_t>(summary.history.size()), config.training.train_iters);
   expect_golden(c.model, summary, dir.path());
 }
 

@@ -1,5 +1,5 @@
-// Promise 1 of the architecture: one program, any layout. 20 steps from seeded initial weights with
-// clipping and dropout; weights are compared by bytes.
+// Promise 1 of the architecture: one program, any layout. Up to 20 steps from seeded initial
+// weights with clipping and dropout; weights are compared by bytes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -288,15 +288,19 @@ TEST(Zero, UntiedTablesAndMoreRanksThanATinyParameterHasElements) {
   const Outcome plain = outcome("gpt2", {8, 1, 1}, untied + stage(0, true));
   for (const int z : {1, 2, 3}) {
     SCOPED_TRACE(z);
-    expect_same_bits(outcome("gpt2", {8, 1, 1},
-                             untied + stage(z, true) + all_in_shards +
-                                 Overrides{"zero_optimization.reduce_bucket_size=1"}),
-                     plain);
-    expect_same_bits(outcome("gpt2", {8, 1, 2},
-                             untied + stage(z, true) +
-                                 Overrides{"zero_optimization.overlap_comm=false",
-                                           "zero_optimization.stage3_prefetch_bucket_size=0"}),
-                     plain);
+    if (z % 2 == 1 || tests_are_full()) {
+      expect_same_bits(outcome("gpt2", {8, 1, 1},
+                               untied + stage(z, true) + all_in_shards +
+                                   Overrides{"zero_optimization.reduce_bucket_size=1"}),
+                       plain);
+    }
+    if (z % 2 == 0 || tests_are_full()) {
+      expect_same_bits(outcome("gpt2", {8, 1, 2},
+                               untied + stage(z, true) +
+                                   Overrides{"zero_optimization.overlap_comm=false",
+                                             "zero_optimization.stage3_prefetch_bucket_size=0"}),
+                       plain);
+    }
   }
 }
 
