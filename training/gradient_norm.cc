@@ -1,5 +1,7 @@
 #include "training/gradient_norm.h"
 
+#include <algorithm>
+
 #include "core/exact_sum.h"
 #include "kernels/elementwise.h"
 
@@ -32,7 +34,10 @@ Tensor gradient_squares(Context& context, const ParameterBuckets& buckets, const
                   bucket_block, squares.flat(at, blocks(segment)));
       at += blocks(segment);
     }
-    exact_sum(context, squares, sum);
+    constexpr std::int64_t most = std::int64_t{1} << 27;  // for a sum to hold
+    for (std::int64_t begin = 0; begin < count; begin += most) {
+      exact_sum(context, squares.flat(begin, std::min(most, count - begin)), sum);
+    }
   }
   return sum;
 }
