@@ -4,8 +4,11 @@
 // and one that must not: patient. tests/parallel/mpi_errors_test.py runs them.
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <map>
 #include <stdexcept>
 #include <string>
@@ -102,6 +105,26 @@ const std::map<std::string, Scenario> scenarios = {
        g.barrier(c);
        if (g.rank() == 1) throw std::runtime_error("disk full");
        g.all_reduce(c, x);
+     }},
+    {"together",  // the lowest of those that fail is kept from its core meanwhile
+     [](Transport&, Context& c, const ProcessGroup& g, const Tensor&) {
+       g.barrier(c);
+       // Whole quarters of a second, which the ranks of a host have alike.
+       const auto next_quarter = [] {
+         constexpr std::chrono::milliseconds quarter(250);
+         const auto now = std::chrono::system_clock::now().time_since_epoch();
+         std::this_thread::sleep_for(quarter - now % quarter);
+       };
+       next_quarter();
+       if (g.rank() == 0) {
+         const std::string own = std::to_string(::getpid());
+         const std::string freeze = "(sleep 0.35; kill -STOP " + own + "; sleep 0.6; kill -CONT " +
+                                    own + ") >/dev/null 2>&1 &";
+         if (std::system(freeze.c_str()) != 0) throw std::runtime_error("no shell");
+       }
+       next_quarter();
+       if (g.rank() != 1) throw std::runtime_error("disk full");
+       g.barrier(c);
      }},
     {"patient",
      [](Transport&, Context& c, const ProcessGroup& g, const Tensor&) {

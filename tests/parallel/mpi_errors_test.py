@@ -73,6 +73,10 @@ class MpiErrors(unittest.TestCase):
     def test_the_reason_of_an_exception_is_shown(self):
         self.expect("throw", 3, "disk full")
 
+    def test_of_several_ranks_that_fail_at_once_one_speaks_even_if_it_is_slow(self):
+        for _ in range(4):
+            self.expect("together", 3, "disk full")
+
     def test_a_wrong_request_ends_with_its_own_exit_code(self):
         self.expect("request", 2, "config: /model: another")
 
