@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 import unittest.mock
 
@@ -187,13 +188,17 @@ class GpuCheck(unittest.TestCase):
         return [call[1][0] for call in self.calls(name) if "--gtest_list_tests" not in call[1]]
 
     def running(self):
-        """Programs of this bundle that have not ended."""
-        left = []
-        for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
-            with contextlib.suppress(OSError):
-                if (text := path.read_text(errors="replace")) and str(self.top) in text:
-                    left.append(text.replace("\0", " "))
-        return left
+        """Programs of this bundle that have not ended; a killed one takes a moment to be gone."""
+        until = time.monotonic() + 10
+        while True:
+            left = []
+            for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+                with contextlib.suppress(OSError):
+                    if (text := path.read_text(errors="replace")) and str(self.top) in text:
+                        left.append(text.replace("\0", " "))
+            if not left or time.monotonic() > until:
+                return left
+            time.sleep(0.1)
 
     def document(self):
         page = self.top / "gpu.md"
