@@ -1,4 +1,5 @@
 // How a run ends before its time: signals at every moment of it, closed streams.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
