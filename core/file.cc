@@ -2,8 +2,10 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -58,6 +60,16 @@ int write_fully(std::span<const std::byte> bytes, Step step) {
   return 0;
 }
 
+// Where access() promises what no mkdir keeps.
+bool is_kernels(const std::string& directory) {
+  struct statfs system {};
+  if (::statfs(directory.c_str(), &system) != 0) return false;
+  const auto kind = static_cast<std::uint32_t>(system.f_type);
+  return kind == PROC_SUPER_MAGIC || kind == SYSFS_MAGIC || kind == CGROUP_SUPER_MAGIC ||
+         kind == CGROUP2_SUPER_MAGIC || kind == DEBUGFS_MAGIC || kind == TRACEFS_MAGIC ||
+         kind == SECURITYFS_MAGIC || kind == DEVPTS_SUPER_MAGIC;
+}
+
 // A new file beside `path`, under a name nobody has. Several threads and processes may try.
 FileDescriptor create_beside(const std::string& path, std::string& temporary) {
   for (int attempt = 0;; ++attempt) {
@@ -93,8 +105,9 @@ void ReadFile::read_at(std::uint64_t offset, std::span<std::byte> out) const {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) throw Error(fmt::format("{}: reading failed: {}", path_, reason(errno)));
     if (n == 0) {
-      throw RequestError(fmt::format("{}: truncated: {} bytes needed at offset {}, it has {}",
-                                     path_, out.size(), offset, done));
+      throw RequestError(fmt::format(
+          "{}: truncated: {} bytes needed at offset {}, it has {}{}", path_, out.size(), offset,
+          done, offset + out.size() <= size_ ? "; it has been cut since it was opened" : ""));
     }
     done += static_cast<std::size_t>(n);
   }
@@ -228,6 +241,7 @@ void check_output_directory(const std::string& path) {
   if (::access(at.c_str(), W_OK | X_OK) != 0) {
     throw RequestError(fmt::format("{}: can't write in this directory ({})", path, reason(errno)));
   }
+  if (is_kernels(at.string())) refuse(at.string() + ": the kernel's own files lie there");
 }
 
 void require_output_directory(const std::string& path) {

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Slow disks, and signals under mpirun.
 
-    python3 tests/app/disks_test.py build/release/trident build/release/tests/app/libslow_pages.so
+    python3 tests/app/disks_test.py build/release/trident build/release/tests/app/libslow_reads.so
 
-strace makes the calls slow that read and write files, slow_pages.cc the pages of mapped ones; no
-collective's deadline may hold for them.
+strace makes the calls slow that read and write files, slow_reads.cc the tokens that one rank reads;
+no collective's deadline may hold for them.
 Ends with `OK`, or an error that shows what the program printed.
 """
 
@@ -18,7 +18,7 @@ import tempfile
 import time
 import unittest
 
-PROGRAM = SLOW_PAGES = ""
+PROGRAM = SLOW_READS = ""
 ENVIRONMENT = os.environ | {
     "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
@@ -101,9 +101,9 @@ class SlowDisk(Run):
         self.assertLess(max(line["iteration_time_ms"] for line in lines[1:]), 900, lines)
 
     def test_reading_data_on_one_rank_is_waited_for(self):
-        slow_data = ["env", f"LD_PRELOAD={SLOW_PAGES}", "SLOW_FILE=text.txt", "SLOW_SECONDS=5"]
+        slow_data = ["env", f"LD_PRELOAD={SLOW_READS}", "SLOW_FILE=text.txt", "SLOW_SECONDS=5"]
         train = self.train("logging.overwrite=true", "checkpoint.overwrite=true")
-        for command in (slow_data + train,  # there, too, one rank touches the page first
+        for command in (slow_data + train,  # there, too, one rank reads first
                         MPIRUN + ["-n", "1"] + train + [":", "-n", "1"] + slow_data + train):
             began = time.monotonic()
             code, text = self.run_it(command)
@@ -141,6 +141,19 @@ class Signals(Run):
         self.assertTrue((self.folder / "run/report.html").exists(), text)
         self.expect_weights()
         return job.returncode
+
+    def test_a_reader_who_takes_nothing_holds_no_finished_run(self):
+        # More than a pipe takes, and nobody reads it: `| less` that isn't scrolled.
+        job = self.start(self.train("training.train_iters=2000", "logging.log_interval=1"))
+        deadline = time.monotonic() + 100
+        while self.iterations() < 2000 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(2)
+        self.assertIsNone(job.poll(), "its output did fit")
+        job.send_signal(signal.SIGTERM)
+        self.assertEqual(job.wait(timeout=20), 130)
+        job.stdout.close()
+        self.expect_weights()
 
     def test_sent_to_a_rank_saves_on_all(self):
         self.assertEqual(self.stop(signal.SIGHUP, to_rank=True), 130)
@@ -194,5 +207,5 @@ class Signals(Run):
 
 
 if __name__ == "__main__":
-    PROGRAM, SLOW_PAGES = (os.path.abspath(sys.argv.pop(1)) for _ in range(2))
+    PROGRAM, SLOW_READS = (os.path.abspath(sys.argv.pop(1)) for _ in range(2))
     unittest.main()

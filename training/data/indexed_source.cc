@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "core/bytes.h"
 #include "core/error.h"
@@ -94,9 +95,9 @@ IndexedSource::IndexedSource(const std::string& prefix, std::int64_t vocab_size)
                     "sequences, {}",
                     path, last, sequences));
   }
-  if (expected != bin_.bytes().size()) {
+  if (expected != bin_.size()) {
     throw RequestError(fmt::format("{}: {} bytes, {} says {}: truncated or not of this pair",
-                                   bin_.path(), bin_.bytes().size(), path, expected));
+                                   bin_.path(), bin_.size(), path, expected));
   }
   if (expected == 0) throw RequestError(fmt::format("{}: holds no token", bin_.path()));
   size_ = static_cast<std::int64_t>(expected / width);
@@ -122,17 +123,19 @@ auto IndexedSource::by_type(Work work) const {
   }
 }
 
-template <class T>
-void IndexedSource::read_as(std::int64_t begin, std::span<std::int32_t> out) const {
-  const std::byte* at = bin_.bytes().data() + static_cast<std::size_t>(begin) * sizeof(T);
-  for (std::size_t i = 0; i < out.size(); ++i, at += sizeof(T)) {
-    const auto token = static_cast<std::int64_t>(load_little_endian<T>(at));
-    if (token < 0 || token >= vocab_size_) {
-      throw RequestError(fmt::format("{}: token {} at position {} is outside [0, vocab_size {})",
-                                     path(), token, begin + static_cast<std::int64_t>(i),
-                                     vocab_size_));
+template <class T, class Visit>
+void IndexedSource::each(std::int64_t begin, std::int64_t count, Visit visit) const {
+  constexpr std::int64_t most = 1 << 20;
+  std::vector<std::byte> bytes;
+  for (std::int64_t done = 0; done < count; done += most) {
+    const std::int64_t part = std::min(most, count - done);
+    bytes.resize(static_cast<std::size_t>(part) * sizeof(T));
+    bin_.read_at(static_cast<std::uint64_t>(begin + done) * sizeof(T), bytes);
+    for (std::int64_t i = 0; i < part; ++i) {
+      visit(static_cast<std::int64_t>(
+                load_little_endian<T>(bytes.data() + static_cast<std::size_t>(i) * sizeof(T))),
+            done + i);
     }
-    out[i] = static_cast<std::int32_t>(token);
   }
 }
 
@@ -142,20 +145,25 @@ void IndexedSource::read(std::int64_t begin, std::span<std::int32_t> out) const 
     throw Error(fmt::format("{}: tokens {} to {} asked for, it has {}", path(), begin,
                             begin + count, size_));
   }
-  by_type([&](auto type) { read_as<decltype(type)>(begin, out); });
+  by_type([&](auto type) {
+    each<decltype(type)>(begin, count, [&](std::int64_t token, std::int64_t i) {
+      if (token < 0 || token >= vocab_size_) {
+        throw RequestError(fmt::format("{}: token {} at position {} is outside [0, vocab_size {})",
+                                       path(), token, begin + i, vocab_size_));
+      }
+      out[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(token);
+    });
+  });
 }
 
 std::int64_t IndexedSource::largest_token(std::int64_t most) const {
-  return by_type([&](auto type) {
-    using T = decltype(type);
-    std::int64_t largest = 0;
-    for (std::int64_t i = 0; i < std::min(most, size_); ++i) {
-      largest =
-          std::max(largest, static_cast<std::int64_t>(load_little_endian<T>(
-                                bin_.bytes().data() + static_cast<std::size_t>(i) * sizeof(T))));
-    }
-    return largest;
+  std::int64_t largest = 0;
+  by_type([&](auto type) {
+    each<decltype(type)>(0, std::min(most, size_), [&](std::int64_t token, std::int64_t) {
+      largest = std::max(largest, token);
+    });
   });
+  return largest;
 }
 
 }  // namespace trident

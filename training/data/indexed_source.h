@@ -1,7 +1,7 @@
-// Megatron's indexed dataset, PREFIX.bin and PREFIX.idx, by memory mapping. The .idx is
-// little-endian and unpadded: "MMIDIDX\0\0", u64 version 1, u8 dtype, u64 sequences S,
-// u64 documents + 1 D, S i32 lengths, S i64 byte pointers, D i64 document indices; the .bin holds
-// the bare tokens. Written by Megatron-LM's tools and by scripts/tokenize_corpus.py.
+// Megatron's indexed dataset, PREFIX.bin and PREFIX.idx. The .idx is little-endian and unpadded:
+// "MMIDIDX\0\0", u64 version 1, u8 dtype, u64 sequences S, u64 documents + 1 D, S i32 lengths, S
+// i64 byte pointers, D i64 document indices; the .bin holds the bare tokens, which are read when
+// they are needed. Written by Megatron-LM's tools and by scripts/tokenize_corpus.py.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace trident {
 
 class IndexedSource : public TokenSource {
  public:
-  // Maps both files and checks them against each other: magic, version, an integer dtype, the
+  // Opens both files and checks them against each other: magic, version, an integer dtype, the
   // exact size of the .idx, lengths >= 0, pointers that follow from the lengths, document indices
   // that rise from 0 to S, and the size of the .bin. A broken rule is a RequestError.
   IndexedSource(const std::string& prefix, std::int64_t vocab_size);
@@ -30,10 +30,11 @@ class IndexedSource : public TokenSource {
   // work(T) with the type of a token.
   template <class Work>
   auto by_type(Work work) const;
-  template <class T>
-  void read_as(std::int64_t begin, std::span<std::int32_t> out) const;
+  // Calls visit(token, place from `begin`) for tokens of that type.
+  template <class T, class Visit>
+  void each(std::int64_t begin, std::int64_t count, Visit visit) const;
 
-  MappedFile bin_;
+  ReadFile bin_;
   std::int64_t vocab_size_;
   int dtype_ = 0;  // the .idx's code
   std::int64_t size_ = 0;

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "core/error.h"
 
 namespace trident {
@@ -22,9 +25,9 @@ void TextSource::read(std::int64_t begin, std::span<std::int32_t> out) const {
     throw Error(fmt::format("{}: tokens {} to {} asked for, it has {}", path(), begin,
                             begin + count, size()));
   }
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    out[i] = static_cast<std::int32_t>(file_.bytes()[begin + i]);
-  }
+  std::vector<std::byte> bytes(out.size());
+  file_.read_at(static_cast<std::uint64_t>(begin), bytes);
+  std::ranges::transform(bytes, out.begin(), [](std::byte b) { return std::to_integer<int>(b); });
 }
 
 }  // namespace trident

@@ -1,4 +1,6 @@
 // A text file under the byte tokenizer: token i is byte i, 256 ids, no special token.
+// Tokens are read when they are needed, not mapped: a file that is cut meanwhile is an error with
+// its name, where a map would end the process (SIGBUS).
 #pragma once
 
 #include "core/file.h"
@@ -8,16 +10,16 @@ namespace trident {
 
 class TextSource : public TokenSource {
  public:
-  // Maps the file; RequestError if it is missing, not a regular file or empty, or if the vocabulary
-  // does not hold every byte.
+  // Opens the file; RequestError if it is missing, not a regular file or empty, or if the
+  // vocabulary does not hold every byte.
   TextSource(const std::string& path, std::int64_t vocab_size);
 
   const std::string& path() const override { return file_.path(); }
-  std::int64_t size() const override { return static_cast<std::int64_t>(file_.bytes().size()); }
+  std::int64_t size() const override { return static_cast<std::int64_t>(file_.size()); }
   void read(std::int64_t begin, std::span<std::int32_t> out) const override;
 
  private:
-  MappedFile file_;
+  ReadFile file_;
 };
 
 }  // namespace trident

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <limits>
 #include <random>
 
@@ -14,6 +15,7 @@
 namespace trident {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::message_of;
@@ -84,6 +86,22 @@ TEST_F(TokenSources, TextIsOneTokenAByte) {
   EXPECT_THAT(read(*source, 3, 1), ElementsAre(255));
   EXPECT_THROW(read(*source, 3, 2), Error);
   EXPECT_THROW(read(*source, -1, 2), Error);
+}
+
+// By another process, while it is read: its pages are gone, and a map of them would be a SIGBUS.
+TEST_F(TokenSources, AFileThatIsCutMeanwhileIsAnErrorWithItsName) {
+  spit(dir_ / "t.txt", std::string(1 << 20, 'x'));
+  write_pair({.lengths = {1 << 19}, .pointers = {0}, .documents = {0, 1}},
+             std::string(1 << 20, '\1'));
+  for (const auto& [path, cut] : {std::pair("t.txt", "t.txt"), std::pair("c", "c.bin")}) {
+    const auto source = open_token_source(dir_ / path, 300);
+    EXPECT_EQ(read(*source, 300'000, 2).size(), 2U);
+    std::filesystem::resize_file(dir_ / cut, 1000);
+    EXPECT_THAT(message_of<RequestError>([&] { read(*source, 300'000, 2); }),
+                AllOf(HasSubstr(std::string(cut) + ": truncated"),
+                      HasSubstr("it has been cut since it was opened")));
+    EXPECT_EQ(read(*source, 400, 2).size(), 2U);
+  }
 }
 
 TEST_F(TokenSources, EveryIntegerTypeOfAPairReadsBack) {
