@@ -11,6 +11,7 @@
 #include "training/hugging_face.h"
 #include "training/model_directory.h"
 #include "training/run_folder.h"
+#include "training/weights_folder.h"
 
 namespace trident {
 namespace {
@@ -22,12 +23,12 @@ void require_free(const std::string& from, const std::string& to, bool overwrite
     throw RequestError(fmt::format("{}: is the directory to read from; name another one", to));
   }
   if (overwrite) return;
-  for (const char* name : {"config.json", "model.safetensors", "model.safetensors.index.json"}) {
-    if (!fs::exists(fs::path(to) / name, none)) continue;
-    throw RequestError(fmt::format(
-        "{}: holds a model already ({}); name another directory, or replace it with --overwrite",
-        to, name));
-  }
+  std::string there = weights_in(to);
+  if (there.empty()) there = set_file_in(to);
+  if (there.empty()) return;
+  throw RequestError(fmt::format(
+      "{}: holds a model already ({}); name another directory, or replace it with --overwrite", to,
+      there));
 }
 
 }  // namespace
@@ -38,8 +39,10 @@ void convert_weights(const ArchitectureSet& architectures, const std::string& fr
   const Architecture& architecture = *architectures.at(config.model.architecture);
   const HuggingFaceExtras extras = read_extras(from, architecture, true);
   require_free(from, to, overwrite);
-  const FolderLock lock(to);
   require_output_directory(to);
+  FolderLock lock(to);
+  require_free(from, to, overwrite);  // now that nobody else writes there
+  lock.disown();
   const auto device = make_cpu_device();
   run_local(1, {}, [&](Transport& transport) {
     Context context(*device, 1);

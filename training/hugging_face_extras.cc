@@ -7,20 +7,12 @@
 #include "core/file.h"
 #include "core/json.h"
 #include "training/hugging_face_check.h"
+#include "training/weights_folder.h"
 
 namespace trident {
 namespace {
 
 constexpr auto kGeneration = "generation_config.json";
-// What transformers writes for a tokenizer.
-constexpr const char* tokenizer_files[] = {"tokenizer.json",
-                                           "tokenizer_config.json",
-                                           "special_tokens_map.json",
-                                           "added_tokens.json",
-                                           "vocab.json",
-                                           "merges.txt",
-                                           "tokenizer.model",
-                                           "chat_template.jinja"};
 constexpr std::uint64_t kMaxGenerationConfig = 4 << 20;                // bytes
 constexpr std::uint64_t kMaxTokenizerFile = std::uint64_t{256} << 20;  // bytes
 
@@ -47,11 +39,16 @@ HuggingFaceExtras read_extras(const std::string& directory, const Architecture& 
     }
     extras.files[kGeneration] = std::move(text);
   }
-  for (const char* name : tokenizer_files) {
+  for (const char* name : set_companions) {
     const std::string path = directory + "/" + name;
-    if (conversion && there(path)) extras.files[name] = read_file(path, kMaxTokenizerFile);
+    if (conversion && name != std::string_view(kGeneration) && there(path))
+      extras.files[name] = read_file(path, kMaxTokenizerFile);
   }
   return extras;
+}
+
+std::string read_tokenizer(const std::string& path) {
+  return read_file(path, kMaxTokenizerFile);
 }
 
 std::string with_extras(const std::string& config, const HuggingFaceExtras& extras) {

@@ -19,6 +19,9 @@ struct HuggingFaceExtras {
 // the rest follows from the run's config. RequestError for a file that can't be read.
 HuggingFaceExtras read_extras(const std::string& directory, const Architecture&, bool conversion);
 
+// The text of a tokenizer.json, for HuggingFaceExtras::files. RequestError if it can't be read.
+std::string read_tokenizer(const std::string& path);
+
 // `config`, a config.json's text, with the extras' keys.
 std::string with_extras(const std::string& config, const HuggingFaceExtras&);
 

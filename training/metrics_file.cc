@@ -52,7 +52,11 @@ MetricsFile MetricsFile::create(const std::string& directory, bool overwrite) {
 void MetricsFile::require_free(const std::string& directory, bool overwrite) {
   const std::string path = path_in(directory);
   std::error_code ignored;
-  if (!overwrite && std::filesystem::exists(path, ignored)) {
+  const auto found = std::filesystem::status(path, ignored);  // follows links
+  if (std::filesystem::exists(found) && !std::filesystem::is_regular_file(found)) {
+    throw RequestError(path + ": not a regular file; remove it, or choose another logging.dir");
+  }
+  if (!overwrite && std::filesystem::exists(found)) {
     throw RequestError(fmt::format(
         "{}: exists already; choose another logging.dir, or set logging.overwrite to replace it",
         path));

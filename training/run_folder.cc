@@ -4,6 +4,7 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include "core/bytes.h"
@@ -54,38 +56,72 @@ std::string text_of(const nlohmann::json& owner, const char* key) {
 struct Folder {
   const char* key = nullptr;  // of the config
   std::string path;
-  FileDescriptor lock;  // none where there is no file yet
+  FileDescriptor lock;         // of the file; none where there is none yet
+  FileDescriptor folder_lock;  // none where there is no folder yet
   nlohmann::json owner = nlohmann::json::object();
 
   bool exists(const std::string& name) const {
     std::error_code ignored;
     return fs::exists(fs::path(path) / name, ignored);
   }
-  std::string run() const { return owner.value("run_id", ""); }
+  // "" where the file doesn't say.
+  std::string run() const {
+    const auto it = owner.find("run_id");
+    return it != owner.end() && it->is_string() ? it->get<std::string>() : "";
+  }
 };
 
-// Takes hold of the folder's file where there is one, or with O_CREAT. RequestError where another
-// process has it.
+// Locks an open file or folder; true where another process has it, and not just for the moment that
+// a check takes. File systems without locks are taken as they are.
+bool taken(const FileDescriptor& opened) {
+  for (int attempt = 0; attempt < 15; ++attempt) {
+    if (::flock(opened.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return true;
+}
+
+// Takes hold of the folder and of its file, where there are such, or with O_CREAT makes the file.
+// RequestError where another process has them.
 void lock(Folder& folder, int create) {
   const std::string file = (fs::path(folder.path) / kFile).string();
-  FileDescriptor opened(::open(file.c_str(), O_RDWR | O_CLOEXEC | create, 0666));
-  if (opened.get() < 0) {
-    if (errno == ENOENT || errno == ENOTDIR) return;  // as require_output_directory will say
-    throw RequestError(fmt::format("{}: {}: can't open: {}", quoted(folder.key, folder.path), file,
-                                   std::system_category().message(errno)));
+  // What a link leads to is nobody's to sign; a pipe is nobody's to wait for.
+  FileDescriptor opened(
+      ::open(file.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | create, 0666));
+  const int code = errno;
+  const auto refuse = [&](const std::string& why) {
+    throw RequestError(fmt::format("{}: {}: {}", quoted(folder.key, folder.path), file, why));
+  };
+  struct stat status {};
+  if (opened.get() >= 0 && (::fstat(opened.get(), &status) != 0 || !S_ISREG(status.st_mode))) {
+    refuse("not a regular file");
   }
-  folder.owner = owner_in(opened.get());
-  // File systems without locks are taken as they are.
-  if (::flock(opened.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    throw RequestError(
-        fmt::format("{} is in use: process {} on {} has it since {} ({}, run id {}); wait until "
-                    "that has ended, "
-                    "or choose another directory",
-                    quoted(folder.key, folder.path), text_of(folder.owner, "pid"),
-                    text_of(folder.owner, "host"), text_of(folder.owner, "since"),
-                    text_of(folder.owner, "command"), text_of(folder.owner, "run_id")));
+  if (opened.get() < 0 && code != ENOENT && code != ENOTDIR) {  // as require_output_directory will
+    refuse(code == ELOOP ? "is a link; remove it"
+                         : "can't open: " + std::system_category().message(code));
   }
-  folder.lock = std::move(opened);
+  if (opened.get() >= 0) folder.owner = owner_in(opened.get());
+  if (folder.folder_lock.get() < 0) {
+    folder.folder_lock =
+        FileDescriptor(::open(folder.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  }
+  const bool held = opened.get() >= 0 && taken(opened);
+  if (!held && (folder.folder_lock.get() < 0 || !taken(folder.folder_lock))) {
+    folder.lock = std::move(opened);
+    return;
+  }
+  if (!held) {
+    throw RequestError(fmt::format(
+        "{} is in use: another process saves weights there; wait until that has ended, or choose "
+        "another directory",
+        quoted(folder.key, folder.path)));
+  }
+  throw RequestError(
+      fmt::format("{} is in use: process {} on {} has it since {} ({}, run id {}); wait until "
+                  "that has ended, or choose another directory",
+                  quoted(folder.key, folder.path), text_of(folder.owner, "pid"),
+                  text_of(folder.owner, "host"), text_of(folder.owner, "since"),
+                  text_of(folder.owner, "command"), text_of(folder.owner, "run_id")));
 }
 
 nlohmann::ordered_json owner(const std::string& run_id, const std::string& command) {
@@ -149,9 +185,7 @@ void check_weights(const Config& config, const Folder& logs, const Folder& weigh
                                    quoted(weights.key, weights.path), MetricsFile::kName));
   }
   std::string there = weights_in(weights.path);
-  for (const char* name : {"config.json", "tokenizer.json"}) {
-    if (there.empty() && weights.exists(name)) there = name;
-  }
+  if (there.empty()) there = set_file_in(weights.path);
   // Of the run whose logs are to be replaced, which check_logs() has looked at.
   const bool own = !weights.run().empty() && weights.run() == logs.run();
   if (there.empty() || own || config.checkpoint.overwrite) return;
@@ -191,7 +225,7 @@ std::vector<Folder> checked_folders(const Config& config, std::int64_t weight_by
   bool usable[2] = {true, true};
   for (Folder& folder : folders) {
     const std::size_t before = problems.size();
-    const bool twice = &folder != &folders.front() && folders.front().lock.get() >= 0;
+    const bool twice = &folder != &folders.front() && folders.front().folder_lock.get() >= 0;
     std::error_code ignored;
     if (twice && fs::equivalent(folder.path, folders.front().path, ignored)) continue;
     attempt([&] { lock(folder, 0); });
@@ -258,13 +292,21 @@ RunFolders::RunFolders(const Config& config, std::int64_t weight_bytes, const st
     sign(folder, text);
     finish_save(folder.path);
     locks_.push_back(std::move(folder.lock));
+    locks_.push_back(std::move(folder.folder_lock));
   }
 }
 
-FolderLock::FolderLock(const std::string& directory) {
+FolderLock::FolderLock(const std::string& directory)
+    : file_((fs::path(directory) / kFile).string()) {
   Folder folder{.path = directory};
   lock(folder, 0);
-  lock_ = std::move(folder.lock);
+  locks_.push_back(std::move(folder.lock));
+  locks_.push_back(std::move(folder.folder_lock));
+}
+
+void FolderLock::disown() {
+  std::error_code ignored;
+  fs::remove(file_, ignored);
 }
 
 }  // namespace trident

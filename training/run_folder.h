@@ -1,6 +1,6 @@
 // Whose a folder is. A run owns logging.dir and checkpoint.save while it lives: each holds a file,
-// .trident-run, that says which run it is and is locked until the run ends, however it ends. The
-// lock belongs to the folder itself, whatever path or link leads there.
+// .trident-run, that says which run it is. File and folder are locked until the run ends, however
+// it ends. The lock belongs to the folder itself, whatever path or link leads there.
 //
 // Files of others are replaced only where that was asked for: the logs of an earlier run with
 // logging.overwrite; weights, or any config.json, in checkpoint.save with checkpoint.overwrite. The
@@ -39,14 +39,17 @@ class RunFolders {
   std::vector<FileDescriptor> locks_;
 };
 
-// Holds a folder against runs for somebody who saves weights there outside one; leaves nothing in a
-// folder that no run has written into. RequestError where a run has it.
+// Holds a folder, which has to be there, for somebody who saves weights outside a run; leaves
+// nothing behind. RequestError where a run, or another such save, has it.
 class FolderLock {
  public:
   explicit FolderLock(const std::string& directory);
+  // What is saved now is no run's, which from here on needs leave to replace it.
+  void disown();
 
  private:
-  FileDescriptor lock_;
+  std::string file_;
+  std::vector<FileDescriptor> locks_;
 };
 
 }  // namespace trident

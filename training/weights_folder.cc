@@ -65,8 +65,8 @@ std::set<std::string> shards_of(const fs::path& index) {
 void move_set(const fs::path& directory, const fs::path& from) {
   remove_file(directory / kConfig);
   sync(directory);
-  // Weights move in the order of their names, an index last; once none is left to move, those in
-  // the directory are the new ones.
+  // Weights move in the order of their names, an index last, then what goes along; once no weight
+  // is left to move, what lies in the directory is the new set's.
   if (there(from / kWhole) || there(from / kIndex)) {
     const std::set<std::string> kept = shards_of(from / kIndex);
     for (const std::string& name : shards_of(directory / kIndex)) {
@@ -74,11 +74,13 @@ void move_set(const fs::path& directory, const fs::path& from) {
     }
     remove_file(directory / kIndex);
     if (!there(from / kWhole)) remove_file(directory / kWhole);
+    for (const char* name : set_companions) remove_file(directory / name);
   }
   std::vector<std::string> names;
   for (const auto& file : fs::directory_iterator(from)) names.push_back(file.path().filename());
   std::ranges::sort(names, {}, [](const std::string& name) {
-    return std::pair(name == kConfig ? 2 : name == kIndex ? 1 : 0, name);
+    const bool weights = name.ends_with(".safetensors");
+    return std::pair(name == kConfig ? 3 : name == kIndex ? 1 : weights ? 0 : 2, name);
   });
   for (const std::string& name : names) {
     if (name == kConfig) sync(directory);
@@ -148,6 +150,14 @@ std::string unfinished_save(const std::string& directory) {
 std::string weights_in(const std::string& directory) {
   for (const std::string& name :
        {std::string(kWhole), std::string(kIndex), std::string(kFolder) + "/" + kConfig}) {
+    if (there(fs::path(directory) / name)) return name;
+  }
+  return "";
+}
+
+std::string set_file_in(const std::string& directory) {
+  if (there(fs::path(directory) / kConfig)) return kConfig;
+  for (const char* name : set_companions) {
     if (there(fs::path(directory) / name)) return name;
   }
   return "";

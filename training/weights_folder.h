@@ -1,16 +1,28 @@
 // Replacing the model in a directory by a whole new one.
 //
-// A set of files is config.json, model.safetensors or shards with their index, and what goes along.
-// The new set is written into a folder inside the directory first. When it is whole, it is moved:
-// config.json, without which nobody takes the directory for a model, is removed first and comes
-// last, so whenever the process dies the directory holds the old set, or the new one, or none that
-// would load; never parts of both. What dies between is finished by whoever saves there next, or by
-// finish_save. Files that belong to no set stay as they are.
+// A set of files is config.json, model.safetensors or shards with their index, and what goes along:
+// set_companions. The new set is written into a folder inside the directory first. When it is
+// whole, it is moved: config.json, without which nobody takes the directory for a model, is removed
+// first and comes last, so whenever the process dies the directory holds the old set, or the new
+// one, or none that would load; never parts of both. What dies between is finished by whoever saves
+// there next, or by finish_save. Files that belong to no set stay as they are.
 #pragma once
 
+#include <array>
 #include <string>
 
 namespace trident {
+
+// What else transformers reads beside weights: of an old set it goes with them.
+inline constexpr std::array<const char*, 9> set_companions{"generation_config.json",
+                                                           "tokenizer.json",
+                                                           "tokenizer_config.json",
+                                                           "special_tokens_map.json",
+                                                           "added_tokens.json",
+                                                           "vocab.json",
+                                                           "merges.txt",
+                                                           "tokenizer.model",
+                                                           "chat_template.jinja"};
 
 class NewWeights {
  public:
@@ -39,5 +51,8 @@ std::string unfinished_save(const std::string& directory);
 // The file that shows that there are weights in `directory`: model.safetensors or an index, or a
 // set that is on its way; "" where there are none.
 std::string weights_in(const std::string& directory);
+
+// Any other file in `directory` that a new set would replace or remove; "" where there is none.
+std::string set_file_in(const std::string& directory);
 
 }  // namespace trident

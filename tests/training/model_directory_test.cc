@@ -15,6 +15,7 @@
 #include "training/convert.h"
 #include "training/hugging_face.h"
 #include "training/hugging_face_check.h"
+#include "training/run_folder.h"
 #include "training/safetensors.h"
 
 namespace trident::testing {
@@ -345,6 +346,20 @@ TEST_F(ModelDirectory, AConversionReplacesNothingUnasked) {
   };
   EXPECT_THAT(convert(dir / "other", false), HasSubstr("holds a model already"));
   EXPECT_EQ(slurp(dir / "other/model.safetensors"), before);
+  // A save that a dead process has left whole is a model, too; so is what lies beside one.
+  std::filesystem::create_directories(dir / "dead/.trident-saving");
+  std::filesystem::create_directories(dir / "words");
+  for (const char* file : {"dead/.trident-saving/config.json", "words/vocab.json"}) {
+    spit(dir / file, "{}");
+    const std::string to = dir / std::filesystem::path(file).begin()->string();
+    EXPECT_THAT(convert(to, false), HasSubstr("holds a model already"));
+    EXPECT_EQ(slurp(dir / file), "{}");
+  }
+  {
+    const FolderLock other(dir / "other");
+    EXPECT_THAT(convert(dir / "other", true), HasSubstr("is in use"));
+    EXPECT_EQ(slurp(dir / "other/model.safetensors"), before);
+  }
   EXPECT_THAT(convert(dir / "model/../model", true), HasSubstr("the directory to read from"));
   EXPECT_EQ(convert(dir / "other", true), "");
   EXPECT_THAT(slurp(dir / "other/config.json"), HasSubstr("gpt2"));

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +19,7 @@ namespace trident::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class RunFolder : public ::testing::Test {
@@ -77,6 +79,57 @@ TEST_F(RunFolder, IsTheRunsAloneWhileItLivesUnderWhateverNameAndInWhateverRole) 
   EXPECT_THAT(message_of<RequestError>([&] { FolderLock{dir / "w"}; }), told);
 }
 
+TEST_F(RunFolder, IsOneSaversAloneToo) {
+  std::filesystem::create_directories(dir / "w");
+  {
+    const FolderLock held(dir / "w");
+    const auto told = HasSubstr("is in use: another process saves weights there");
+    EXPECT_THAT(message_of<RequestError>([&] { FolderLock{dir / "w"}; }), told);
+    EXPECT_THAT(refusal(config(dir / "a", dir / "w")), told);
+    EXPECT_THAT(dir.names(), ElementsAre("w"));
+  }
+  FolderLock lock(dir / "w");
+}
+
+// What somebody else has put in the place of a run's weights is not the run's.
+TEST_F(RunFolder, IsNoRunsWhoseWeightsAConversionReplaces) {
+  run(config(dir / "a", dir / "w"));
+  Config same = config(dir / "a", dir / "w");
+  same.logging.overwrite = true;
+  check_output(same, 0);
+  FolderLock(dir / "w").disown();
+  EXPECT_THAT(refusal(same), AllOf(HasSubstr("/checkpoint/save"), HasSubstr("of something else")));
+}
+
+TEST_F(RunFolder, HasLogFilesThatAreFiles) {
+  std::filesystem::create_directories(dir / "a");
+  ASSERT_EQ(::mkfifo((dir / "a/metrics.jsonl").c_str(), 0600), 0);
+  Config all = config(dir / "a", "");
+  all.logging.overwrite = true;
+  EXPECT_THAT(refusal(all), HasSubstr("metrics.jsonl: not a regular file"));
+}
+
+// Whatever lies at the place of the file that names the run.
+TEST_F(RunFolder, WritesThroughNoLinkAndTakesNoOtherFileForItsOwn) {
+  std::filesystem::create_directories(dir / "a");
+  const std::string file = dir / "a/.trident-run";
+  spit(dir / "victim", "a file of the user's");
+  std::filesystem::create_symlink(dir / "victim", file);
+  EXPECT_THAT(refusal(config(dir / "a", "")), HasSubstr(".trident-run: is a link; remove it"));
+  EXPECT_EQ(slurp(dir / "victim"), "a file of the user's");
+  std::filesystem::remove(file);
+  ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
+  EXPECT_THAT(refusal(config(dir / "a", "")), HasSubstr(".trident-run: not a regular file"));
+  std::filesystem::remove(file);
+  for (const char* text : {R"({"run_id": null})", R"({"run_id": 7})", R"({"run_id": ["a"]})", "[]",
+                           "\xff", "", R"({"run_id": "x", "pid": {}})"}) {
+    SCOPED_TRACE(text);
+    spit(file, text);
+    check_output(config(dir / "a", dir / "w"), 0);
+    RunFolders(config(dir / "a", dir / "w"), 0, "trident train");
+  }
+}
+
 TEST_F(RunFolder, IsFreeWhenTheProcessThatHadItHasDied) {
   const pid_t child = ::fork();
   if (child == 0) {
@@ -121,8 +174,8 @@ TEST_F(RunFolder, KeepsItsWeightsFromOtherRunsUnlessTheyAreToBeReplaced) {
 
 TEST_F(RunFolder, LeavesAloneWhatNoRunHasWritten) {
   std::filesystem::create_directories(dir / "hf");
-  for (const char* file :
-       {"model.safetensors", "model.safetensors.index.json", "config.json", "tokenizer.json"}) {
+  for (const char* file : {"model.safetensors", "model.safetensors.index.json", "config.json",
+                           "tokenizer.json", "generation_config.json", "merges.txt"}) {
     spit((dir / "hf/") + file, "x");
     EXPECT_THAT(refusal(config(dir / "a", dir / "hf")),
                 HasSubstr("holds " + std::string(file) + " of something else"));

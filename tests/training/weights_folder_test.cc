@@ -54,7 +54,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::ThrowsMessage;
 
-// A model of three tensors that all have the value; in shards where `limit` bytes are few.
+// A model of three tensors that all have the value; in shards where `limit` bytes are few. Odd ones
+// have settings of generation, too, even ones a tokenizer.
 void save(const std::string& directory, float value, std::uint64_t limit) {
   NewWeights folder(directory);
   SafetensorsSetWriter writer(
@@ -63,6 +64,9 @@ void save(const std::string& directory, float value, std::uint64_t limit) {
   const std::vector<float> values(4, value);
   for (const char* name : {"a", "b", "c"}) writer.write(name, std::as_bytes(std::span(values)));
   writer.finish();
+  const bool odd = static_cast<int>(value) % 2 == 1;
+  write_file_atomic(folder.path() + (odd ? "/generation_config.json" : "/tokenizer.json"),
+                    std::to_string(value));
   write_file_atomic(folder.path() + "/config.json", std::to_string(value));
   folder.commit();
 }
@@ -79,6 +83,12 @@ std::optional<float> load(const std::string& directory) {
     set.read(name, std::as_writable_bytes(std::span(values)));
     EXPECT_EQ(values, std::vector<float>(4, value)) << "parts of two sets";
   }
+  const bool odd = static_cast<int>(value) % 2 == 1;
+  EXPECT_EQ(slurp(directory + (odd ? "/generation_config.json" : "/tokenizer.json")),
+            std::to_string(value));
+  EXPECT_FALSE(
+      std::filesystem::exists(directory + (odd ? "/tokenizer.json" : "/generation_config.json")))
+      << "what went along with the other set";
   return value;
 }
 
@@ -122,9 +132,9 @@ TEST(WeightsFolder, AProcessThatDiesAtAnyStepLeavesAWholeSetOrNone) {
           EXPECT_EQ(found, 2);
         }
         EXPECT_EQ(slurp(dir / "model-00001-of-00009.safetensors"), "somebody else's");
-        std::size_t files = 3;  // config.json, the foreign file, model.safetensors
-        if (after == 32) files = 5;
-        if (after == 16) files = 6;
+        std::size_t files = 4;  // config.json and what goes along, the foreign file, the weights
+        if (after == 32) files = 6;
+        if (after == 16) files = 7;
         EXPECT_EQ(dir.names().size(), files);
         if (!died) break;
       }
