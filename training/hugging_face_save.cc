@@ -1,5 +1,4 @@
 #include <cstring>
-#include <filesystem>
 #include <span>
 
 #include "core/error.h"
@@ -177,6 +176,10 @@ void save_hugging_face(RankModel& model, const ProcessGroup& files, const std::s
   std::unique_ptr<SafetensorsSetWriter> writer;
   if (model.topology().world.rank() == 0) {
     folder = std::make_unique<NewWeights>(directory);
+    // Before the weights: what is small and fails has cost nothing.
+    for (const auto& [name, contents] : extras.files) {
+      write_file_atomic(folder->path() + "/" + name, contents);
+    }
     std::map<std::string, std::string> metadata;
     if (model.schedule().asynchronous()) {  // all stages have had as many updates
       metadata["weight_version"] = std::to_string(model.weight_version());
@@ -192,14 +195,6 @@ void save_hugging_face(RankModel& model, const ProcessGroup& files, const std::s
       });
   if (writer) {
     writer->finish();
-    const std::string& tokenizer = model.config().data.tokenizer.path;
-    std::error_code none;
-    if (std::filesystem::is_regular_file(tokenizer, none)) {
-      write_file_atomic(folder->path() + "/tokenizer.json", read_file(tokenizer));
-    }
-    for (const auto& [name, contents] : extras.files) {
-      write_file_atomic(folder->path() + "/" + name, contents);
-    }
     write_file_atomic(
         folder->path() + "/config.json",
         with_extras(model.architecture().hugging_face_config(model.config()), extras));

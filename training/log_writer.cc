@@ -8,35 +8,48 @@
 #include "core/error.h"
 
 namespace trident {
+namespace {
+
+constexpr auto all_files = "all log files";
+
+}  // namespace
 
 LogWriter::LogWriter(const Config& config, const std::string& written)
-    : directory_(config.logging.dir) {
+    : config_(config), written_config_(written) {
   try {
-    files_ = std::make_unique<RunFiles>(config, written);
+    make_files();
   } catch (const RequestError&) {
     throw;
   } catch (const std::exception& error) {
-    failed("all log files", error.what());
+    failed(all_files, error.what());
   }
+  ours_ = true;
+}
+
+void LogWriter::make_files() {
+  files_ = std::make_unique<RunFiles>(config_, written_config_, ours_);
+  const std::lock_guard lock(mutex_);
+  if (failures_.erase(all_files) == 0) return;
+  messages_.push_back("logging goes on: files can be written to " + config_.logging.dir + " again");
 }
 
 void LogWriter::failed(const std::string& what, const std::string& why) {
   const std::lock_guard lock(mutex_);
-  if (failures_[what]++ > 0) return;
+  if (failures_[what]++ > 0 || (what != all_files && failures_.contains(all_files))) return;
   messages_.push_back(fmt::format(
       "LOGGING FAILED ({}): {}; training goes on without what can't be written", what, why));
 }
 
 void LogWriter::post(const std::string& what, std::function<void(RunFiles&)> task) {
-  if (!files_) return;
   const bool taken = tasks_.post([this, what, task = std::move(task)] {
     try {
+      if (!files_) make_files();
       task(*files_);
     } catch (const std::exception& error) {
       failed(what, error.what());
     }
   });
-  if (!taken) failed(what, directory_ + ": writing there takes longer than training");
+  if (!taken) failed(what, config_.logging.dir + ": writing there takes longer than training");
 }
 
 void LogWriter::write(const IterationMetrics& metrics) {
@@ -59,7 +72,7 @@ std::vector<std::string> LogWriter::finish() {
   if (lost != failures_.end()) {
     messages_.push_back(
         fmt::format("LOGGING FAILED: {} iteration(s) are missing in the metrics of {}",
-                    lost->second, directory_));
+                    lost->second, config_.logging.dir));
     failures_.erase(lost);
   }
   return files_ ? files_->written() : std::vector<std::string>{};

@@ -1,6 +1,6 @@
 // The files that world rank 0 writes about a run (training/run_files.h), written by a thread of its
-// own: a slow disk holds up no step, and a full one no training. What fails is told once for each
-// kind of file, and tried again with the next iteration.
+// own: a slow disk holds up no step, and a full one no training. What fails, making the files
+// included, is told once for each kind of file, and tried again with the next iteration.
 #pragma once
 
 #include <functional>
@@ -36,10 +36,13 @@ class LogWriter {
   std::vector<std::string> take_messages();
 
  private:
+  void make_files();
   void post(const std::string& what, std::function<void(RunFiles&)> task);
 
-  std::string directory_;
-  std::unique_ptr<RunFiles> files_;               // null where they could not be made
+  Config config_;
+  std::string written_config_;
+  bool ours_ = false;                             // what lies there is this run's
+  std::unique_ptr<RunFiles> files_;               // null until they could be made
   std::mutex mutex_;                              // guards what follows
   std::map<std::string, std::int64_t> failures_;  // writes that failed, by kind
   std::vector<std::string> messages_;

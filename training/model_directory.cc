@@ -89,7 +89,6 @@ Config config_of_directory(const ArchitectureSet& architectures, const std::stri
   } catch (const RequestError& error) {
     throw error.at(path + ": ");
   }
-  config.data.tokenizer.path = directory + "/tokenizer.json";  // goes where the weights go
   const SafetensorsSet set(directory);
   const DType tensors = check_tensors(set, architecture, architecture.shape(config));
   if (exact && tensors == DType::f64) {

@@ -12,10 +12,10 @@
 namespace trident {
 namespace {
 
-MetricsFile create_metrics(const Config& config) {
-  require_output_directory(config.logging.dir);
-  if (config.logging.overwrite) remove_earlier_run(config.logging.dir);
-  return MetricsFile::create(config.logging.dir, config.logging.overwrite);
+MetricsFile create_metrics(const std::string& directory, bool overwrite) {
+  require_output_directory(directory);
+  if (overwrite) remove_earlier_run(directory);
+  return MetricsFile::create(directory, overwrite);
 }
 
 nlohmann::ordered_json validation_json(const IterationMetrics& m) {
@@ -29,8 +29,9 @@ nlohmann::ordered_json validation_json(const IterationMetrics& m) {
 
 }  // namespace
 
-RunFiles::RunFiles(const Config& config, const std::string& written)
-    : directory_(config.logging.dir), metrics_(create_metrics(config)) {
+RunFiles::RunFiles(const Config& config, const std::string& written, bool again)
+    : directory_(config.logging.dir),
+      metrics_(create_metrics(directory_, config.logging.overwrite || again)) {
   written_.push_back(metrics_.path());
   write_file_atomic(directory_ + "/config.json", config_to_json(config, written));
   written_.push_back(directory_ + "/config.json");

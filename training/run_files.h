@@ -17,8 +17,9 @@ namespace trident {
 class RunFiles {
  public:
   // Makes the directory; RequestError where it holds metrics.jsonl and may not be overwritten.
-  // `written`: LoadedConfig::written, "" where it is not known.
-  explicit RunFiles(const Config&, const std::string& written = "");
+  // `written`: LoadedConfig::written, "" where it is not known. `again`: an earlier attempt has
+  // failed, and what it has left may be overwritten.
+  explicit RunFiles(const Config&, const std::string& written = "", bool again = false);
   void write(const IterationMetrics&);
   void write_timeline(const Timeline& predicted, const Timeline& measured);
   void write_report(const std::string& html);

@@ -57,6 +57,10 @@ BatchShape batch_shape(const Config& config, const Topology& topology) {
           .data_parallel_size = topology.data.size()};
 }
 
+bool saves_tokenizer(const Config& config) {
+  return !config.data.tokenizer.path.empty() && !config.checkpoint.save.empty();
+}
+
 // One rank's run, step by step.
 class TrainingRun {
  public:
@@ -328,12 +332,9 @@ bool TrainingRun::report(const Iteration& iteration, const StepResult& step, boo
 void TrainingRun::begin() {
   check_same_config();
   for (const std::string& warning : topology_.warnings) message("warning: " + warning);
-  const std::string& tokenizer = config_.data.tokenizer.path;
-  std::error_code none;
-  if (!tokenizer.empty() && !config_.checkpoint.save.empty() &&
-      !std::filesystem::is_regular_file(tokenizer, none)) {
-    message("warning: config: /data/tokenizer/path: there is no file \"" + tokenizer +
-            "\"; the saved weights go without a tokenizer");
+  if (saves_tokenizer(config_) && !inputs_.extras.files.contains("tokenizer.json")) {
+    message("warning: config: /data/tokenizer/path: there is no file \"" +
+            config_.data.tokenizer.path + "\"; the saved weights go without a tokenizer");
   }
   if (config_.checkpoint.load.empty()) {
     model_.initialise();
@@ -369,7 +370,11 @@ void TrainingRun::save() {
     failure_ = "the weights are not finite: they are not saved, " + directory + " stays as it was";
     return;
   }
-  save_hugging_face(model_, files_, directory, inputs_.extras);
+  try {
+    save_hugging_face(model_, files_, directory, inputs_.extras);
+  } catch (const RequestError& error) {
+    throw Error(error.what());  // the run has started, whatever it finds now
+  }
   if (leads()) summary_.written.push_back(directory);
 }
 
@@ -430,6 +435,17 @@ TrainingInputs prepare_training(const LoadedConfig& loaded, const ArchitectureSe
     problems.collect([&] {
       check_hugging_face(config.checkpoint.load, config, *inputs.architecture);
       inputs.extras = read_extras(config.checkpoint.load, *inputs.architecture, false);
+    });
+  }
+  std::error_code unreadable;  // then opening it names the reason
+  const std::string& tokenizer = config.data.tokenizer.path;
+  if (saves_tokenizer(config) && (std::filesystem::exists(tokenizer, unreadable) || unreadable)) {
+    problems.collect([&] {
+      try {
+        inputs.extras.files["tokenizer.json"] = read_tokenizer(tokenizer);
+      } catch (const RequestError& error) {
+        throw error.at("config: /data/tokenizer/path: ");
+      }
     });
   }
   problems.collect([&] { refuse_checkpoints(config); });

@@ -68,8 +68,10 @@ struct TrainingInputs {
   std::shared_ptr<const RunLists> lists;  // of the schedule, for all ranks of this process
   std::optional<Plan> plan;               // for the report; made for it where none is given
   Datasets datasets;
-  HuggingFaceExtras extras;  // of checkpoint.load, which may be gone when the weights are saved
-  double product_rate = 0;   // FLOP/s of all ranks' cores together, for MFU; 0: unknown
+  // Saved with the weights: of checkpoint.load, and the data's tokenizer, both of which may be gone
+  // by then.
+  HuggingFaceExtras extras;
+  double product_rate = 0;  // FLOP/s of all ranks' cores together, for MFU; 0: unknown
 };
 
 // Opens the data, turns train_epochs into iterations, checks schedule and weights. RequestError

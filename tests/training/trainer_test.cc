@@ -1,16 +1,20 @@
 // The trainer's promises to its user: stopping, skipping, evaluation, callbacks, weights.
 #include "training/trainer.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "core/error.h"
+#include "support/full_disk.h"
 #include "support/source_dir.h"
 #include "support/temp_dir.h"
 #include "support/training_run.h"
@@ -171,6 +175,51 @@ TEST(Weights, ATokenizerGoesAlong) {
                                 "scheduler={\"type\": \"constant\"}", "data.tokenizer.type=file",
                                 "data.tokenizer.path=" + (dir / "t.json")}));
   EXPECT_EQ(slurp(dir / "weights/tokenizer.json"), "{\"a\": 1}");
+}
+
+// It is read before the start, and can't cost the weights at the end.
+TEST(Weights, ATokenizerThatGoesOrCanNotBeReadLosesNone) {
+  const TempDir dir;
+  const auto config = [&](const std::string& tokenizer) {
+    return seeded_config("gpt2", dir / "run",
+                         Overrides{"training.train_iters=1", "checkpoint.save=" + (dir / "weights"),
+                                   "scheduler={\"type\": \"constant\"}", "data.tokenizer.type=file",
+                                   "logging.overwrite=true", "data.tokenizer.path=" + tokenizer});
+  };
+  spit(dir / "t.json", "{\"a\": 1}");
+  TrainerHooks hooks;
+  hooks.on_iteration = [&](IterationMetrics&) { std::filesystem::remove(dir / "t.json"); };
+  train(config(dir / "t.json"), usual_device(), hooks);
+  EXPECT_EQ(slurp(dir / "weights/tokenizer.json"), "{\"a\": 1}");
+  EXPECT_THAT(message_of<RequestError>(
+                  [&] { prepare_training(config(dir.path()), built_in_architectures()); }),
+              ::testing::AllOf(::testing::HasSubstr("config: /data/tokenizer/path: "),
+                               ::testing::HasSubstr("not a regular file")));
+}
+
+// A disk that is full when the run makes its log files, and has room a little later.
+TEST(Logs, ThatCouldNotBeMadeAreTriedAgain) {
+  const TempDir dir;
+  const Config config = seeded_config(
+      "gpt2", dir.path(), constant_rate("0.001", 3) + Overrides{"logging.overwrite=false"});
+  std::optional<FullDisk> full;
+  std::vector<std::string> messages;
+  TrainerHooks hooks;
+  hooks.on_begin = [&] { full.emplace(0); };
+  hooks.on_message = [&](const std::string& text) { messages.push_back(text); };
+  hooks.on_iteration = [&](const IterationMetrics& m) {
+    if (m.iteration == 2) full.reset();
+  };
+  train(config, usual_device(), hooks);
+  const auto lines = read_metrics(dir / "metrics.jsonl");
+  // The first iteration's line met the full disk, or came after that.
+  ASSERT_GE(lines.size(), 2U);
+  EXPECT_EQ(lines.back().at("iteration"), 3);
+  EXPECT_FALSE(parse_config(slurp(dir / "config.json")).config.logging.overwrite);
+  ASSERT_GE(messages.size(), 2U);
+  EXPECT_THAT(messages[0], ::testing::StartsWith("LOGGING FAILED (all log files): "));
+  EXPECT_THAT(messages[1], ::testing::StartsWith("logging goes on"));
+  EXPECT_EQ(messages.size(), lines.size() == 2 ? 3U : 2U);  // so many are missing
 }
 
 TEST(Hooks, AUsersOwnMetricsAreWritten) {
