@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "core/printable.h"
 #include "core/process.h"
 #include "training/summary.h"
 
@@ -26,7 +27,7 @@ void Printer::out(std::string text) {
 }
 
 void Printer::error(std::string line) {
-  tasks_.post([line = std::move(line)] { print_error(line); });
+  tasks_.post([line = std::move(line)] { print_error(printable_lines(line)); });
 }
 
 void Progress::show(const IterationMetrics& m) {

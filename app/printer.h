@@ -16,8 +16,10 @@ class Printer {
   // To stdout. The first failure is told on stderr, unless the reader has closed the pipe; nothing
   // is printed there afterwards.
   void out(std::string text);
-  // A line to stderr.
+  // A line to stderr; what a terminal would obey is escaped.
   void error(std::string line);
+  // Waits until all has been printed, or can't be.
+  void drain() { tasks_.drain(); }
 
  private:
   BackgroundTasks tasks_{10'000};  // what comes while so many wait is dropped

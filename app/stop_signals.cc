@@ -21,11 +21,12 @@ const char* name_of(int signal) {
 sigset_t stopping() {
   sigset_t set;
   sigemptyset(&set);
-  // SIGUSR2 wakes the thread up at the end.
-  for (const int s : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2}) sigaddset(&set, s);
-  struct sigaction hangup {};
-  sigaction(SIGHUP, nullptr, &hangup);
-  if (hangup.sa_handler != SIG_IGN) sigaddset(&set, SIGHUP);
+  sigaddset(&set, SIGUSR2);  // wakes the thread up at the end
+  for (const int s : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {
+    struct sigaction found {};
+    sigaction(s, nullptr, &found);
+    if (found.sa_handler != SIG_IGN) sigaddset(&set, s);
+  }
   return set;
 }
 
@@ -63,6 +64,7 @@ void StopSignals::take() {
     if (taken == SIGUSR2 && done_) return;
     if (taken == SIGUSR2) continue;
     const std::int64_t now = read_clock().wall_ns;
+    if (finished_ && !stop_) _exit(130);
     if (!stop_.exchange(true)) {
       first = now;
       const bool begun = begun_;

@@ -12,7 +12,8 @@ namespace trident::app {
 // Turns the first SIGINT (Ctrl-C), SIGTERM, SIGHUP (the terminal goes) or SIGUSR1 (Slurm's warning)
 // into a flag; one that comes a second later or more ends the process at once with exit code 130
 // (mpirun and timeout send the same signal twice). So does the first one before begin(), when there
-// is nothing to save. A SIGHUP that is ignored, as under nohup, stays ignored.
+// is nothing to save. What is ignored at the start stays ignored: SIGHUP under nohup, SIGINT in
+// what a script has put into the background.
 //
 // A thread takes the signals, so no handler and no global is needed. Make it before any other
 // thread, which inherits that they are blocked.
@@ -26,6 +27,8 @@ class StopSignals {
   ~StopSignals();
   // From here on there is something to save.
   void begin();
+  // From here on all is saved: the next signal ends the process at once, with exit code 130.
+  void finish() { finished_ = true; }
   const std::atomic<bool>& stop() const { return stop_; }
 
  private:
@@ -33,7 +36,7 @@ class StopSignals {
   void take();
 
   std::function<void(const char*, bool)> told_;
-  std::atomic<bool> begun_ = false, stop_ = false, done_ = false;
+  std::atomic<bool> begun_ = false, finished_ = false, stop_ = false, done_ = false;
   std::thread thread_;
 };
 

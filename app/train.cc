@@ -33,23 +33,31 @@
 namespace trident::app {
 namespace {
 
-std::string sample_text(const Config& config) {
+// Of the saved weights, where the whole model takes no more memory on one rank than the run did.
+std::string sample_text(const Config& config, const Plan& plan) {
   const bool bytes = config.data.tokenizer.type == "byte" && config.model.vocab_size == 256;
   if (config.checkpoint.save.empty() || !bytes) return "";
-  const Devices devices(config);
+  std::int64_t peak = 0;
+  for (const PlanRank& rank : plan.ranks) peak = std::max(peak, rank.peak_bytes);
+  if (saved_bytes(config, plan.parameters) > peak) return "";
   std::string text;
-  run_local(1, {}, [&](Transport& transport) {
-    Context context(devices.of(0), 1);
-    const std::string prompt = "And ";
-    const auto tokens =
-        generate(context, transport, built_in_architectures(), config.checkpoint.save,
-                 std::vector<std::int32_t>(prompt.begin(), prompt.end()), {.tokens = 300});
-    for (const std::int32_t token : tokens) {
-      const auto c = static_cast<char>(token);
-      // Half-trained weights give bytes that would upset a terminal.
-      text += (c >= ' ' && c < 127) || c == '\n' ? c : '?';
-    }
-  });
+  try {
+    const Devices devices(config);
+    run_local(1, {}, [&](Transport& transport) {
+      Context context(devices.of(0), 1);
+      const std::string prompt = "And ";
+      const auto tokens =
+          generate(context, transport, built_in_architectures(), config.checkpoint.save,
+                   std::vector<std::int32_t>(prompt.begin(), prompt.end()), {.tokens = 300});
+      for (const std::int32_t token : tokens) {
+        const auto c = static_cast<char>(token);
+        // Half-trained weights give bytes that would upset a terminal.
+        text += (c >= ' ' && c < 127) || c == '\n' ? c : '?';
+      }
+    });
+  } catch (const std::exception& error) {
+    return std::string("none: ") + error.what();  // the run has ended well all the same
+  }
   return text;
 }
 
@@ -225,9 +233,11 @@ int train(const TrainOptions& options, const Launch& launch) {
   ignore_closed_pipes();
   launch.start->join(options.dry_run ? "train --dry-run" : "train");
   Printer printer;
+  bool saves = false;  // known when the signals' begin() is called
   StopSignals signals([&](const char* signal, bool begun) {
     if (launch.leads && begun) {
-      printer.error(std::string(signal) + ": stopping, saving (once more: at once)");
+      printer.error(fmt::format("{}: stopping{} (once more: at once)", signal,
+                                saves ? ", saving" : "; there is no checkpoint.save"));
     } else if (launch.leads) {
       print_error(std::string(signal) + ": stopped before the start: nothing is written");
     }
@@ -250,6 +260,7 @@ int train(const TrainOptions& options, const Launch& launch) {
     if (launch.leads) print_dry_run(options, inputs, *inputs.plan);
     return 0;
   }
+  saves = !config.checkpoint.save.empty();
   signals.begin();
   std::optional<RunFolders> folders;
   inputs.product_rate = measure_product_rate(config, launch, devices);
@@ -276,7 +287,7 @@ int train(const TrainOptions& options, const Launch& launch) {
   const auto conclude = [&] {
     if (!launch.leads) return;
     print_summary(printer, options, summary, [&] {
-      const std::string sample = summary.stopped ? "" : sample_text(config);
+      const std::string sample = summary.stopped ? "" : sample_text(config, *inputs.plan);
       return closing_text(config, *inputs.plan, summary, sample,
                           sharing_text(config, launch, devices));
     });
@@ -292,8 +303,11 @@ int train(const TrainOptions& options, const Launch& launch) {
     } catch (const OutOfMemory& error) {
       throw OutOfMemory(error.what() + what_fits(config, *inputs.architecture, launch, devices));
     }
+    signals.finish();
     conclude();
   }
+  signals.finish();
+  printer.drain();  // while a signal can still end a wait for whoever reads it
   return summary.stopped || signals.stop() ? 130 : 0;
 }
 

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "core/error.h"
+#include "core/printable.h"
 #include "core/process.h"
 #include "parallel/transport/endpoint.h"
 
@@ -244,7 +245,7 @@ void MpiControl::end_job(const std::string& reason, int exit_code) noexcept {
   }
   // The one that speaks ends the job, after that: it may be late.
   if (aborted_by_.load() < rank_) end_quietly(abort_code_.load());
-  print_error("trident: " + place(rank_) + ": " + reason);
+  print_error("trident: " + place(rank_) + ": " + printable_lines(reason));
   abort_job(exit_code);
 }
 

@@ -57,7 +57,7 @@ Outcome run_program(const std::vector<std::string>& arguments, const ProgramOpti
   if (child == 0) become_program(arguments, options, out, err);
 
   int status = 0;
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(120);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(300);
   bool signalled = !options.until;
   while (::waitpid(child, &status, WNOHANG) == 0) {
     if (!signalled && options.until()) {

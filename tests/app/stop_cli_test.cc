@@ -72,6 +72,32 @@ TEST_F(StopTest, EverySignalSavesAtOnceWithoutAnEvaluation) {
   }
 }
 
+TEST_F(StopTest, WithNowhereToSaveNothingIsSaidOfSaving) {
+  const Outcome outcome = run({"checkpoint.save=null"}, {.until = after(1), .signal = SIGTERM});
+  EXPECT_EQ(outcome.code, 130) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("SIGTERM: stopping; there is no checkpoint.save"));
+  EXPECT_THAT(outcome.err, Not(HasSubstr("saving")));
+}
+
+// As nohup leaves SIGHUP, and a shell without job control SIGINT in the background.
+TEST_F(StopTest, ASignalThatIsIgnoredStaysIgnored) {
+  for (const char* signal : {"INT", "TERM", "HUP", "USR1"}) {
+    SCOPED_TRACE(signal);
+    std::filesystem::remove_all(dir / "run");
+    std::filesystem::remove_all(dir / "weights");
+    const std::string ignoring = std::string("trap '' ") + signal + "; exec \"$@\"";
+    ProgramOptions options{.launcher = {"sh", "-c", ignoring, "sh"}, .until = after(2)};
+    const int number = signal == std::string("INT")    ? SIGINT
+                       : signal == std::string("TERM") ? SIGTERM
+                       : signal == std::string("HUP")  ? SIGHUP
+                                                       : SIGUSR1;
+    options.signal = number;
+    const Outcome outcome = run({"training.train_iters=200"}, options);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_EQ(iterations(), 200);
+  }
+}
+
 TEST_F(StopTest, AnEvaluationIsBrokenOffOnAllRanks) {
   auto set = long_evaluation;
   set.insert(set.end(), {"training.eval_interval=2", "parallel.pipeline_model_parallel_size=2"});
