@@ -81,16 +81,15 @@ std::optional<std::int64_t> largest_micro_batch(const Config& config,
                                                 const Architecture& architecture,
                                                 std::int64_t limit) {
   const std::int64_t part = config.batch.global_batch_size / config.parallel.data_parallel_size;
-  std::optional<std::int64_t> largest;
-  // Mostly more sequences take more memory, but fewer micro-batches may take less: all are tried.
-  // Sizes that don't go with the schedule are passed over.
-  for (std::int64_t size = 1; size <= part; ++size) {
-    if (part % size != 0) continue;
-    const auto candidate = changed(config, micro_batch(size));
+  // Mostly more sequences take more memory, but fewer micro-batches may take less: none is passed
+  // over but those that don't go with the schedule.
+  for (std::int64_t count = 1; count <= part; ++count) {
+    if (part % count != 0) continue;
+    const auto candidate = changed(config, micro_batch(part / count));
     const auto peak = candidate ? planned_peak(*candidate, architecture) : std::nullopt;
-    if (peak && *peak <= limit) largest = size;
+    if (peak && *peak <= limit) return part / count;
   }
-  return largest;
+  return std::nullopt;
 }
 
 MemoryFit fit_memory(const Config& config, const Architecture& architecture, std::int64_t limit) {

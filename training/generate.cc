@@ -92,7 +92,12 @@ std::vector<std::int32_t> generate(Context& context, Transport& transport,
     }
     const Tensor row = context.empty({shape.vocabulary}, DType::f32, Category::activation);
     copy(context, x.flat((length - 1) * x.dim(1), shape.vocabulary), row);
-    tokens.push_back(sample(context.to_host<float>(row), options, static_cast<std::uint64_t>(i)));
+    std::vector<float> logits = context.to_host<float>(row);
+    if (!std::ranges::all_of(logits, [](float logit) { return std::isfinite(logit); })) {
+      throw Error(fmt::format("generate: {}: after {} tokens the logits are not finite", directory,
+                              tokens.size()));
+    }
+    tokens.push_back(sample(std::move(logits), options, static_cast<std::uint64_t>(i)));
   }
   return tokens;
 }

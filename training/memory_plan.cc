@@ -49,15 +49,6 @@ Shortened shortened(const Config& config, const Schedule& schedule) {
   return {config, schedule, m};
 }
 
-HostMicroBatch zeros_of(const Config& config) {
-  HostMicroBatch zeros;
-  zeros.sample_ids.resize(static_cast<std::size_t>(config.batch.micro_batch_size));
-  zeros.tokens.resize(zeros.sample_ids.size() *
-                      static_cast<std::size_t>(config.data.sequence_length));
-  zeros.labels = zeros.tokens;
-  return zeros;
-}
-
 // Of a rank, and of the same one if it collects the monitor's reports.
 std::pair<MemoryPlan, MemoryPlan> memory_of(const Shortened& run,
                                             const std::shared_ptr<const RunLists>& lists,
@@ -81,8 +72,7 @@ std::pair<MemoryPlan, MemoryPlan> memory_of(const Shortened& run,
   std::int64_t collected = 0;  // reports of all ranks, on the one that collects them
   Ledger::Figures between;
   for (int i = 0; i < (model.late_check() ? 3 : 2); ++i) {
-    batches.resize(static_cast<std::size_t>(run.microbatches + model.look_ahead()),
-                   zeros_of(config));
+    batches.resize(static_cast<std::size_t>(run.microbatches + model.look_ahead()));
     model.advance(batches, {.learning_rate = 0, .close = !model.late_check()});
     // As many times more actions as there are more micro-batches. The report is read at once, or
     // after the next iteration.

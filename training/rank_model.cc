@@ -136,20 +136,23 @@ std::vector<MicroBatch> RankModel::upload(const std::vector<HostMicroBatch>& bat
   }
   std::vector<MicroBatch> result;
   for (const HostMicroBatch& host : batches) {
-    const auto samples = static_cast<std::int64_t>(host.sample_ids.size());
-    const auto tokens = static_cast<std::int64_t>(host.tokens.size());
+    // A plan has no tokens, but for their number.
+    const std::int64_t samples = context_.plans()
+                                     ? config_.batch.micro_batch_size
+                                     : static_cast<std::int64_t>(host.sample_ids.size());
+    const std::int64_t tokens = context_.plans() ? samples * config_.data.sequence_length
+                                                 : static_cast<std::int64_t>(host.tokens.size());
+    const auto uploaded = [&]<class T>(std::int64_t count, const std::vector<T>& values) {
+      if (context_.plans()) return context_.empty({count}, DTypeOf<T>::value, Category::activation);
+      return context_.from_host<T>({count}, values, Category::activation);
+    };
     MicroBatch batch{.batch = samples,
                      .sequence = tokens / samples,
                      .training = training,
                      .version = stash_ ? stash_->live() : 0};
-    batch.samples =
-        context_.from_host<std::int64_t>({samples}, host.sample_ids, Category::activation);
-    if (first) {
-      batch.tokens = context_.from_host<std::int32_t>({tokens}, host.tokens, Category::activation);
-    }
-    if (last) {
-      batch.labels = context_.from_host<std::int32_t>({tokens}, host.labels, Category::activation);
-    }
+    batch.samples = uploaded(samples, host.sample_ids);
+    if (first) batch.tokens = uploaded(tokens, host.tokens);
+    if (last) batch.labels = uploaded(tokens, host.labels);
     result.push_back(std::move(batch));
   }
   return result;

@@ -2,6 +2,7 @@
 #include "training/plan.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <chrono>
 #include <cmath>
@@ -316,6 +317,20 @@ TEST(Plan, ParametersOfTheWholeModelCountEachOnceInEveryLayout) {
     EXPECT_EQ(parameters("gpt2", layout), gpt2) << name_of(layout);
     EXPECT_EQ(parameters("llama", layout), llama) << name_of(layout);
   }
+}
+
+// Of the tokens it takes their number.
+TEST(Plan, TakesNoMemoryForTheBatch) {
+  const TempDir dir;
+  const Config config = seeded_config(
+      "gpt2", dir.path(),
+      {"batch.micro_batch_size=1000000", "batch.global_batch_size=4000000", "model.vocab_size=10"});
+  rusage before{}, after{};
+  ::getrusage(RUSAGE_SELF, &before);
+  const Plan plan = make_plan(config, *built_in_architectures().at("gpt2"));
+  ::getrusage(RUSAGE_SELF, &after);
+  EXPECT_GT(plan.ranks.front().bytes.at("activation"), std::int64_t{1} << 34);
+  EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 500'000);  // kB
 }
 
 TEST(Plan, TheTrillionParameterConfigHas1008BillionOn3072Ranks) {
