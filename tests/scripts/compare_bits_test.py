@@ -64,9 +64,9 @@ class CompareBits(unittest.TestCase):
                              capture_output=True, text=True, timeout=600)
         return run.returncode, run.stdout + run.stderr
 
-    def differ(self, what, **does):
+    def differ(self, what, timeout=100, **does):
         code, said = self.compare(self.build("old"), self.build("new", **does), "--only", "^zero 1 dp2$",
-                                  "--timeout", 5)
+                                  "--timeout", timeout)
         self.assertEqual(code, 1, said)
         self.assertRegex(said, what)
         self.assertRegex(said, r"(?m)^0 of 1 configs train to the same bits")
@@ -95,7 +95,7 @@ class CompareBits(unittest.TestCase):
         self.differ("fails in new only: exit code 1: no room", fails="no room")
 
     def test_a_build_that_hangs(self):
-        self.differ("fails in new only: hasn't ended after 5.0 s", seconds=30)
+        self.differ("fails in new only: hasn't ended after 10.0 s", timeout=10, seconds=100)
 
     def test_two_failures_are_not_equal(self):
         code, said = self.compare(self.build("old", fails="a"), self.build("new", fails="a"),
