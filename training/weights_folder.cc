@@ -22,6 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr auto kFolder = ".trident-saving";
 constexpr auto kConfig = "config.json";
+constexpr auto kGeneration = "generation_config.json";
 constexpr auto kWhole = "model.safetensors";
 constexpr auto kIndex = "model.safetensors.index.json";
 
@@ -74,7 +75,7 @@ void move_set(const fs::path& directory, const fs::path& from) {
     }
     remove_file(directory / kIndex);
     if (!there(from / kWhole)) remove_file(directory / kWhole);
-    for (const char* name : set_companions) remove_file(directory / name);
+    remove_file(directory / kGeneration);
   }
   std::vector<std::string> names;
   for (const auto& file : fs::directory_iterator(from)) names.push_back(file.path().filename());
@@ -132,8 +133,9 @@ void NewWeights::commit() {
 
 void finish_save(const std::string& directory) {
   const fs::path from = fs::path(directory) / kFolder;
-  if (there(from / kConfig)) move_set(directory, from);
   std::error_code ignored;
+  if (fs::is_symlink(from, ignored)) remove_file(from);  // what it leads to is not this save's
+  if (there(from / kConfig)) move_set(directory, from);
   fs::remove_all(from, ignored);
   for (const auto& file : fs::directory_iterator(directory, ignored)) {
     if (file.is_regular_file(ignored) && is_temporary(file.path().filename())) {

@@ -13,7 +13,8 @@
 
 namespace trident {
 
-// What else transformers reads beside weights: of an old set it goes with them.
+// What else transformers reads beside weights. Of an old set generation_config.json goes with it; a
+// tokenizer's files stay, which may be somebody's own.
 inline constexpr std::array<const char*, 9> set_companions{"generation_config.json",
                                                            "tokenizer.json",
                                                            "tokenizer_config.json",

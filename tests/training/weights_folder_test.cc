@@ -55,7 +55,7 @@ using ::testing::Not;
 using ::testing::ThrowsMessage;
 
 // A model of three tensors that all have the value; in shards where `limit` bytes are few. Odd ones
-// have settings of generation, too, even ones a tokenizer.
+// have settings of generation, too, even ones a tokenizer, which stays.
 void save(const std::string& directory, float value, std::uint64_t limit) {
   NewWeights folder(directory);
   SafetensorsSetWriter writer(
@@ -86,8 +86,7 @@ std::optional<float> load(const std::string& directory) {
   const bool odd = static_cast<int>(value) % 2 == 1;
   EXPECT_EQ(slurp(directory + (odd ? "/generation_config.json" : "/tokenizer.json")),
             std::to_string(value));
-  EXPECT_FALSE(
-      std::filesystem::exists(directory + (odd ? "/tokenizer.json" : "/generation_config.json")))
+  EXPECT_EQ(std::filesystem::exists(directory + "/generation_config.json"), odd)
       << "what went along with the other set";
   return value;
 }
@@ -128,6 +127,7 @@ TEST(WeightsFolder, AProcessThatDiesAtAnyStepLeavesAWholeSetOrNone) {
           EXPECT_THAT(dir.names(), Not(Contains(".trident-saving")));
           save(dir.path(), 3, after);
           EXPECT_EQ(load(dir.path()), 3);
+          std::filesystem::remove(dir / "tokenizer.json");  // of the second set, where it has come
         } else {
           EXPECT_EQ(found, 2);
         }
@@ -157,6 +157,26 @@ TEST(WeightsFolder, ASaveThatFailsLeavesTheOldSetAndNothingElse) {
       Error);
   EXPECT_EQ(dir.names(), before);
   EXPECT_EQ(load(dir.path()), 1);
+}
+
+TEST(WeightsFolder, ALinkInPlaceOfTheFolderOfASaveIsNotFollowed) {
+  const TempDir dir, other;
+  save(other.path(), 1, 1000);
+  std::filesystem::create_directory_symlink(other.path(), dir / ".trident-saving");
+  save(dir.path(), 2, 1000);
+  EXPECT_EQ(load(dir.path()), 2);
+  EXPECT_EQ(load(other.path()), 1);
+}
+
+// They may be the user's, or of the same model that is trained on in place.
+TEST(WeightsFolder, ATokenizersFilesStay) {
+  const TempDir dir;
+  save(dir.path(), 1, 1000);
+  for (const char* name : {"tokenizer.json", "vocab.json", "merges.txt"}) spit(dir / name, name);
+  save(dir.path(), 3, 16);
+  for (const char* name : {"tokenizer.json", "vocab.json", "merges.txt"}) {
+    EXPECT_EQ(slurp(dir / name), name);
+  }
 }
 
 TEST(WeightsFolder, FilesThatWereBeingWrittenAreRemovedAndNoOthers) {
