@@ -100,12 +100,12 @@ void lock(Folder& folder, int create) {
     refuse(code == ELOOP ? "is a link; remove it"
                          : "can't open: " + std::system_category().message(code));
   }
-  if (opened.get() >= 0) folder.owner = owner_in(opened.get());
   if (folder.folder_lock.get() < 0) {
     folder.folder_lock =
         FileDescriptor(::open(folder.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   }
   const bool held = opened.get() >= 0 && taken(opened);
+  if (opened.get() >= 0) folder.owner = owner_in(opened.get());  // as the lock finds it
   if (!held && (folder.folder_lock.get() < 0 || !taken(folder.folder_lock))) {
     folder.lock = std::move(opened);
     return;
