@@ -29,6 +29,7 @@
 #include "training/run_folder.h"
 #include "training/summary.h"
 #include "training/trainer.h"
+#include "training/weights_folder.h"
 
 namespace trident::app {
 namespace {
@@ -236,8 +237,9 @@ int train(const TrainOptions& options, const Launch& launch) {
   bool saves = false;  // known when the signals' begin() is called
   StopSignals signals([&](const char* signal, bool begun) {
     if (launch.leads && begun) {
+      // mpirun ends ranks by SIGTERM, too: whether weights are saved is said where they are.
       printer.error(fmt::format("{}: stopping{} (once more: at once)", signal,
-                                saves ? ", saving" : "; there is no checkpoint.save"));
+                                saves ? "" : "; there is no checkpoint.save"));
     } else if (launch.leads) {
       print_error(std::string(signal) + ": stopped before the start: nothing is written");
     }
@@ -268,8 +270,11 @@ int train(const TrainOptions& options, const Launch& launch) {
   // mpirun passes output on by lines, whatever it writes to.
   Progress progress(printer, config, !launch.mpi && isatty(STDOUT_FILENO) != 0);
   const bool quiet = !launch.leads || options.format == "json";
-  TrainerHooks hooks{.on_begin = [&] { folders.emplace(config, bytes, command_of(options)); },
-                     .stop = &signals.stop()};
+  const auto begin = [&] {
+    folders.emplace(config, bytes, command_of(options));
+    return owner_file(folders->run_id());
+  };
+  TrainerHooks hooks{.on_begin = begin, .stop = &signals.stop()};
   if (!quiet) {
     printer.out(fmt::format(
         "{}: {} ranks (data {} × tensor {} × pipeline {}), {}, transport {}, {} thread(s) a rank\n"

@@ -258,4 +258,20 @@ void require_output_directory(const std::string& path) {
   }
 }
 
+NewDirectories::NewDirectories(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code ignored;
+  for (fs::path at = fs::absolute(path, ignored).lexically_normal();
+       !fs::exists(at, ignored) && at.has_relative_path(); at = at.parent_path()) {
+    made_.push_back(at.string());
+  }
+  NewDirectories undo = std::move(*this);  // this one's destructor doesn't run where it throws
+  require_output_directory(path);
+  made_ = std::move(undo.made_);
+}
+
+NewDirectories::~NewDirectories() {
+  for (const std::string& directory : made_) ::rmdir(directory.c_str());
+}
+
 }  // namespace trident

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace trident {
 
@@ -123,5 +124,18 @@ void check_output_directory(const std::string& path);
 // Makes `path` a directory that can be written, with its parents, and proves it by creating and
 // removing a file there; otherwise a RequestError (the request names a place that can't be used).
 void require_output_directory(const std::string& path);
+
+// require_output_directory(), whose new directories go again with the object, or where it throws,
+// unless something lies in them by then.
+class NewDirectories {
+ public:
+  explicit NewDirectories(const std::string& path);
+  NewDirectories(NewDirectories&&) noexcept = default;
+  NewDirectories& operator=(NewDirectories&&) = delete;
+  ~NewDirectories();
+
+ private:
+  std::vector<std::string> made_;  // deepest first
+};
 
 }  // namespace trident

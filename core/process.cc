@@ -11,7 +11,7 @@ std::string host_name() {
 }
 
 std::string rank_text(int rank, const std::string& host) {
-  return "rank " + std::to_string(rank) + " on " + host;
+  return "rank " + std::to_string(rank) + (host.empty() ? "" : " on " + host);
 }
 
 void print_error(const std::string& text) noexcept {

@@ -5,7 +5,6 @@
 #include <filesystem>
 
 #include "core/error.h"
-#include "core/file.h"
 #include "parallel/transport/transport.h"
 #include "training/from_config.h"
 #include "training/hugging_face.h"
@@ -22,9 +21,9 @@ void require_free(const std::string& from, const std::string& to, bool overwrite
   if (fs::equivalent(from, to, none)) {
     throw RequestError(fmt::format("{}: is the directory to read from; name another one", to));
   }
+  check_set_place(to);
   if (overwrite) return;
-  std::string there = weights_in(to);
-  if (there.empty()) there = set_file_in(to);
+  const std::string there = set_file_in(to);
   if (there.empty()) return;
   throw RequestError(fmt::format(
       "{}: holds a model already ({}); name another directory, or replace it with --overwrite", to,
@@ -39,10 +38,8 @@ void convert_weights(const ArchitectureSet& architectures, const std::string& fr
   const Architecture& architecture = *architectures.at(config.model.architecture);
   const HuggingFaceExtras extras = read_extras(from, architecture, true);
   require_free(from, to, overwrite);
-  require_output_directory(to);
-  FolderLock lock(to);
+  const FolderLock lock(to);
   require_free(from, to, overwrite);  // now that nobody else writes there
-  lock.disown();
   const auto device = make_cpu_device();
   run_local(1, {}, [&](Transport& transport) {
     Context context(*device, 1);

@@ -154,10 +154,11 @@ std::string read_model_config(const std::string& directory) {
   std::error_code none;
   if (!std::filesystem::exists(path, none) && !none) {
     if (const std::string rest = unfinished_save(directory); !rest.empty()) {
+      const auto old = left_of_old_set(directory);
       throw RequestError(fmt::format(
-          "{}: there is no such file: a save ended while it moved its files here; move the rest of "
-          "them from {} as well, config.json last",
-          path, rest));
+          "{}: there is no such file: a save ended while it moved its files here; {}move the rest "
+          "of them from {} as well, config.json last",
+          path, old.empty() ? "" : fmt::format("remove {} here, ", fmt::join(old, ", ")), rest));
     }
     throw RequestError(
         fmt::format("{}: there is no such file; name a Hugging Face directory", path));

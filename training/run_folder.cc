@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <system_error>
@@ -31,6 +32,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr auto kFile = ".trident-run";
+constexpr std::ptrdiff_t kRunsKept = 64;
+constexpr std::size_t kCommandKept = 4000;  // characters
 constexpr auto kLogs = "/logging/dir";
 constexpr auto kWeights = "/checkpoint/save";
 
@@ -40,7 +43,7 @@ std::string quoted(const char* key, const std::string& directory) {
 
 // What a folder's file says, an empty object where it says nothing.
 nlohmann::json owner_in(int file) {
-  char text[4096];
+  char text[16384];
   const ssize_t size = ::pread(file, text, sizeof text, 0);
   auto json = json_or_null({text, static_cast<std::size_t>(std::max<ssize_t>(0, size))});
   return json.is_object() ? json : nlohmann::json::object();
@@ -69,6 +72,17 @@ struct Folder {
     const auto it = owner.find("run_id");
     return it != owner.end() && it->is_string() ? it->get<std::string>() : "";
   }
+  // The runs that were here, the last one included.
+  std::vector<std::string> runs() const {
+    std::vector<std::string> ids;
+    if (const auto it = owner.find("earlier"); it != owner.end() && it->is_array()) {
+      for (const auto& id : *it) {
+        if (id.is_string()) ids.push_back(id.get<std::string>());
+      }
+    }
+    if (!run().empty()) ids.push_back(run());
+    return ids;
+  }
 };
 
 // Locks an open file or folder; true where another process has it, and not just for the moment that
@@ -79,6 +93,15 @@ bool taken(const FileDescriptor& opened) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   return true;
+}
+
+// Whether the name still leads to what was opened; of what wasn't there there is nothing to ask.
+bool bears(const std::string& name, const FileDescriptor& opened) {
+  struct stat found {};
+  struct stat own {};
+  return opened.get() < 0 ||
+         (::stat(name.c_str(), &found) == 0 && ::fstat(opened.get(), &own) == 0 &&
+          found.st_dev == own.st_dev && found.st_ino == own.st_ino);
 }
 
 // Takes hold of the folder and of its file, where there are such, or with O_CREAT makes the file.
@@ -107,6 +130,10 @@ void lock(Folder& folder, int create) {
   const bool held = opened.get() >= 0 && taken(opened);
   if (opened.get() >= 0) folder.owner = owner_in(opened.get());  // as the lock finds it
   if (!held && (folder.folder_lock.get() < 0 || !taken(folder.folder_lock))) {
+    // Somebody may have removed what was opened, and a third one have made and locked it anew.
+    if (!bears(file, opened) || !bears(folder.path, folder.folder_lock)) {
+      refuse("was replaced meanwhile; try again");
+    }
     folder.lock = std::move(opened);
     return;
   }
@@ -124,15 +151,18 @@ void lock(Folder& folder, int create) {
                   text_of(folder.owner, "command"), text_of(folder.owner, "run_id")));
 }
 
-nlohmann::ordered_json owner(const std::string& run_id, const std::string& command) {
+nlohmann::ordered_json owner(const std::string& run_id, const std::string& command,
+                             std::vector<std::string> earlier) {
   char host[256] = "localhost";
   if (::gethostname(host, sizeof host) == 0) host[sizeof host - 1] = '\0';
+  if (earlier.size() > kRunsKept) earlier.erase(earlier.begin(), earlier.end() - kRunsKept);
   const auto now = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
   return {{"run_id", run_id},
           {"host", host},
           {"pid", ::getpid()},
           {"since", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(now))},
-          {"command", command}};
+          {"command", command.substr(0, kCommandKept)},
+          {"earlier", std::move(earlier)}};
 }
 
 // A full disk keeps the text out; the lock holds all the same.
@@ -154,7 +184,17 @@ std::vector<Folder> folders_of(const Config& config) {
   return folders;
 }
 
+// What is wrong with a folder, told with its key.
+void at(const Folder& folder, const std::function<void(const std::string&)>& check) {
+  try {
+    check(folder.path);
+  } catch (const RequestError& error) {
+    throw error.at(fmt::format("config: {}: ", folder.key));
+  }
+}
+
 void check_logs(const Config& config, const Folder& logs) {
+  at(logs, check_no_save_folder);
   MetricsFile::require_free(logs.path, config.logging.overwrite);
   if (const std::string weights = weights_in(logs.path); !weights.empty()) {
     throw RequestError(
@@ -184,16 +224,17 @@ void check_weights(const Config& config, const Folder& logs, const Folder& weigh
     throw RequestError(fmt::format("{} holds the log files of a run ({}); choose another directory",
                                    quoted(weights.key, weights.path), MetricsFile::kName));
   }
-  std::string there = weights_in(weights.path);
-  if (there.empty()) there = set_file_in(weights.path);
-  // Of the run whose logs are to be replaced, which check_logs() has looked at.
-  const bool own = !weights.run().empty() && weights.run() == logs.run();
+  at(weights, check_set_place);
+  const std::string there = set_file_in(weights.path);
+  const std::string run = run_of_weights(weights.path);
+  // Of a run whose logs are, or were, to be replaced, which check_logs() has looked at.
+  const std::vector<std::string> runs = logs.runs();
+  const bool own = std::find(runs.begin(), runs.end(), run) != runs.end();
   if (there.empty() || own || config.checkpoint.overwrite) return;
-  throw RequestError(
-      fmt::format("{} holds {} of {}; choose another directory, or set checkpoint.overwrite to "
-                  "replace the weights there",
-                  quoted(weights.key, weights.path), there,
-                  weights.run().empty() ? "something else" : "run " + weights.run()));
+  throw RequestError(fmt::format(
+      "{} holds {} of {}; choose another directory, or set checkpoint.overwrite to "
+      "replace the weights there",
+      quoted(weights.key, weights.path), there, run.empty() ? "something else" : "run " + run));
 }
 
 void check_room(const Folder& weights, std::int64_t bytes) {
@@ -229,13 +270,7 @@ std::vector<Folder> checked_folders(const Config& config, std::int64_t weight_by
     std::error_code ignored;
     if (twice && fs::equivalent(folder.path, folders.front().path, ignored)) continue;
     attempt([&] { lock(folder, 0); });
-    attempt([&] {
-      try {
-        check_output_directory(folder.path);
-      } catch (const RequestError& error) {
-        throw error.at(fmt::format("config: {}: ", folder.key));
-      }
-    });
+    attempt([&] { at(folder, check_output_directory); });
     usable[static_cast<std::size_t>(&folder - folders.data())] = problems.size() == before;
   }
   if (usable[0]) attempt([&] { check_logs(config, folders[0]); });
@@ -245,26 +280,6 @@ std::vector<Folder> checked_folders(const Config& config, std::int64_t weight_by
   }
   if (!problems.empty()) throw RequestError(problems);
   return folders;
-}
-
-void make_folders(const std::vector<Folder>& folders) {
-  std::vector<fs::path> made;  // in the order in which they are made
-  for (const Folder& folder : folders) {
-    std::error_code ignored;
-    std::vector<fs::path> missing;  // deepest first
-    for (fs::path at = fs::absolute(folder.path, ignored);
-         !fs::exists(at, ignored) && at.has_relative_path(); at = at.parent_path()) {
-      missing.push_back(at);
-    }
-    made.insert(made.end(), missing.rbegin(), missing.rend());
-    try {
-      require_output_directory(folder.path);
-    } catch (const RequestError& error) {
-      std::for_each(made.rbegin(), made.rend(),
-                    [&](const fs::path& at) { fs::remove(at, ignored); });
-      throw RequestError(fmt::format("config: {}: {}", folder.key, error.what()));
-    }
-  }
 }
 
 }  // namespace
@@ -280,14 +295,22 @@ void check_output(const Config& config, std::int64_t weight_bytes) {
 RunFolders::RunFolders(const Config& config, std::int64_t weight_bytes, const std::string& command)
     : run_id_(new_id()) {
   std::vector<Folder> folders = checked_folders(config, weight_bytes);
-  make_folders(folders);
+  std::vector<NewDirectories> made;
+  for (const Folder& folder : folders) {
+    at(folder, [&](const std::string& path) { made.emplace_back(path); });
+  }
   for (Folder& folder : folders) {
     if (folder.lock.get() < 0) lock(folder, O_CREAT);
   }
   // Another run may have come and gone since that was looked at.
   check_logs(config, folders[0]);
   if (folders.size() == 2) check_weights(config, folders[0], folders[1]);
-  const auto text = owner(run_id_, command);
+  std::vector<std::string> earlier = folders[0].runs();
+  if (folders.size() == 2) {  // what those have saved there stays theirs, however often it fails
+    const std::string saved = run_of_weights(folders[1].path);
+    if (std::erase(earlier, saved) > 0) earlier.push_back(saved);
+  }
+  const auto text = owner(run_id_, command, std::move(earlier));
   for (Folder& folder : folders) {
     sign(folder, text);
     finish_save(folder.path);
@@ -296,17 +319,11 @@ RunFolders::RunFolders(const Config& config, std::int64_t weight_bytes, const st
   }
 }
 
-FolderLock::FolderLock(const std::string& directory)
-    : file_((fs::path(directory) / kFile).string()) {
+FolderLock::FolderLock(const std::string& directory) : made_(directory) {
   Folder folder{.path = directory};
   lock(folder, 0);
   locks_.push_back(std::move(folder.lock));
   locks_.push_back(std::move(folder.folder_lock));
-}
-
-void FolderLock::disown() {
-  std::error_code ignored;
-  fs::remove(file_, ignored);
 }
 
 }  // namespace trident

@@ -1,10 +1,12 @@
-// Whose a folder is. A run owns logging.dir and checkpoint.save while it lives: each holds a file,
-// .trident-run, that says which run it is. File and folder are locked until the run ends, however
-// it ends. The lock belongs to the folder itself, whatever path or link leads there.
+// Whose a folder is. A run has logging.dir and checkpoint.save while it lives: each holds a file,
+// .trident-run, that says which run it is and which ones were in logging.dir before. File and
+// folder are locked until the run ends, however it ends. The lock belongs to the folder itself,
+// whatever path or link leads there.
 //
 // Files of others are replaced only where that was asked for: the logs of an earlier run with
 // logging.overwrite; weights, or any config.json, in checkpoint.save with checkpoint.overwrite. The
-// weights that the run in logging.dir has saved are part of it: they need no word of their own.
+// weights that the runs in logging.dir have saved (training/weights_folder.h: run_of_weights) are
+// part of it: they need no word of their own.
 #pragma once
 
 #include <cstdint>
@@ -39,16 +41,15 @@ class RunFolders {
   std::vector<FileDescriptor> locks_;
 };
 
-// Holds a folder, which has to be there, for somebody who saves weights outside a run; leaves
-// nothing behind. RequestError where a run, or another such save, has it.
+// Holds a folder for somebody who saves weights outside a run; makes it where it isn't there, and
+// leaves nothing behind, nor an empty folder that it has made. RequestError where a run, or another
+// such save, has it.
 class FolderLock {
  public:
   explicit FolderLock(const std::string& directory);
-  // What is saved now is no run's, which from here on needs leave to replace it.
-  void disown();
 
  private:
-  std::string file_;
+  NewDirectories made_;
   std::vector<FileDescriptor> locks_;
 };
 

@@ -75,7 +75,8 @@ class TrainingRun {
         topology_(topology_of(config_, inputs.schedule, transport)),
         model_(context_, config_, *inputs.architecture, inputs.lists, topology_),
         monitor_(model_, world_.duplicate("monitor")),
-        train_(inputs.datasets.train, batch_shape(config_, topology_)) {
+        train_(inputs.datasets.train, batch_shape(config_, topology_)),
+        extras_(inputs.extras) {
     for (const auto& [name, dataset] : inputs.datasets.validation) {
       validation_.emplace_back(name, BatchSampler(dataset, batch_shape(config_, topology_)));
     }
@@ -127,6 +128,7 @@ class TrainingRun {
   BatchSampler train_;
   std::vector<std::pair<std::string, BatchSampler>> validation_;
   std::unique_ptr<LogWriter> log_;  // on rank 0
+  HuggingFaceExtras extras_;
   Iteration last_;
   std::int64_t skipped_ = 0;  // steps in a row, but for those that lower a loss scale
   std::string failure_;       // why the run ends with an error; the same on all ranks
@@ -350,7 +352,7 @@ void TrainingRun::begin() {
   summary_.stopped = context_.to_host<std::int64_t>(stops).front() != 0;
   if (summary_.stopped) return message("stopped before the first iteration: nothing is saved");
   require_equal_replicas(model_);
-  if (leads() && hooks_.on_begin) hooks_.on_begin();
+  if (leads() && hooks_.on_begin) extras_.files.merge(hooks_.on_begin());
   if (leads()) log_ = std::make_unique<LogWriter>(config_, inputs_.written);
   files_.barrier(context_);
   context_.ledger().reset_peaks();
@@ -371,7 +373,7 @@ void TrainingRun::save() {
     return;
   }
   try {
-    save_hugging_face(model_, files_, directory, inputs_.extras);
+    save_hugging_face(model_, files_, directory, extras_);
   } catch (const RequestError& error) {
     throw Error(error.what());  // the run has started, whatever it finds now
   }

@@ -42,9 +42,9 @@ struct IterationMetrics {
 
 // What the surroundings want to know and do; all of it happens on world rank 0.
 struct TrainerHooks {
-  // On rank 0, when all ranks are ready and have been found equal, before a file is written. A
-  // RequestError ends the run.
-  std::function<void()> on_begin;
+  // When all ranks are ready and have been found equal, before a file is written. Gives files, by
+  // name, that shall go along with the weights. A RequestError ends the run.
+  std::function<std::map<std::string, std::string>()> on_begin;
   // Before the line is written; may add to `extra`.
   std::function<void(IterationMetrics&)> on_iteration;
   std::function<void(const std::string&)> on_message;  // one line for people

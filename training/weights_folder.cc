@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <string_view>
 #include <system_error>
 
 #include "core/error.h"
@@ -25,6 +27,10 @@ constexpr auto kConfig = "config.json";
 constexpr auto kGeneration = "generation_config.json";
 constexpr auto kWhole = "model.safetensors";
 constexpr auto kIndex = "model.safetensors.index.json";
+constexpr auto kOwner = ".trident-weights";
+constexpr std::uint64_t kMaxOwner = 4096;  // bytes
+// What a set doesn't replace by its own, it removes; shards go by their index.
+constexpr std::array kOfOldSet{kWhole, kIndex, kGeneration, kOwner};
 
 [[noreturn]] void fail(const fs::path& path, const char* operation) {
   throw Error(fmt::format("{}: {} failed: {}", path.string(), operation,
@@ -62,23 +68,41 @@ std::set<std::string> shards_of(const fs::path& index) {
   return names;
 }
 
+// Weights move first: once none is left to move, what lies in the directory is the new set's.
+bool weights_to_move(const fs::path& from) {
+  return there(from / kWhole) || there(from / kIndex);
+}
+
+// "" where the name is free for a file, or has one that can be replaced.
+std::string why_not_replaced(const fs::path& path) {
+  std::error_code ignored;
+  const fs::file_status status = fs::status(path, ignored);
+  if (!fs::exists(status) || fs::is_regular_file(status)) return "";
+  return path.string() + (fs::is_directory(status) ? ": is a directory" : ": not a regular file");
+}
+
 // Goes on from wherever an earlier call has ended.
 void move_set(const fs::path& directory, const fs::path& from) {
+  std::vector<std::string> names;
+  for (const auto& file : fs::directory_iterator(from)) names.push_back(file.path().filename());
+  const auto check = [&](const std::string& name) {  // before the old set is touched
+    const std::string why = why_not_replaced(directory / name);
+    if (!why.empty()) throw Error(why + "; the new weights stay in " + from.string());
+  };
+  std::ranges::for_each(names, check);
+  std::ranges::for_each(kOfOldSet, check);
   remove_file(directory / kConfig);
   sync(directory);
-  // Weights move in the order of their names, an index last, then what goes along; once no weight
-  // is left to move, what lies in the directory is the new set's.
-  if (there(from / kWhole) || there(from / kIndex)) {
+  // Weights move in the order of their names, an index last, then what goes along.
+  if (weights_to_move(from)) {
     const std::set<std::string> kept = shards_of(from / kIndex);
     for (const std::string& name : shards_of(directory / kIndex)) {
       if (!kept.contains(name)) remove_file(directory / name);
     }
-    remove_file(directory / kIndex);
-    if (!there(from / kWhole)) remove_file(directory / kWhole);
-    remove_file(directory / kGeneration);
+    for (const char* name : kOfOldSet) {
+      if (name != std::string_view(kWhole) || !there(from / name)) remove_file(directory / name);
+    }
   }
-  std::vector<std::string> names;
-  for (const auto& file : fs::directory_iterator(from)) names.push_back(file.path().filename());
   std::ranges::sort(names, {}, [](const std::string& name) {
     const bool weights = name.ends_with(".safetensors");
     return std::pair(name == kConfig ? 3 : name == kIndex ? 1 : weights ? 0 : 2, name);
@@ -158,11 +182,72 @@ std::string weights_in(const std::string& directory) {
 }
 
 std::string set_file_in(const std::string& directory) {
+  if (const std::string weights = weights_in(directory); !weights.empty()) return weights;
   if (there(fs::path(directory) / kConfig)) return kConfig;
   for (const char* name : set_companions) {
     if (there(fs::path(directory) / name)) return name;
   }
   return "";
+}
+
+std::vector<std::string> left_of_old_set(const std::string& directory) {
+  std::vector<std::string> names;
+  if (!weights_to_move(unfinished_save(directory))) return names;
+  for (const char* name : kOfOldSet) {
+    if (there(fs::path(directory) / name)) names.emplace_back(name);
+  }
+  return names;
+}
+
+void check_no_save_folder(const std::string& directory) {
+  std::error_code ignored;
+  const fs::path place = fs::weakly_canonical(fs::absolute(directory, ignored), ignored);
+  if (std::ranges::find(place, fs::path(kFolder)) != place.end()) {
+    throw RequestError(fmt::format("{}: {} is the name of a folder that saves make and remove",
+                                   directory, kFolder));
+  }
+}
+
+void check_set_place(const std::string& directory) {
+  check_no_save_folder(directory);
+  std::error_code ignored;
+  std::vector<std::string> problems;
+  const auto check = [&](const fs::path& path) {
+    if (const std::string why = why_not_replaced(path); !why.empty()) {
+      problems.push_back(why + ", but weights saved there need a file of this name; remove it");
+    }
+  };
+  const fs::path in = directory;
+  for (const char* name : {kConfig, kOwner, kWhole, kIndex}) check(in / name);
+  for (const char* name : set_companions) check(in / name);
+  for (const auto& entry : fs::directory_iterator(in, ignored)) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with("model-") && name.ends_with(".safetensors")) check(entry.path());
+  }
+  const fs::file_status saving = fs::symlink_status(in / kFolder, ignored);
+  if (fs::exists(saving) && !fs::is_directory(saving) && !fs::is_symlink(saving)) {
+    problems.push_back((in / kFolder).string() + ": is no folder of a save; remove it");
+  }
+  if (!problems.empty()) throw RequestError(problems);
+}
+
+std::map<std::string, std::string> owner_file(const std::string& run_id) {
+  return {{kOwner, json_text(nlohmann::ordered_json{{"run_id", run_id}}) + "\n"}};
+}
+
+std::string run_of_weights(const std::string& directory) {
+  fs::path file = fs::path(directory) / kOwner;
+  if (const fs::path from = unfinished_save(directory); !from.empty()) {
+    if (there(from / kOwner) || weights_to_move(from)) file = from / kOwner;
+  }
+  if (!there(file)) return "";
+  try {
+    const auto json = json_or_null(read_file(file.string(), kMaxOwner));
+    const auto id = json.is_object() ? json.find("run_id") : json.end();
+    return id != json.end() && id->is_string() ? id->get<std::string>() : "";
+  } catch (const RequestError&) {
+    return "";  // what says nothing names nobody
+  }
 }
 
 }  // namespace trident

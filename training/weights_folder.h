@@ -6,10 +6,15 @@
 // first and comes last, so whenever the process dies the directory holds the old set, or the new
 // one, or none that would load; never parts of both. What dies between is finished by whoever saves
 // there next, or by finish_save. Files that belong to no set stay as they are.
+//
+// A set that a run has saved says so in a file of its own, .trident-weights, which comes and goes
+// with the set: whose weights they are is never told wrong.
 #pragma once
 
 #include <array>
+#include <map>
 #include <string>
+#include <vector>
 
 namespace trident {
 
@@ -49,11 +54,30 @@ void finish_save(const std::string& directory);
 // Where a save that died has left a whole set, for messages; "" where there is none.
 std::string unfinished_save(const std::string& directory);
 
+// What has to be removed by hand from `directory` before the rest of an unfinished save is moved
+// there by hand: files of the old set that the new one doesn't replace.
+std::vector<std::string> left_of_old_set(const std::string& directory);
+
 // The file that shows that there are weights in `directory`: model.safetensors or an index, or a
 // set that is on its way; "" where there are none.
 std::string weights_in(const std::string& directory);
 
-// Any other file in `directory` that a new set would replace or remove; "" where there is none.
+// weights_in(), or any other file in `directory` that a new set would replace or remove; "" where
+// there is none.
 std::string set_file_in(const std::string& directory);
+
+// RequestError where `directory` is, or lies in, the folder that a save makes and removes.
+void check_no_save_folder(const std::string& directory);
+
+// RequestError where a new set can't be moved to `directory`: what bears the name of one of its
+// files is a directory or no regular file; and as check_no_save_folder().
+void check_set_place(const std::string& directory);
+
+// The file by which a set says that the run has saved it: its name and contents.
+std::map<std::string, std::string> owner_file(const std::string& run_id);
+
+// The id of the run that has saved the set which is, or is on its way, in `directory`; "" where
+// that isn't a run's.
+std::string run_of_weights(const std::string& directory);
 
 }  // namespace trident

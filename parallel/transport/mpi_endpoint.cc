@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/process.h"
+#include "parallel/transport/mpi_job.h"
 #include "parallel/transport/mpi_request.h"
 
 namespace trident {
@@ -18,11 +19,17 @@ static_assert(channel_count <= static_cast<int>(channel_slots));
 }  // namespace
 
 MpiEndpoint::MpiEndpoint(const TransportOptions& options) : options_(options) {
-  // All have come here, and what follows is short.
+  const auto limit = std::max(options.timeout, std::chrono::milliseconds(5000));
+  MpiJob job;
+  job.attach();
+  job.agree(
+      "", [](const auto&) { return ""; }, "to open the MPI transport", limit);
+  // All have come here, and what follows is short, but MPI waits in it without an end.
   const Watchdog watchdog(
-      std::max(options.timeout, std::chrono::milliseconds(5000)),
-      fmt::format("trident: {}: not all ranks have opened the MPI transport within {} ms",
-                  host_name(), options.timeout.count()),
+      limit,
+      fmt::format("trident: {}: waited {} ms for all ranks to open the MPI transport; one that had "
+                  "come is stopped, or can't be reached any more",
+                  rank_text(job.rank(), host_name()), limit.count()),
       job_exit_code);
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &messages_), "MPI_Comm_dup");
   MPI_Comm control = MPI_COMM_NULL;

@@ -98,6 +98,15 @@ void MpiJob::begin(int rank, milliseconds limit) {
   begun_ = true;
 }
 
+void MpiJob::attach() {
+  int size = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  hosts_.resize(static_cast<std::size_t>(size));
+  hosts_[static_cast<std::size_t>(rank_)] = host_name();
+  begun_ = true;
+}
+
 std::string MpiJob::agree(const std::string& own,
                           const std::function<std::string(const std::vector<std::string>&)>& answer,
                           const std::string& what, milliseconds limit) const {

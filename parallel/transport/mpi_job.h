@@ -15,6 +15,8 @@ class MpiJob {
   // line that is printed where not all processes come within `limit` (exit code 3).
   void begin(int rank, std::chrono::milliseconds limit);
   bool begun() const { return begun_; }
+  // Of a program that has initialised MPI: the names of the others' hosts aren't known.
+  void attach();
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(hosts_.size()); }
   const std::string& host(int rank) const { return hosts_[static_cast<std::size_t>(rank)]; }

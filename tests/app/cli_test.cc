@@ -19,6 +19,7 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 class CliTest : public ::testing::Test {
@@ -385,6 +386,24 @@ TEST_F(CliTest, EveryIterationIsInMetricsAndTheIntervalThinsTheProgress) {
     if (std::string_view(count).substr(1, 2) == "/9") shown.push_back(std::atoi(count));
   }
   EXPECT_THAT(shown, ::testing::ElementsAre(1, 4, 8, 9)) << outcome.out;
+}
+
+TEST_F(CliTest, TheClosingSampleTakesNoMoreMemoryThanTheRunDid) {
+  const std::vector<std::string> set{"model.num_layers=16",          "model.hidden_size=192",
+                                     "data.sequence_length=4",       "optimizer.type=SGD",
+                                     "batch.micro_batch_size=1",     "training.train_iters=1",
+                                     "parallel.data_parallel_size=1"};
+  const auto with_ranks = [&](const char* ranks) {
+    auto all = set;
+    all.push_back(std::string("parallel.pipeline_model_parallel_size=") + ranks);
+    all.push_back(std::string("logging.dir=run") + ranks);
+    all.push_back(std::string("checkpoint.save=weights") + ranks);
+    const Outcome outcome = run(train(all));
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.out;
+  };
+  EXPECT_THAT(with_ranks("1"), HasSubstr("\nsample:\nAnd "));
+  EXPECT_THAT(with_ranks("8"), Not(HasSubstr("sample:")));  // none of which held the whole model
 }
 
 TEST_F(CliTest, OverwritingRemovesWhatTheEarlierRunLeftAndNothingElse) {

@@ -1,6 +1,7 @@
 // The conformance suite over MPI, one rank a process, and scenarios that must end the whole job:
 //   mpirun -n 4 parallel_collectives_mpi_test
 //   mpirun -n 3 parallel_collectives_mpi_test mismatch|late|chain|frozen|throw|request|ended|abort
+//                                             unopened
 // and one that must not: patient. tests/parallel/mpi_errors_test.py runs them.
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -18,6 +19,7 @@
 #include "core/error.h"
 #include "kernels/elementwise.h"
 #include "parallel/collectives_conformance.h"
+#include "parallel/transport/mpi_job.h"
 
 namespace trident::test {
 
@@ -145,6 +147,7 @@ const std::map<std::string, Scenario> scenarios = {
        if (g.rank() == 1) throw RequestError("config: /model: another");
        g.all_reduce(c, x);
      }},
+    {"unopened", [](Transport&, Context&, const ProcessGroup&, const Tensor&) {}},
     {"abort", [](Transport& t, Context& c, const ProcessGroup& g, const Tensor&) {
        if (g.rank() == 1) t.abort("loss is not finite");
        g.barrier(c);
@@ -152,13 +155,17 @@ const std::map<std::string, Scenario> scenarios = {
 
 int run_scenario(const std::string& name) {
   const bool short_of_time = name.starts_with("late") || name == "files" || name == "chain" ||
-                             name == "patient" || name == "frozen";
+                             name == "patient" || name == "frozen" || name == "unopened";
   const auto device = make_cpu_device();
   Context context(*device, 1);
   const Tensor x = context.empty({1024}, DType::f32, Category::workspace);
+  MpiJob job;
+  job.begin(0, std::chrono::seconds(60));
+  if (name == "unopened" && job.rank() == 1) ::raise(SIGSTOP);
   run_mpi({.timeout = std::chrono::seconds(short_of_time ? 1 : 60)}, [&](Transport& transport) {
     scenarios.at(name)(transport, context, transport.world(), x);
   });
+  job.finish(0);
   return 0;
 }
 

@@ -94,6 +94,9 @@ class MpiErrors(unittest.TestCase):
             for _ in range(2):
                 self.expect("frozen", 3, f"({late}|{silent})", *options)
 
+    def test_a_rank_that_does_not_open_the_transport_is_named(self):
+        self.expect("unopened", 3, "waited 5 s for rank 1 to open the MPI transport")
+
     def test_waits_of_a_patient_group_outlast_the_timeout(self):
         self.assertEqual(self.run_scenario("patient"), (0, []))
 

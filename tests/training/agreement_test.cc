@@ -171,7 +171,10 @@ TEST(Replicas, ARunWhoseReplicasDifferIsRefusedBeforeItWritesAnything) {
   const auto run = [&](const std::string& logs, const ArchitectureSet& architectures) {
     const Config config = seeded_config("gpt2", dir / logs, overrides_of({2, 1, 1}));
     int begun = 0;
-    train_local(prepare_training(config, architectures), {.on_begin = [&] { ++begun; }});
+    train_local(prepare_training(config, architectures), {.on_begin = [&] {
+                  ++begun;
+                  return std::map<std::string, std::string>();
+                }});
     return begun;
   };
   EXPECT_EQ(run("even", built_in_architectures()), 1);

@@ -10,10 +10,12 @@
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "tests/support/temp_dir.h"
+#include "training/weights_folder.h"
 
 namespace trident::testing {
 namespace {
@@ -56,6 +58,9 @@ class RunFolder : public ::testing::Test {
     spit(config.logging.dir + "/config.json", "{}");
     spit(config.checkpoint.save + "/config.json", "{}");
     spit(config.checkpoint.save + "/model.safetensors", "weights");
+    for (const auto& [name, text] : owner_file(folders.run_id())) {
+      spit(config.checkpoint.save + "/" + name, text);
+    }
     return folders.run_id();
   }
 
@@ -91,14 +96,65 @@ TEST_F(RunFolder, IsOneSaversAloneToo) {
   FolderLock lock(dir / "w");
 }
 
-// What somebody else has put in the place of a run's weights is not the run's.
-TEST_F(RunFolder, IsNoRunsWhoseWeightsAConversionReplaces) {
-  run(config(dir / "a", dir / "w"));
+// What somebody else has put in the place of a run's weights is not the run's; nor does a run that
+// has saved nothing own what was there.
+TEST_F(RunFolder, HoldsTheWeightsOfWhoeverHasSavedThem) {
+  const std::string id = run(config(dir / "a", dir / "w"));
   Config same = config(dir / "a", dir / "w");
   same.logging.overwrite = true;
   check_output(same, 0);
-  FolderLock(dir / "w").disown();
+  {
+    NewWeights set(dir / "w");
+    spit(set.path() + "/model.safetensors", "other weights");
+    spit(set.path() + "/config.json", "{}");
+    set.commit();
+  }
   EXPECT_THAT(refusal(same), AllOf(HasSubstr("/checkpoint/save"), HasSubstr("of something else")));
+  same.checkpoint.overwrite = true;
+  { const RunFolders dies_before_it_saves(same, 0, "trident train"); }
+  same.checkpoint.overwrite = false;
+  EXPECT_THAT(refusal(same), AllOf(HasSubstr("/checkpoint/save"), HasSubstr("of something else")));
+  same.checkpoint.overwrite = true;
+  EXPECT_NE(run(same), id);
+  same.checkpoint.overwrite = false;
+  check_output(same, 0);
+  // Runs in the same folder that end before they save don't lose what an earlier one has saved.
+  for (int again = 0; again < 100; ++again) {
+    const RunFolders dies(same, 0, "trident train" + std::string(20000, 'x'));
+  }
+  check_output(same, 0);
+}
+
+// What would only be found when the weights are moved there, at the end.
+TEST_F(RunFolder, HasPlaceForEachFileOfTheWeights) {
+  for (const char* name :
+       {"config.json", "generation_config.json", "tokenizer.json", "model.safetensors",
+        "model.safetensors.index.json", "model-00001-of-00002.safetensors", ".trident-weights"}) {
+    const TempDir at;
+    std::filesystem::create_directories(at / "w" + "/" + name);
+    Config all = config(dir / "a", at / "w");
+    all.checkpoint.overwrite = true;
+    EXPECT_THAT(refusal(all), AllOf(HasSubstr("/checkpoint/save"), HasSubstr(name),
+                                    HasSubstr("is a directory, but weights saved there")));
+  }
+  const TempDir at;
+  spit(at / ".trident-saving", "a file");
+  EXPECT_THAT(refusal(config(dir / "a", at.path())), HasSubstr("is no folder of a save"));
+  for (const char* folder : {"w/.trident-saving", "w/.trident-saving/deep"}) {
+    EXPECT_THAT(refusal(config(dir / "a", dir / folder)),
+                AllOf(HasSubstr("/checkpoint/save"), HasSubstr("is the name of a folder that")));
+    EXPECT_THAT(refusal(config(dir / folder, "")),
+                AllOf(HasSubstr("/logging/dir"), HasSubstr("is the name of a folder that")));
+  }
+}
+
+// Held by a name that was removed, and made again by somebody else.
+TEST_F(RunFolder, IsAskedForByItsName) {
+  auto held = std::make_unique<RunFolders>(config(dir / "a", ""), 0, "trident train");
+  std::filesystem::remove(dir / "a/.trident-run");
+  EXPECT_THAT(refusal(config(dir / "a", "")), HasSubstr("is in use"));  // by the folder itself
+  std::filesystem::remove(dir / "a");
+  RunFolders(config(dir / "a", ""), 0, "trident train");
 }
 
 TEST_F(RunFolder, HasLogFilesThatAreFiles) {

@@ -205,7 +205,10 @@ TEST(Logs, ThatCouldNotBeMadeAreTriedAgain) {
   std::optional<FullDisk> full;
   std::vector<std::string> messages;
   TrainerHooks hooks;
-  hooks.on_begin = [&] { full.emplace(0); };
+  hooks.on_begin = [&] {
+    full.emplace(0);
+    return std::map<std::string, std::string>();
+  };
   hooks.on_message = [&](const std::string& text) { messages.push_back(text); };
   hooks.on_iteration = [&](const IterationMetrics& m) {
     if (m.iteration == 2) full.reset();

@@ -55,7 +55,7 @@ using ::testing::Not;
 using ::testing::ThrowsMessage;
 
 // A model of three tensors that all have the value; in shards where `limit` bytes are few. Odd ones
-// have settings of generation, too, even ones a tokenizer, which stays.
+// have settings of generation, too, and are a run's; even ones have a tokenizer, which stays.
 void save(const std::string& directory, float value, std::uint64_t limit) {
   NewWeights folder(directory);
   SafetensorsSetWriter writer(
@@ -65,6 +65,11 @@ void save(const std::string& directory, float value, std::uint64_t limit) {
   for (const char* name : {"a", "b", "c"}) writer.write(name, std::as_bytes(std::span(values)));
   writer.finish();
   const bool odd = static_cast<int>(value) % 2 == 1;
+  if (odd) {
+    for (const auto& [name, text] : owner_file("run " + std::to_string(int(value)))) {
+      write_file_atomic(folder.path() + "/" + name, text);
+    }
+  }
   write_file_atomic(folder.path() + (odd ? "/generation_config.json" : "/tokenizer.json"),
                     std::to_string(value));
   write_file_atomic(folder.path() + "/config.json", std::to_string(value));
@@ -89,6 +94,19 @@ std::optional<float> load(const std::string& directory) {
   EXPECT_EQ(std::filesystem::exists(directory + "/generation_config.json"), odd)
       << "what went along with the other set";
   return value;
+}
+
+// What a copy of an unfinished directory loads as, after what read_model_config() advises.
+std::optional<float> load_moved_by_hand(const std::string& directory) {
+  namespace fs = std::filesystem;
+  const TempDir copy;
+  fs::copy(directory, copy.path(),
+           fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+  for (const std::string& name : left_of_old_set(copy.path())) fs::remove(copy / name);
+  for (const auto& file : fs::directory_iterator(unfinished_save(copy.path()))) {
+    fs::copy(file.path(), copy.path(), fs::copy_options::overwrite_existing);
+  }
+  return load(copy.path());
 }
 
 TEST(WeightsFolder, AProcessThatDiesAtAnyStepLeavesAWholeSetOrNone) {
@@ -120,7 +138,10 @@ TEST(WeightsFolder, AProcessThatDiesAtAnyStepLeavesAWholeSetOrNone) {
                         ThrowsMessage<RequestError>(HasSubstr(unfinished_save(dir.path()))));
             EXPECT_NE(unfinished_save(dir.path()), "");
             EXPECT_NE(weights_in(dir.path()), "");
+            EXPECT_EQ(load_moved_by_hand(dir.path()), 2);
           }
+          EXPECT_EQ(run_of_weights(dir.path()),
+                    unfinished_save(dir.path()).empty() && found == 1.0F ? "run 1" : "");
           finish_save(dir.path());
           // A whole set is never lost: the old one, or the new one once that is whole.
           EXPECT_THAT(load(dir.path()), AnyOf(Eq(found.value_or(2)), Eq(2.0F)));
@@ -135,6 +156,7 @@ TEST(WeightsFolder, AProcessThatDiesAtAnyStepLeavesAWholeSetOrNone) {
         std::size_t files = 4;  // config.json and what goes along, the foreign file, the weights
         if (after == 32) files = 6;
         if (after == 16) files = 7;
+        if (died) ++files;  // the third set's owner
         EXPECT_EQ(dir.names().size(), files);
         if (!died) break;
       }
