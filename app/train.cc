@@ -29,7 +29,6 @@
 #include "training/run_folder.h"
 #include "training/summary.h"
 #include "training/trainer.h"
-#include "training/weights_folder.h"
 
 namespace trident::app {
 namespace {
@@ -272,9 +271,10 @@ int train(const TrainOptions& options, const Launch& launch) {
   const bool quiet = !launch.leads || options.format == "json";
   const auto begin = [&] {
     folders.emplace(config, bytes, command_of(options));
-    return owner_file(folders->run_id());
+    return folders->run_id();
   };
-  TrainerHooks hooks{.on_begin = begin, .stop = &signals.stop()};
+  TrainerHooks hooks{
+      .on_begin = begin, .still_held = [&] { folders->require_held(); }, .stop = &signals.stop()};
   if (!quiet) {
     printer.out(fmt::format(
         "{}: {} ranks (data {} × tensor {} × pipeline {}), {}, transport {}, {} thread(s) a rank\n"

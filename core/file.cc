@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/magic.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
@@ -260,10 +261,12 @@ void require_output_directory(const std::string& path) {
 
 NewDirectories::NewDirectories(const std::string& path) {
   namespace fs = std::filesystem;
+  check_output_directory(path);
   std::error_code ignored;
-  for (fs::path at = fs::absolute(path, ignored).lexically_normal();
-       !fs::exists(at, ignored) && at.has_relative_path(); at = at.parent_path()) {
-    made_.push_back(at.string());
+  fs::path at;
+  for (const fs::path& part : fs::absolute(path, ignored)) {
+    at /= part;
+    if (!part.empty() && ::mkdir(at.c_str(), 0777) == 0) made_.insert(made_.begin(), at.string());
   }
   NewDirectories undo = std::move(*this);  // this one's destructor doesn't run where it throws
   require_output_directory(path);
@@ -271,7 +274,11 @@ NewDirectories::NewDirectories(const std::string& path) {
 }
 
 NewDirectories::~NewDirectories() {
-  for (const std::string& directory : made_) ::rmdir(directory.c_str());
+  for (const std::string& directory : made_) {
+    // Somebody who has locked it means to write there.
+    const FileDescriptor file(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (::flock(file.get(), LOCK_EX | LOCK_NB) == 0) ::rmdir(directory.c_str());
+  }
 }
 
 }  // namespace trident

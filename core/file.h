@@ -126,7 +126,7 @@ void check_output_directory(const std::string& path);
 void require_output_directory(const std::string& path);
 
 // require_output_directory(), whose new directories go again with the object, or where it throws,
-// unless something lies in them by then.
+// unless something lies in them by then or somebody has locked them (flock).
 class NewDirectories {
  public:
   explicit NewDirectories(const std::string& path);

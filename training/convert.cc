@@ -8,6 +8,7 @@
 #include "parallel/transport/transport.h"
 #include "training/from_config.h"
 #include "training/hugging_face.h"
+#include "training/metrics_file.h"
 #include "training/model_directory.h"
 #include "training/run_folder.h"
 #include "training/weights_folder.h"
@@ -20,6 +21,10 @@ void require_free(const std::string& from, const std::string& to, bool overwrite
   std::error_code none;
   if (fs::equivalent(from, to, none)) {
     throw RequestError(fmt::format("{}: is the directory to read from; name another one", to));
+  }
+  if (fs::exists(fs::path(to) / MetricsFile::kName, none)) {
+    throw RequestError(fmt::format("{}: holds the log files of a run ({}); name another directory",
+                                   to, MetricsFile::kName));
   }
   check_set_place(to);
   if (overwrite) return;

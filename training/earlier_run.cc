@@ -51,6 +51,15 @@ bool is_of_a_run(std::string_view name) {
 
 }  // namespace
 
+std::string file_of_a_run(const std::string& directory) {
+  std::error_code code;
+  for (const auto& entry : fs::directory_iterator(directory, code)) {
+    const std::string name = entry.path().filename().string();
+    if (name == "config.json" || (is_of_a_run(name) && !is_event_file(name))) return name;
+  }
+  return "";
+}
+
 void remove_earlier_run(const std::string& directory) {
   std::error_code code;
   if (!fs::exists(fs::path(directory) / MetricsFile::kName, code)) return;

@@ -5,6 +5,10 @@
 
 namespace trident {
 
+// A file in `directory` that a run would replace, by the names that this program gives them; ""
+// where there is none.
+std::string file_of_a_run(const std::string& directory);
+
 // Removes the files of an earlier run in `directory` that the next one would not replace but that
 // are drawn or read along with its own: TensorBoard's events, timeline, trace, report and dumps of
 // gradients, by the names that this program gives them. Other files stay; so does everything where

@@ -12,6 +12,7 @@ namespace trident {
 struct HuggingFaceExtras {
   std::string config = "{}";                 // keys of config.json, as JSON
   std::map<std::string, std::string> files;  // contents by name
+  std::string run_id;                        // of the run that saves; "" where it is none
 };
 
 // Of a directory whose config.json the architecture reads. A `conversion` writes the same model

@@ -195,6 +195,7 @@ void save_hugging_face(RankModel& model, const ProcessGroup& files, const std::s
       });
   if (writer) {
     writer->finish();
+    if (!extras.run_id.empty()) folder->sign(extras.run_id);
     write_file_atomic(
         folder->path() + "/config.json",
         with_extras(model.architecture().hugging_face_config(model.config()), extras));

@@ -46,6 +46,10 @@ std::string path_in(const std::string& directory) {
 
 MetricsFile MetricsFile::create(const std::string& directory, bool overwrite) {
   require_free(directory, overwrite);
+  // What a link leads to is somebody else's.
+  std::error_code ignored;
+  const std::filesystem::path path = path_in(directory);
+  if (std::filesystem::is_symlink(path, ignored)) std::filesystem::remove(path, ignored);
   return MetricsFile(path_in(directory), true);
 }
 

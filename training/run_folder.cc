@@ -23,6 +23,7 @@
 #include "core/dtype.h"
 #include "core/error.h"
 #include "core/json.h"
+#include "training/earlier_run.h"
 #include "training/metrics_file.h"
 #include "training/weights_folder.h"
 
@@ -80,7 +81,8 @@ struct Folder {
         if (id.is_string()) ids.push_back(id.get<std::string>());
       }
     }
-    if (!run().empty()) ids.push_back(run());
+    ids.push_back(run());
+    std::erase(ids, "");
     return ids;
   }
 };
@@ -104,9 +106,9 @@ bool bears(const std::string& name, const FileDescriptor& opened) {
           found.st_dev == own.st_dev && found.st_ino == own.st_ino);
 }
 
-// Takes hold of the folder and of its file, where there are such, or with O_CREAT makes the file.
-// RequestError where another process has them.
-void lock(Folder& folder, int create) {
+// Takes hold of the folder and of its file, where there are such; `made`: of the folder in any
+// case, and with O_CREAT of the file. RequestError where another process has them.
+void lock(Folder& folder, bool made, int create) {
   const std::string file = (fs::path(folder.path) / kFile).string();
   // What a link leads to is nobody's to sign; a pipe is nobody's to wait for.
   FileDescriptor opened(
@@ -126,6 +128,9 @@ void lock(Folder& folder, int create) {
   if (folder.folder_lock.get() < 0) {
     folder.folder_lock =
         FileDescriptor(::open(folder.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  }
+  if (made && (folder.folder_lock.get() < 0 || (create != 0 && opened.get() < 0))) {
+    refuse("was removed meanwhile; try again");
   }
   const bool held = opened.get() >= 0 && taken(opened);
   if (opened.get() >= 0) folder.owner = owner_in(opened.get());  // as the lock finds it
@@ -165,11 +170,18 @@ nlohmann::ordered_json owner(const std::string& run_id, const std::string& comma
           {"earlier", std::move(earlier)}};
 }
 
-// A full disk keeps the text out; the lock holds all the same.
+// A full disk keeps the text out; the lock holds all the same. Whoever dies on the way leaves the
+// old text or the new one.
 void sign(const Folder& folder, const nlohmann::ordered_json& owner) {
-  const std::string text = json_text(owner, 2) + "\n";
-  if (folder.lock.get() < 0 || ::ftruncate(folder.lock.get(), 0) != 0) return;
-  [[maybe_unused]] const ssize_t written = ::pwrite(folder.lock.get(), text.data(), text.size(), 0);
+  std::string text = json_text(owner, 2) + "\n";
+  const std::size_t size = text.size();
+  struct stat old {};
+  if (::fstat(folder.lock.get(), &old) != 0) return;
+  text.resize(std::max(size, static_cast<std::size_t>(old.st_size)), ' ');
+  const ssize_t written = ::pwrite(folder.lock.get(), text.data(), text.size(), 0);
+  if (written == static_cast<ssize_t>(text.size())) {
+    [[maybe_unused]] const int cut = ::ftruncate(folder.lock.get(), static_cast<off_t>(size));
+  }
 }
 
 std::string new_id() {
@@ -202,12 +214,11 @@ void check_logs(const Config& config, const Folder& logs) {
                     "run's own would replace; choose another directory",
                     quoted(logs.key, logs.path), weights));
   }
-  if (logs.exists("config.json") && !logs.exists(MetricsFile::kName) && logs.run().empty() &&
-      !config.logging.overwrite) {
-    throw RequestError(
-        fmt::format("{} holds a config.json that is no run's; choose another "
-                    "directory, or set logging.overwrite to replace it",
-                    quoted(logs.key, logs.path)));
+  if (config.logging.overwrite) return;
+  if (const std::string there = file_of_a_run(logs.path); !there.empty()) {
+    throw RequestError(fmt::format(
+        "{} holds {}, but no {}; choose another directory, or set logging.overwrite to replace it",
+        quoted(logs.key, logs.path), there, MetricsFile::kName));
   }
 }
 
@@ -227,9 +238,10 @@ void check_weights(const Config& config, const Folder& logs, const Folder& weigh
   at(weights, check_set_place);
   const std::string there = set_file_in(weights.path);
   const std::string run = run_of_weights(weights.path);
-  // Of a run whose logs are, or were, to be replaced, which check_logs() has looked at.
   const std::vector<std::string> runs = logs.runs();
-  const bool own = std::find(runs.begin(), runs.end(), run) != runs.end();
+  // Replaced with their logs; where those are there and stay, check_logs() has refused that.
+  const bool asked = config.logging.overwrite || logs.exists(MetricsFile::kName);
+  const bool own = asked && std::find(runs.begin(), runs.end(), run) != runs.end();
   if (there.empty() || own || config.checkpoint.overwrite) return;
   throw RequestError(fmt::format(
       "{} holds {} of {}; choose another directory, or set checkpoint.overwrite to "
@@ -244,7 +256,8 @@ void check_room(const Folder& weights, std::int64_t bytes) {
   struct statvfs disk {};
   if (::statvfs(at.c_str(), &disk) != 0 || disk.f_blocks == 0) return;
   const auto free = static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize);
-  if (static_cast<double>(bytes) <= free) return;
+  const auto freed = static_cast<double>(unfinished_bytes(weights.path));
+  if (static_cast<double>(bytes) <= free + freed) return;
   throw RequestError(fmt::format(
       "{}: the weights take {:.1f} MB, but its file system has {:.1f} MB free{}; make room, or "
       "choose another directory",
@@ -269,7 +282,7 @@ std::vector<Folder> checked_folders(const Config& config, std::int64_t weight_by
     const bool twice = &folder != &folders.front() && folders.front().folder_lock.get() >= 0;
     std::error_code ignored;
     if (twice && fs::equivalent(folder.path, folders.front().path, ignored)) continue;
-    attempt([&] { lock(folder, 0); });
+    attempt([&] { lock(folder, false, 0); });
     attempt([&] { at(folder, check_output_directory); });
     usable[static_cast<std::size_t>(&folder - folders.data())] = problems.size() == before;
   }
@@ -294,17 +307,27 @@ void check_output(const Config& config, std::int64_t weight_bytes) {
 
 RunFolders::RunFolders(const Config& config, std::int64_t weight_bytes, const std::string& command)
     : run_id_(new_id()) {
+  std::vector<NewDirectories> made;  // go after their locks
   std::vector<Folder> folders = checked_folders(config, weight_bytes);
-  std::vector<NewDirectories> made;
   for (const Folder& folder : folders) {
     at(folder, [&](const std::string& path) { made.emplace_back(path); });
   }
-  for (Folder& folder : folders) {
-    if (folder.lock.get() < 0) lock(folder, O_CREAT);
+  std::vector<const Folder*> fresh;
+  try {
+    for (Folder& folder : folders) {
+      if (folder.lock.get() >= 0) continue;
+      lock(folder, true, O_CREAT);
+      fresh.push_back(&folder);
+    }
+    // Another run may have come and gone since that was looked at.
+    check_logs(config, folders[0]);
+    if (folders.size() == 2) check_weights(config, folders[0], folders[1]);
+    for (const Folder& folder : folders) finish_save(folder.path);
+  } catch (...) {
+    std::error_code ignored;
+    for (const Folder* folder : fresh) fs::remove(fs::path(folder->path) / kFile, ignored);
+    throw;
   }
-  // Another run may have come and gone since that was looked at.
-  check_logs(config, folders[0]);
-  if (folders.size() == 2) check_weights(config, folders[0], folders[1]);
   std::vector<std::string> earlier = folders[0].runs();
   if (folders.size() == 2) {  // what those have saved there stays theirs, however often it fails
     const std::string saved = run_of_weights(folders[1].path);
@@ -313,15 +336,28 @@ RunFolders::RunFolders(const Config& config, std::int64_t weight_bytes, const st
   const auto text = owner(run_id_, command, std::move(earlier));
   for (Folder& folder : folders) {
     sign(folder, text);
-    finish_save(folder.path);
+    paths_.push_back(folder.path);
     locks_.push_back(std::move(folder.lock));
     locks_.push_back(std::move(folder.folder_lock));
   }
 }
 
+void RunFolders::require_held() const {
+  for (std::size_t i = 0; i < paths_.size(); ++i) {
+    if (bears((fs::path(paths_[i]) / kFile).string(), locks_[2 * i]) &&
+        bears(paths_[i], locks_[2 * i + 1])) {
+      continue;
+    }
+    throw Error(
+        fmt::format("{}: this folder, or its {}, was removed or replaced while the run "
+                    "went on: nothing more is written",
+                    paths_[i], kFile));
+  }
+}
+
 FolderLock::FolderLock(const std::string& directory) : made_(directory) {
   Folder folder{.path = directory};
-  lock(folder, 0);
+  lock(folder, true, 0);
   locks_.push_back(std::move(folder.lock));
   locks_.push_back(std::move(folder.folder_lock));
 }

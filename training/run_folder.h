@@ -35,10 +35,13 @@ class RunFolders {
   RunFolders(const Config&, std::int64_t weight_bytes, const std::string& command);
 
   const std::string& run_id() const { return run_id_; }
+  // Error where one has been removed or replaced meanwhile: what lies there now is somebody else's.
+  void require_held() const;
 
  private:
   std::string run_id_;
-  std::vector<FileDescriptor> locks_;
+  std::vector<std::string> paths_;
+  std::vector<FileDescriptor> locks_;  // of each path, its file's and its own
 };
 
 // Holds a folder for somebody who saves weights outside a run; makes it where it isn't there, and

@@ -352,7 +352,7 @@ void TrainingRun::begin() {
   summary_.stopped = context_.to_host<std::int64_t>(stops).front() != 0;
   if (summary_.stopped) return message("stopped before the first iteration: nothing is saved");
   require_equal_replicas(model_);
-  if (leads() && hooks_.on_begin) extras_.files.merge(hooks_.on_begin());
+  if (leads() && hooks_.on_begin) extras_.run_id = hooks_.on_begin();
   if (leads()) log_ = std::make_unique<LogWriter>(config_, inputs_.written);
   files_.barrier(context_);
   context_.ledger().reset_peaks();
@@ -372,6 +372,7 @@ void TrainingRun::save() {
     failure_ = "the weights are not finite: they are not saved, " + directory + " stays as it was";
     return;
   }
+  if (leads() && hooks_.still_held) hooks_.still_held();
   try {
     save_hugging_face(model_, files_, directory, extras_);
   } catch (const RequestError& error) {
@@ -381,6 +382,7 @@ void TrainingRun::save() {
 }
 
 void TrainingRun::write_report() {
+  if (hooks_.still_held) hooks_.still_held();
   std::vector<Timeline> timelines;
   if (!summary_.timeline.events.empty()) timelines = {summary_.predicted, summary_.timeline};
   const Plan plan =

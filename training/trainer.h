@@ -42,9 +42,11 @@ struct IterationMetrics {
 
 // What the surroundings want to know and do; all of it happens on world rank 0.
 struct TrainerHooks {
-  // When all ranks are ready and have been found equal, before a file is written. Gives files, by
-  // name, that shall go along with the weights. A RequestError ends the run.
-  std::function<std::map<std::string, std::string>()> on_begin;
+  // When all ranks are ready and have been found equal, before a file is written. Gives the run's
+  // id, which goes along with the weights. A RequestError ends the run.
+  std::function<std::string()> on_begin;
+  // Before weights and report are written: throws where the folders aren't this run's any more.
+  std::function<void()> still_held;
   // Before the line is written; may add to `extra`.
   std::function<void(IterationMetrics&)> on_iteration;
   std::function<void(const std::string&)> on_message;  // one line for people

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,7 +29,7 @@ constexpr auto kGeneration = "generation_config.json";
 constexpr auto kWhole = "model.safetensors";
 constexpr auto kIndex = "model.safetensors.index.json";
 constexpr auto kOwner = ".trident-weights";
-constexpr std::uint64_t kMaxOwner = 4096;  // bytes
+constexpr std::uint64_t kMaxOwner = 16 << 20, kMaxIndex = 1 << 30;  // bytes
 // What a set doesn't replace by its own, it removes; shards go by their index.
 constexpr std::array kOfOldSet{kWhole, kIndex, kGeneration, kOwner};
 
@@ -56,7 +57,12 @@ bool there(const fs::path& path) {
 std::set<std::string> shards_of(const fs::path& index) {
   std::set<std::string> names;
   if (!there(index)) return names;
-  const auto json = json_or_null(read_file(index.string()));
+  nlohmann::json json;
+  try {
+    json = json_or_null(read_file(index.string(), kMaxIndex));
+  } catch (const RequestError&) {
+    return names;
+  }
   if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) {
     return names;
   }
@@ -81,6 +87,18 @@ std::string why_not_replaced(const fs::path& path) {
   return path.string() + (fs::is_directory(status) ? ": is a directory" : ": not a regular file");
 }
 
+bool is_weights(const std::string& name) {
+  return name == kIndex ||
+         (name.ends_with(".safetensors") && name == fs::path(name).filename().string());
+}
+
+// Of a file that is, size and time of the last change; renaming leaves both.
+nlohmann::json print_of(const fs::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return nullptr;
+  return {status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
+}
+
 // Goes on from wherever an earlier call has ended.
 void move_set(const fs::path& directory, const fs::path& from) {
   std::vector<std::string> names;
@@ -91,13 +109,14 @@ void move_set(const fs::path& directory, const fs::path& from) {
   };
   std::ranges::for_each(names, check);
   std::ranges::for_each(kOfOldSet, check);
+  const std::set<std::string> old = shards_of(directory / kIndex), kept = shards_of(from / kIndex);
   remove_file(directory / kConfig);
   sync(directory);
   // Weights move in the order of their names, an index last, then what goes along.
   if (weights_to_move(from)) {
-    const std::set<std::string> kept = shards_of(from / kIndex);
-    for (const std::string& name : shards_of(directory / kIndex)) {
-      if (!kept.contains(name)) remove_file(directory / name);
+    for (const std::string& name : old) {
+      const bool file = why_not_replaced(directory / name).empty();
+      if (file && !kept.contains(name)) remove_file(directory / name);
     }
     for (const char* name : kOfOldSet) {
       if (name != std::string_view(kWhole) || !there(from / name)) remove_file(directory / name);
@@ -224,6 +243,9 @@ void check_set_place(const std::string& directory) {
     const std::string name = entry.path().filename();
     if (name.starts_with("model-") && name.ends_with(".safetensors")) check(entry.path());
   }
+  for (const auto& entry : fs::directory_iterator(in / kFolder, ignored)) {
+    check(in / entry.path().filename());  // what a dead save has left is moved there first
+  }
   const fs::file_status saving = fs::symlink_status(in / kFolder, ignored);
   if (fs::exists(saving) && !fs::is_directory(saving) && !fs::is_symlink(saving)) {
     problems.push_back((in / kFolder).string() + ": is no folder of a save; remove it");
@@ -231,23 +253,55 @@ void check_set_place(const std::string& directory) {
   if (!problems.empty()) throw RequestError(problems);
 }
 
-std::map<std::string, std::string> owner_file(const std::string& run_id) {
-  return {{kOwner, json_text(nlohmann::ordered_json{{"run_id", run_id}}) + "\n"}};
+std::int64_t unfinished_bytes(const std::string& directory) {
+  const fs::path from = fs::path(directory) / kFolder;
+  std::int64_t bytes = 0;
+  std::error_code ignored;
+  if (fs::is_symlink(from, ignored) || there(from / kConfig)) return 0;
+  for (const auto& file : fs::directory_iterator(from, ignored)) {
+    struct stat status {};
+    if (::lstat(file.path().c_str(), &status) == 0) bytes += status.st_blocks * 512;
+  }
+  return bytes;
+}
+
+void NewWeights::sign(const std::string& run_id) const {
+  auto weights = nlohmann::ordered_json::object();
+  for (const auto& file : fs::directory_iterator(path_)) {
+    const std::string name = file.path().filename();
+    if (is_weights(name)) weights[name] = print_of(file.path());
+  }
+  const nlohmann::ordered_json owner{{"run_id", run_id}, {"weights", weights}};
+  write_file_atomic((fs::path(path_) / kOwner).string(), json_text(owner, 2) + "\n");
 }
 
 std::string run_of_weights(const std::string& directory) {
-  fs::path file = fs::path(directory) / kOwner;
-  if (const fs::path from = unfinished_save(directory); !from.empty()) {
-    if (there(from / kOwner) || weights_to_move(from)) file = from / kOwner;
-  }
+  const fs::path in = directory, from = unfinished_save(directory);
+  const auto place = [&](const char* name) {
+    return !from.empty() && there(from / name) ? from / name : in / name;
+  };
+  const bool moving = !from.empty() && weights_to_move(from);
+  const fs::path file = moving ? from / kOwner : place(kOwner);
   if (!there(file)) return "";
+  nlohmann::json owner;
   try {
-    const auto json = json_or_null(read_file(file.string(), kMaxOwner));
-    const auto id = json.is_object() ? json.find("run_id") : json.end();
-    return id != json.end() && id->is_string() ? id->get<std::string>() : "";
+    owner = json_or_null(read_file(file.string(), kMaxOwner));
   } catch (const RequestError&) {
     return "";  // what says nothing names nobody
   }
+  const auto text = [&](const char* key) {
+    return owner.is_object() ? owner.find(key) : owner.end();
+  };
+  const auto id = text("run_id"), weights = text("weights");
+  if (id == owner.end() || !id->is_string()) return "";
+  if (weights == owner.end() || !weights->is_object()) return "";
+  for (const auto& [name, print] : weights->items()) {
+    if (!is_weights(name) || print != print_of(place(name.c_str()))) return "";
+  }
+  for (const char* name : {kWhole, kIndex}) {
+    if (!moving && there(in / name) && !weights->contains(name)) return "";
+  }
+  return id->get<std::string>();
 }
 
 }  // namespace trident

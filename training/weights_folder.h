@@ -8,11 +8,12 @@
 // there next, or by finish_save. Files that belong to no set stay as they are.
 //
 // A set that a run has saved says so in a file of its own, .trident-weights, which comes and goes
-// with the set: whose weights they are is never told wrong.
+// with the set and names its weights by size and time: of what somebody else copies over them it
+// says nothing.
 #pragma once
 
 #include <array>
-#include <map>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,8 @@ class NewWeights {
 
   // Where the files of the set are to be written; config.json last, when all others are complete.
   const std::string& path() const { return path_; }
+  // Says that the run has saved the set; when its weights are written.
+  void sign(const std::string& run_id) const;
   void commit();
 
  private:
@@ -62,6 +65,9 @@ std::vector<std::string> left_of_old_set(const std::string& directory);
 // set that is on its way; "" where there are none.
 std::string weights_in(const std::string& directory);
 
+// Bytes that finish_save() will free: of a set that isn't whole.
+std::int64_t unfinished_bytes(const std::string& directory);
+
 // weights_in(), or any other file in `directory` that a new set would replace or remove; "" where
 // there is none.
 std::string set_file_in(const std::string& directory);
@@ -73,11 +79,8 @@ void check_no_save_folder(const std::string& directory);
 // files is a directory or no regular file; and as check_no_save_folder().
 void check_set_place(const std::string& directory);
 
-// The file by which a set says that the run has saved it: its name and contents.
-std::map<std::string, std::string> owner_file(const std::string& run_id);
-
 // The id of the run that has saved the set which is, or is on its way, in `directory`; "" where
-// that isn't a run's.
+// that isn't a run's, or has been changed since.
 std::string run_of_weights(const std::string& directory);
 
 }  // namespace trident

@@ -1,7 +1,9 @@
 #include "core/file.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -142,6 +144,31 @@ TEST(File, AnUnusableOutputDirectoryIsAClearError) {
   require_output_directory(dir / "a/b");
   EXPECT_TRUE(std::filesystem::is_directory(dir / "a/b"));
   EXPECT_THAT(std::filesystem::is_empty(dir / "a/b"), true);
+}
+
+TEST(File, NewDirectoriesGoAgainUnlessTheyAreUsed) {
+  const TempDir dir;
+  std::filesystem::create_directory(dir / "there");
+  {
+    const NewDirectories made(dir / "there/x/../y/z/");
+    EXPECT_TRUE(std::filesystem::is_directory(dir / "there/y/z"));
+    EXPECT_TRUE(std::filesystem::is_directory(dir / "there/x"));
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(dir / "there"));
+  {
+    const NewDirectories made(dir / "used/by/others");
+    spit(dir / "used/by/file", "x");
+    const NewDirectories again(dir / "used/by/others");  // made nothing, removes nothing
+  }
+  EXPECT_TRUE(std::filesystem::exists(dir / "used/by/file"));
+  EXPECT_FALSE(std::filesystem::exists(dir / "used/by/others"));
+  FileDescriptor held;
+  {
+    const NewDirectories made(dir / "locked");
+    held = FileDescriptor(::open((dir / "locked").c_str(), O_RDONLY | O_DIRECTORY));
+    ASSERT_EQ(::flock(held.get(), LOCK_EX), 0);
+  }
+  EXPECT_TRUE(std::filesystem::exists(dir / "locked"));
 }
 
 TEST(File, ManyThreadsMayWriteTheSameTarget) {

@@ -173,7 +173,7 @@ TEST(Replicas, ARunWhoseReplicasDifferIsRefusedBeforeItWritesAnything) {
     int begun = 0;
     train_local(prepare_training(config, architectures), {.on_begin = [&] {
                   ++begun;
-                  return std::map<std::string, std::string>();
+                  return std::string();
                 }});
     return begun;
   };

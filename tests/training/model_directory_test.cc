@@ -361,6 +361,9 @@ TEST_F(ModelDirectory, AConversionReplacesNothingUnasked) {
     EXPECT_EQ(slurp(dir / "other/model.safetensors"), before);
   }
   EXPECT_THAT(convert(dir / "model/../model", true), HasSubstr("the directory to read from"));
+  std::filesystem::create_directory(dir / "logs");
+  spit(dir / "logs/metrics.jsonl", "");
+  EXPECT_THAT(convert(dir / "logs", true), HasSubstr("holds the log files of a run"));
   EXPECT_EQ(convert(dir / "other", true), "");
   EXPECT_THAT(slurp(dir / "other/config.json"), HasSubstr("gpt2"));
   write(gpt2, tensors_of(gpt2, DType::f64));

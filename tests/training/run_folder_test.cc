@@ -56,11 +56,11 @@ class RunFolder : public ::testing::Test {
     const RunFolders folders(config, 0, "trident train");
     spit(config.logging.dir + "/metrics.jsonl", "{}");
     spit(config.logging.dir + "/config.json", "{}");
-    spit(config.checkpoint.save + "/config.json", "{}");
-    spit(config.checkpoint.save + "/model.safetensors", "weights");
-    for (const auto& [name, text] : owner_file(folders.run_id())) {
-      spit(config.checkpoint.save + "/" + name, text);
-    }
+    NewWeights set(config.checkpoint.save);
+    spit(set.path() + "/model.safetensors", "weights");
+    set.sign(folders.run_id());
+    spit(set.path() + "/config.json", "{}");
+    set.commit();
     return folders.run_id();
   }
 
@@ -125,6 +125,65 @@ TEST_F(RunFolder, HoldsTheWeightsOfWhoeverHasSavedThem) {
   check_output(same, 0);
 }
 
+// Its own are replaced with its logs: a run that is to replace nothing leaves them, though somebody
+// has taken the logs away; and what somebody else copies over them isn't its own.
+TEST_F(RunFolder, ReplacesItsOwnWeightsOnlyWhereItWasAskedAndTheyAreItsOwn) {
+  run(config(dir / "a", dir / "w"));
+  const auto old = slurp(dir / "w/model.safetensors");
+  for (const char* name : {"metrics.jsonl", "config.json"}) {
+    std::filesystem::remove(dir / (std::string("a/") + name));
+  }
+  EXPECT_THAT(refusal(config(dir / "a", dir / "w")), HasSubstr("holds model.safetensors of run "));
+  Config same = config(dir / "a", dir / "w");
+  same.logging.overwrite = true;
+  check_output(same, 0);
+  spit(dir / "w/model.safetensors", old);  // again, at another time
+  EXPECT_THAT(refusal(same), HasSubstr("of something else"));
+  run(config(dir / "b", dir / "v"));
+  same = config(dir / "b", dir / "v");
+  same.logging.overwrite = true;
+  spit(dir / "v/model.safetensors.index.json", "{}");  // beside them
+  EXPECT_THAT(refusal(same), HasSubstr("of something else"));
+}
+
+TEST_F(RunFolder, ReplacesNoFileThatHasTheNameOfItsLogs) {
+  for (const char* name : {"report.html", "timeline.svg", "trace.json", "config.user.json",
+                           "config.json", "gradients-7.safetensors"}) {
+    const TempDir at;
+    spit(at / name, "mine");
+    EXPECT_THAT(refusal(config(at.path(), "")),
+                HasSubstr("holds " + std::string(name) + ", but no metrics.jsonl"));
+    Config all = config(at.path(), "");
+    all.logging.overwrite = true;
+    check_output(all, 0);
+  }
+}
+
+TEST_F(RunFolder, FindsThatItWasRemovedOrReplaced) {
+  for (const char* folder : {"a", "w"}) {
+    const RunFolders held(config(dir / "a", dir / "w"), 0, "trident train");
+    held.require_held();
+    std::filesystem::remove_all(dir / folder);
+    const auto lost = AllOf(HasSubstr(dir / folder), HasSubstr("was removed or replaced"));
+    EXPECT_THAT(message_of<Error>([&] { held.require_held(); }), lost);
+    const RunFolders other(config(dir / folder, ""), 0, "trident train");
+    EXPECT_THAT(message_of<Error>([&] { held.require_held(); }), lost);
+    other.require_held();
+  }
+}
+
+TEST_F(RunFolder, IsSignedOverALongerText) {
+  run(config(dir / "a", dir / "w"));
+  Config same = config(dir / "a", dir / "w");
+  same.logging.overwrite = true;
+  const std::string file = dir / "a/.trident-run";
+  spit(file, slurp(file) + std::string(1000, ' '));  // longer than what comes
+  check_output(same, 0);
+  RunFolders(same, 0, "trident train");
+  EXPECT_LT(std::filesystem::file_size(file), 1000U);
+  check_output(same, 0);
+}
+
 // What would only be found when the weights are moved there, at the end.
 TEST_F(RunFolder, HasPlaceForEachFileOfTheWeights) {
   for (const char* name :
@@ -137,6 +196,12 @@ TEST_F(RunFolder, HasPlaceForEachFileOfTheWeights) {
     EXPECT_THAT(refusal(all), AllOf(HasSubstr("/checkpoint/save"), HasSubstr(name),
                                     HasSubstr("is a directory, but weights saved there")));
   }
+  const TempDir dead;  // what has died there will be moved first
+  std::filesystem::create_directories(dead / "foo.safetensors");
+  std::filesystem::create_directory(dead / ".trident-saving");
+  spit(dead / ".trident-saving/foo.safetensors", "");
+  EXPECT_THAT(refusal(config(dir / "a", dead.path())),
+              HasSubstr("foo.safetensors: is a directory"));
   const TempDir at;
   spit(at / ".trident-saving", "a file");
   EXPECT_THAT(refusal(config(dir / "a", at.path())), HasSubstr("is no folder of a save"));
@@ -177,8 +242,9 @@ TEST_F(RunFolder, WritesThroughNoLinkAndTakesNoOtherFileForItsOwn) {
   ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
   EXPECT_THAT(refusal(config(dir / "a", "")), HasSubstr(".trident-run: not a regular file"));
   std::filesystem::remove(file);
-  for (const char* text : {R"({"run_id": null})", R"({"run_id": 7})", R"({"run_id": ["a"]})", "[]",
-                           "\xff", "", R"({"run_id": "x", "pid": {}})"}) {
+  for (const char* text :
+       {R"({"run_id": null})", R"({"run_id": 7})", R"({"run_id": ["a"]})", "[]", "\xff", "",
+        R"({"run_id": "x", "pid": {}})", R"({"run_id": "x", "earlier": [7, "", {}]})"}) {
     SCOPED_TRACE(text);
     spit(file, text);
     check_output(config(dir / "a", dir / "w"), 0);
@@ -243,7 +309,7 @@ TEST_F(RunFolder, LeavesAloneWhatNoRunHasWritten) {
     std::filesystem::remove((dir / "hf/") + file);
   }
   spit(dir / "hf/config.json", "my own");
-  EXPECT_THAT(refusal(config(dir / "hf", "")), HasSubstr("a config.json that is no run's"));
+  EXPECT_THAT(refusal(config(dir / "hf", "")), HasSubstr("holds config.json, but no metrics"));
 }
 
 TEST_F(RunFolder, HasOneRole) {

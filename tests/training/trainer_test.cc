@@ -207,7 +207,7 @@ TEST(Logs, ThatCouldNotBeMadeAreTriedAgain) {
   TrainerHooks hooks;
   hooks.on_begin = [&] {
     full.emplace(0);
-    return std::map<std::string, std::string>();
+    return std::string();
   };
   hooks.on_message = [&](const std::string& text) { messages.push_back(text); };
   hooks.on_iteration = [&](const IterationMetrics& m) {

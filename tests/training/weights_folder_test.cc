@@ -65,11 +65,7 @@ void save(const std::string& directory, float value, std::uint64_t limit) {
   for (const char* name : {"a", "b", "c"}) writer.write(name, std::as_bytes(std::span(values)));
   writer.finish();
   const bool odd = static_cast<int>(value) % 2 == 1;
-  if (odd) {
-    for (const auto& [name, text] : owner_file("run " + std::to_string(int(value)))) {
-      write_file_atomic(folder.path() + "/" + name, text);
-    }
-  }
+  if (odd) folder.sign("run " + std::to_string(static_cast<int>(value)));
   write_file_atomic(folder.path() + (odd ? "/generation_config.json" : "/tokenizer.json"),
                     std::to_string(value));
   write_file_atomic(folder.path() + "/config.json", std::to_string(value));
@@ -179,6 +175,35 @@ TEST(WeightsFolder, ASaveThatFailsLeavesTheOldSetAndNothingElse) {
       Error);
   EXPECT_EQ(dir.names(), before);
   EXPECT_EQ(load(dir.path()), 1);
+}
+
+// What the old set says of itself is anybody's text.
+TEST(WeightsFolder, AnOldIndexThatCanNotBeFollowedBreaksNoSave) {
+  for (const char* text : {"", "[]", "{\"weight_map\": {\"a\": \"a.safetensors\"}}",
+                           "{\"weight_map\": {\"a\": \"../out.safetensors\"}}"}) {
+    const TempDir dir;
+    save(dir.path(), 1, 32);
+    spit(dir / "model.safetensors.index.json", text);
+    std::filesystem::create_directory(dir / "a.safetensors");
+    save(dir.path(), 2, 1000);
+    EXPECT_EQ(load(dir.path()), 2);
+    EXPECT_TRUE(std::filesystem::exists(dir / "a.safetensors"));
+  }
+  const TempDir dir;
+  save(dir.path(), 1, 32);
+  std::filesystem::resize_file(dir / "model.safetensors.index.json", std::uintmax_t{6} << 30);
+  save(dir.path(), 2, 1000);
+  EXPECT_EQ(load(dir.path()), 2);
+}
+
+TEST(WeightsFolder, WhatADeadSaveHasWrittenIsRoomForTheNextOne) {
+  const TempDir dir;
+  EXPECT_EQ(unfinished_bytes(dir.path()), 0);
+  std::filesystem::create_directory(dir / ".trident-saving");
+  spit(dir / ".trident-saving/model.safetensors.tmp-1-0", std::string(1 << 20, 'x'));
+  EXPECT_GE(unfinished_bytes(dir.path()), 1 << 20);
+  spit(dir / ".trident-saving/config.json", "{}");  // a whole set stays
+  EXPECT_EQ(unfinished_bytes(dir.path()), 0);
 }
 
 TEST(WeightsFolder, ALinkInPlaceOfTheFolderOfASaveIsNotFollowed) {
