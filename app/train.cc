@@ -277,10 +277,9 @@ int train(const TrainOptions& options, const Launch& launch) {
       .on_begin = begin, .still_held = [&] { folders->require_held(); }, .stop = &signals.stop()};
   if (!quiet) {
     printer.out(fmt::format(
-        "{}: {} ranks (data {} × tensor {} × pipeline {}), {}, transport {}, {} thread(s) a rank\n"
+        "{}: {} ranks ({}), {}, transport {}, {} thread(s) a rank\n"
         "device: {}{}\n",
-        config.model.architecture, config.world_size(), config.parallel.data_parallel_size,
-        config.parallel.tensor_model_parallel_size, config.parallel.pipeline_model_parallel_size,
+        config.model.architecture, config.world_size(), titles_of(config.parallel.axes()),
         schedule_name(config), config.runtime.transport, config.runtime.threads_per_rank,
         devices.text(), loaded.why_cpu.empty() ? "" : " (" + loaded.why_cpu + ")"));
     if (!crowded.empty()) printer.error(crowded);

@@ -14,6 +14,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/axes.h"
+
 namespace trident {
 
 struct ModelConfig {
@@ -44,6 +46,13 @@ struct ParallelConfig {
   bool sequence_parallel = false;
   bool tp_comm_overlap = false;
   std::string rank_order = "tp-dp-pp";  // fastest-varying axis first
+  // Of a program that links the library; not asked for in a file (LoadOptions).
+  std::vector<MeshAxis> more_axes = {};
+
+  // All of them: data, tensor, pipeline, then more_axes.
+  std::vector<MeshAxis> axes() const;
+  // Ranks of each such group.
+  std::int64_t ranks(Group group) const { return group_size(axes(), group); }
   bool operator==(const ParallelConfig&) const = default;
 };
 
@@ -61,7 +70,8 @@ struct PipelineConfig {
   bool operator==(const PipelineConfig&) const = default;
 };
 
-// global_batch_size = micro_batch_size · gradient_accumulation_steps · data_parallel_size.
+// global_batch_size = micro_batch_size · gradient_accumulation_steps · ranks that get different
+// samples (data_parallel_size).
 struct BatchConfig {
   std::int64_t global_batch_size = 0;
   std::int64_t micro_batch_size = 0;
@@ -219,7 +229,7 @@ struct Config {
   RuntimeConfig runtime = {};
   LoggingConfig logging = {};
 
-  // Ranks in all: data · tensor · pipeline.
+  // Ranks in all: the product of the axes.
   std::int64_t world_size() const;
   // Micro-batches that one pipeline runs per step: gradient_accumulation_steps.
   std::int64_t num_microbatches() const;
@@ -239,6 +249,8 @@ struct LoadOptions {
   // Names that model.architecture may take. A program with models of its own adds theirs; they
   // derive the same defaults as gpt2.
   std::vector<std::string> architectures{"gpt2", "llama"};
+  // Axes beside the config's own, with their sizes.
+  std::vector<MeshAxis> more_axes = {};
   // Ranks that run (--ranks, or the size of the MPI world); resolves data_parallel_size "auto".
   std::optional<std::int64_t> ranks = {};
   // Ranks on this machine; by default all of them.

@@ -422,6 +422,7 @@ LoadedConfig parse_config(std::string_view text, const std::vector<std::string>&
 
   LoadedConfig loaded;
   Problems problems;
+  loaded.config.parallel.more_axes = options.more_axes;
   const Given given = read_fields(document, options.architectures, loaded.config, problems);
   resolve(loaded.config, given, options, name, problems);
   validate(loaded.config, problems);

@@ -83,15 +83,20 @@ void Resolver::model() {
 void Resolver::parallel() {
   constexpr auto kPath = "/parallel/data_parallel_size";
   std::int64_t& data = config_.parallel.data_parallel_size;
-  const std::int64_t tensor = config_.parallel.tensor_model_parallel_size;
-  const std::int64_t pipeline = config_.parallel.pipeline_model_parallel_size;
-  if (!problems_.sound({kPath, "/parallel/tensor_model_parallel_size",
-                        "/parallel/pipeline_model_parallel_size"})) {
+  std::int64_t replica = 1;
+  std::string sizes;
+  bool sound = true;
+  for (const MeshAxis& axis : config_.parallel.axes()) {
+    const std::string path = "/parallel/" + axis.key;
+    sound = sound && (axis.key.empty() || problems_.sound(path));
+    if (path == kPath) continue;
+    replica *= axis.size;
+    sizes += fmt::format("{}{} ({})", sizes.empty() ? "" : " × ", axis.title, axis.size);
+  }
+  if (!sound) {
     problems_.spoil(kPath);
     return;
   }
-  const std::int64_t replica = tensor * pipeline;
-  const std::string sizes = fmt::format("tensor ({}) × pipeline ({})", tensor, pipeline);
   if (data == 0 && options_.ranks) {
     data = *options_.ranks / replica;
     if (data < 1 || *options_.ranks % replica != 0) {
@@ -169,7 +174,7 @@ void Resolver::layer_split() {
 void Resolver::batch() {
   constexpr auto kGlobal = "/batch/global_batch_size";
   auto& [global, micro, accumulation] = config_.batch;
-  const std::int64_t data = config_.parallel.data_parallel_size;
+  const std::int64_t data = config_.parallel.ranks(Group::batch);
   if (!problems_.sound({kGlobal, "/batch/micro_batch_size", "/batch/gradient_accumulation_steps",
                         "/parallel/data_parallel_size"})) {
     problems_.spoil("/batch/micro_batch_size");
@@ -212,7 +217,12 @@ void Resolver::batch() {
     return fmt::format("{} ({})", key, value);
   };
   const std::string micro_text = factor("micro_batch_size", micro);
-  const std::string data_text = factor("data_parallel_size", data);
+  std::string data_text;
+  for (const MeshAxis& axis : config_.parallel.axes()) {
+    if (!axis.in(Group::batch)) continue;
+    data_text += (data_text.empty() ? "" : " × ") +
+                 factor(axis.key.empty() ? axis.name.c_str() : axis.key.c_str(), axis.size);
+  }
   if (accumulation == 0 && global != 0 && micro != 0) {
     divide(micro_text + " × " + data_text, micro * data, accumulation);
     return;
@@ -319,9 +329,28 @@ ChunkRule chunk_rule(std::string_view schedule) {
   return schedule == "auto" ? ChunkRule::any : ChunkRule::one;
 }
 
+std::vector<MeshAxis> ParallelConfig::axes() const {
+  std::vector<MeshAxis> axes{{.name = "dp",
+                              .title = "data",
+                              .key = "data_parallel_size",
+                              .size = data_parallel_size,
+                              .groups = {Group::batch, Group::shard, Group::loss}},
+                             {.name = "tp",
+                              .title = "tensor",
+                              .key = "tensor_model_parallel_size",
+                              .size = tensor_model_parallel_size,
+                              .groups = {Group::tensor}},
+                             {.name = "pp",
+                              .title = "pipeline",
+                              .key = "pipeline_model_parallel_size",
+                              .size = pipeline_model_parallel_size,
+                              .groups = {Group::pipeline}}};
+  axes.insert(axes.end(), more_axes.begin(), more_axes.end());
+  return axes;
+}
+
 std::int64_t Config::world_size() const {
-  return parallel.data_parallel_size * parallel.tensor_model_parallel_size *
-         parallel.pipeline_model_parallel_size;
+  return trident::world_size(parallel.axes());
 }
 
 std::int64_t Config::num_microbatches() const {

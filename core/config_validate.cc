@@ -196,19 +196,10 @@ void validate_pipeline(const Config& config, Problems& problems) {
 
 void validate_layout(const Config& config, Problems& problems) {
   constexpr auto kOrder = "/parallel/rank_order";
-  std::vector<std::string> axes{""};
-  for (const char c : config.parallel.rank_order) {
-    if (c == '-') {
-      axes.emplace_back();
-    } else {
-      axes.back() += c;
-    }
-  }
-  std::sort(axes.begin(), axes.end());
-  if (problems.sound(kOrder) && axes != std::vector<std::string>{"dp", "pp", "tp"}) {
+  if (problems.sound(kOrder) && !axis_order(config.parallel.axes(), config.parallel.rank_order)) {
     problems.add(kOrder, fmt::format("\"{}\" does not name each of tp, dp and pp once, joined by "
-                                     "dashes; use \"tp-dp-pp\"",
-                                     config.parallel.rank_order));
+                                     "dashes; use \"{}\"",
+                                     config.parallel.rank_order, ParallelConfig{}.rank_order));
   }
   constexpr auto kNode = "/runtime/ranks_per_node";
   if (!problems.sound({kData, kTensor, kPipeline})) return;
@@ -411,11 +402,9 @@ void validate_sizes(const Config& config, Problems& problems) {
   const ModelConfig& model = config.model;
   const auto of = [](std::int64_t size) { return static_cast<double>(size); };
   if (problems.sound({kData, kTensor, kPipeline})) {
-    at_most(kData,
-            of(config.parallel.data_parallel_size) *
-                of(config.parallel.tensor_model_parallel_size) *
-                of(config.parallel.pipeline_model_parallel_size),
-            kCount, "ranks");
+    double ranks = 1;
+    for (const MeshAxis& axis : config.parallel.axes()) ranks *= of(axis.size);
+    at_most(kData, ranks, kCount, "ranks");
   }
   constexpr auto kVocabulary = "/model/vocab_size";
   constexpr auto kLayers = "/model/num_layers";

@@ -84,13 +84,13 @@ std::string Nodes::text() const {
                      nodes.size() > shown ? fmt::format(" | … ({} nodes)", nodes.size()) : "");
 }
 
-std::vector<std::vector<int>> Nodes::groups_across(const RankGrid& grid, Axis axis) const {
+std::vector<std::vector<int>> Nodes::groups_across(const Mesh& mesh, Group group) const {
   std::vector<std::vector<int>> groups;
   // The plan asks once for every stage, of up to a million ranks.
-  if (grid.size(axis) == 1 || (node_of_.empty() && per_node_ >= world_)) return groups;
+  if (mesh.size(group) == 1 || (node_of_.empty() && per_node_ >= world_)) return groups;
   for (int first = 0; first < world_; ++first) {
-    std::vector<int> members = grid.group(first, axis);
-    if (members.front() != first) continue;
+    if (mesh.place(first, group) != 0) continue;
+    std::vector<int> members = mesh.group(first, group);
     if (std::any_of(members.begin(), members.end(),
                     [&](int member) { return of(member) != of(first); })) {
       groups.push_back(std::move(members));

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "parallel/rank_grid.h"
+#include "parallel/mesh.h"
 
 namespace trident {
 
@@ -29,8 +29,8 @@ class Nodes {
   // "ranks 0 to 3 | 4 to 7"; of many nodes only the first ones.
   std::string text() const;
 
-  // The groups along `axis` that span two nodes or more.
-  std::vector<std::vector<int>> groups_across(const RankGrid& grid, Axis axis) const;
+  // The groups of this kind that span two nodes or more.
+  std::vector<std::vector<int>> groups_across(const Mesh& mesh, Group group) const;
 
  private:
   Nodes(int world, int per_node, std::vector<int> node_of)

@@ -29,8 +29,8 @@ class Hash {  // FNV-1a
   std::uint64_t value_ = 0xcbf29ce484222325ull;
 };
 
-Group make_group(const Group& parent, const std::vector<int>& members, const std::string& name,
-                 std::uint64_t id) {
+GroupHandle make_group(const GroupHandle& parent, const std::vector<int>& members,
+                       const std::string& name, std::uint64_t id) {
   const Membership& from = parent->membership;
   auto impl = std::make_shared<ProcessGroup::Impl>();
   impl->membership.endpoint = from.endpoint;
@@ -47,7 +47,7 @@ Group make_group(const Group& parent, const std::vector<int>& members, const std
   return impl;
 }
 
-const Membership& checked(const Group& group, const char* operation) {
+const Membership& checked(const GroupHandle& group, const char* operation) {
   need(group, operation);
   return group->membership;
 }

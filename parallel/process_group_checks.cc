@@ -7,23 +7,24 @@
 
 namespace trident {
 
-std::string place(const Group& group, const char* operation) {
+std::string place(const GroupHandle& group, const char* operation) {
   return fmt::format("{} on group '{}' (ranks {})", operation, group->membership.name,
                      rank_list(group->membership.members));
 }
 
-void need(const Group& group, const char* operation) {
+void need(const GroupHandle& group, const char* operation) {
   if (group == nullptr) throw RequestError(fmt::format("{}: undefined process group", operation));
 }
 
-void need(const Group& group, const char* operation, const char* argument, const Tensor& tensor) {
+void need(const GroupHandle& group, const char* operation, const char* argument,
+          const Tensor& tensor) {
   need(group, operation);
   if (!tensor.defined()) {
     throw RequestError(fmt::format("{}: {} is undefined", place(group, operation), argument));
   }
 }
 
-void need_parts(const Group& group, const char* operation, const char* whole_name,
+void need_parts(const GroupHandle& group, const char* operation, const char* whole_name,
                 const Tensor& whole, const char* part_name, const Tensor& part) {
   need(group, operation, whole_name, whole);
   need(group, operation, part_name, part);
@@ -36,7 +37,7 @@ void need_parts(const Group& group, const char* operation, const char* whole_nam
   }
 }
 
-void need_member(const Group& group, const char* operation, const char* argument, int rank) {
+void need_member(const GroupHandle& group, const char* operation, const char* argument, int rank) {
   need(group, operation);
   const int size = static_cast<int>(group->membership.members.size());
   if (rank < 0 || rank >= size) {
@@ -45,14 +46,14 @@ void need_member(const Group& group, const char* operation, const char* argument
   }
 }
 
-void need_reach(const Group& group, const char* operation, Context& context) {
+void need_reach(const GroupHandle& group, const char* operation, Context& context) {
   if (context.device().kind() == DeviceKind::cuda && !group->membership.endpoint->reaches_gpus()) {
     throw RequestError(
         fmt::format("{}: this transport carries no tensors of a GPU", place(group, operation)));
   }
 }
 
-void need_support(const Group& group, const char* operation, ReduceOp op, DType dtype) {
+void need_support(const GroupHandle& group, const char* operation, ReduceOp op, DType dtype) {
   if (!supports(op, dtype)) {
     throw RequestError(fmt::format("{}: {} is for integers, the tensor is {}",
                                    place(group, operation), name_of(op), name_of(dtype)));

@@ -10,20 +10,21 @@
 
 namespace trident {
 
-using Group = std::shared_ptr<ProcessGroup::Impl>;
+using GroupHandle = std::shared_ptr<ProcessGroup::Impl>;
 
 // "all_reduce on group 'tensor' (ranks 0,1)".
-std::string place(const Group& group, const char* operation);
+std::string place(const GroupHandle& group, const char* operation);
 
 // The group, and the tensor, are defined.
-void need(const Group& group, const char* operation);
-void need(const Group& group, const char* operation, const char* argument, const Tensor& tensor);
+void need(const GroupHandle& group, const char* operation);
+void need(const GroupHandle& group, const char* operation, const char* argument,
+          const Tensor& tensor);
 // `whole` holds a part of `part`'s size for each member, of the same dtype.
-void need_parts(const Group& group, const char* operation, const char* whole_name,
+void need_parts(const GroupHandle& group, const char* operation, const char* whole_name,
                 const Tensor& whole, const char* part_name, const Tensor& part);
-void need_member(const Group& group, const char* operation, const char* argument, int rank);
+void need_member(const GroupHandle& group, const char* operation, const char* argument, int rank);
 // The transport carries tensors of the context's device.
-void need_reach(const Group& group, const char* operation, Context& context);
-void need_support(const Group& group, const char* operation, ReduceOp op, DType dtype);
+void need_reach(const GroupHandle& group, const char* operation, Context& context);
+void need_support(const GroupHandle& group, const char* operation, ReduceOp op, DType dtype);
 
 }  // namespace trident

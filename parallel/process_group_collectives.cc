@@ -20,7 +20,8 @@ std::byte* address(const Access& access, const Tensor& tensor) {
   return static_cast<std::byte*>(TensorAddress::of(access, tensor));
 }
 
-Algorithm resolve(const Group& group, Context& context, Algorithm algorithm, const Tensor& tensor) {
+Algorithm resolve(const GroupHandle& group, Context& context, Algorithm algorithm,
+                  const Tensor& tensor) {
   const Membership& own = group->membership;
   const TransportOptions& options = own.endpoint->options();
   if (algorithm == Algorithm::automatic) algorithm = options.algorithm;
@@ -61,7 +62,7 @@ struct PlannedWork final : Work::Impl {
   Tensor staging;
 };
 
-Descriptor describe(const Group& group, Operation operation, const Tensor& tensor) {
+Descriptor describe(const GroupHandle& group, Operation operation, const Tensor& tensor) {
   Descriptor d;
   d.group = group->membership.id;
   d.operation = operation;
@@ -72,7 +73,7 @@ Descriptor describe(const Group& group, Operation operation, const Tensor& tenso
 
 // Numbers the operation and enqueues body(exchange, access, staging), with what it captures.
 template <class Body>
-Work issue(const Group& group, Context& context, Async async, Descriptor descriptor,
+Work issue(const GroupHandle& group, Context& context, Async async, Descriptor descriptor,
            std::int64_t elements, Body body) {
   ProcessGroup::Impl& impl = *group;
   descriptor.sequence = impl.next_operation++;

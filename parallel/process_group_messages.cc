@@ -15,7 +15,7 @@ namespace trident {
 namespace {
 
 struct Message {
-  Message(Group g, const Descriptor& d, int c, Tensor t)
+  Message(GroupHandle g, const Descriptor& d, int c, Tensor t)
       : group(std::move(g)), descriptor(d), channel(c), tensor(std::move(t)) {}
 
   void post(const Access& access, int peer, bool receives) {
@@ -52,7 +52,7 @@ struct Message {
   }
 
   mutable std::mutex mutex;
-  Group group;
+  GroupHandle group;
   Descriptor descriptor;
   int channel;
   Tensor tensor;
@@ -132,7 +132,7 @@ struct Handshake {
   Exchange::Transfer told, answer;  // go before what they use
 };
 
-Work by_communicator(const Group& group, Context& context, const Descriptor& d,
+Work by_communicator(const GroupHandle& group, Context& context, const Descriptor& d,
                      const Tensor& tensor, int peer, int channel, bool receives) {
   ProcessGroup::Impl& impl = *group;
   impl.membership.endpoint->check();
@@ -183,8 +183,8 @@ Work by_communicator(const Group& group, Context& context, const Descriptor& d,
   return Work(run_beside(context, *link.thread, *link.stream, run, fate));
 }
 
-Work message(const Group& group, Context& context, const Tensor& tensor, int peer, Async async,
-             int channel, bool receives) {
+Work message(const GroupHandle& group, Context& context, const Tensor& tensor, int peer,
+             Async async, int channel, bool receives) {
   const char* operation = receives ? "receive" : "send";
   need(group, operation, "tensor", tensor);
   need_member(group, operation, "peer", peer);

@@ -1,34 +1,48 @@
-// The process groups of one rank in a 3D-parallel job.
+// The process groups of one rank, named by what their ranks have in common.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "parallel/mesh.h"
 #include "parallel/nodes.h"
 #include "parallel/process_group.h"
-#include "parallel/rank_grid.h"
 
 namespace trident {
 
+// A group whose traffic counts, by the name that metrics.jsonl gives it.
+struct TrafficGroup {
+  std::string name;
+  std::optional<Group> group;  // nothing: all ranks, or the holders of tied weights
+  ProcessGroup members;        // undefined where this rank is in none
+};
+
 struct Topology {
-  RankGrid grid;
-  Coordinates at;
-  ProcessGroup world, tensor, pipeline, data;
-  // The ranks of this (data, tensor) that hold the first and the last stage, for tied weights.
-  // Undefined on others; one rank where it holds both.
+  Mesh mesh;
+  StageEnds ends;
+  ProcessGroup world, tensor, pipeline, shard;
+  ProcessGroup replicas;  // undefined where nobody holds the same shard
+  // The ranks of this pipeline that hold the first and the last stage, for tied weights. Undefined
+  // on others; one rank where it holds both.
   ProcessGroup embedding;
   ProcessGroup node;                  // ranks that share this rank's node
   ProcessGroup across_nodes;          // ranks at this rank's place on their nodes
   std::vector<std::string> warnings;  // e.g. tensor parallelism crosses nodes
+
+  // Of groups that carry nothing of their own, too: batch, loss.
+  int place(Group group) const { return mesh.place(world.rank(), group); }
+  int size(Group group) const { return mesh.size(group); }
+
+  // What is sent for the check of a step belongs to the first, the world.
+  std::vector<TrafficGroup> traffic_groups() const;
 };
 
-// The pipeline ranks that hold the first and the last stage, as the schedule places them.
-struct StageEnds {
-  int first = 0, last = -1;  // -1: the last rank
-};
+// The world ranks of `rank`'s such group.
+std::vector<int> ranks_of(const Topology&, const TrafficGroup&, int rank);
 
-// Throws RequestError if the grid does not fill the world.
-Topology make_topology(const ProcessGroup& world, const RankGrid& grid, const Nodes& nodes,
+// Throws RequestError if the mesh does not fill the world.
+Topology make_topology(const ProcessGroup& world, const Mesh& mesh, const Nodes& nodes,
                        StageEnds ends = {});
 
 }  // namespace trident

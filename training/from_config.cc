@@ -81,13 +81,13 @@ BucketLimits bucket_limits(const Config& config) {
   const ZeroConfig& zero = config.zero_optimization;
   return {.elements = std::min(zero.reduce_bucket_size, zero.allgather_bucket_size),
           .persistence_threshold = zero.stage3_param_persistence_threshold,
-          .parts = static_cast<int>(config.parallel.data_parallel_size)};
+          .parts = static_cast<int>(config.parallel.ranks(Group::shard))};
 }
 
 bool reduces_each_micro_batch(const Config& config) {
   // PipeDream updates after each by itself.
   return config.zero_optimization.reduce_each_micro_batch && config.num_microbatches() > 1 &&
-         config.parallel.data_parallel_size > 1 && config.pipeline.schedule != "pipedream";
+         config.parallel.ranks(Group::loss) > 1 && config.pipeline.schedule != "pipedream";
 }
 
 std::int64_t recompute_layers(const Config& config) {
@@ -95,15 +95,12 @@ std::int64_t recompute_layers(const Config& config) {
   return how.granularity == "full" ? how.num_layers : 0;
 }
 
-RankGrid rank_grid_of(const Config& config) {
-  const ParallelConfig& parallel = config.parallel;
-  return RankGrid(static_cast<int>(parallel.data_parallel_size),
-                  static_cast<int>(parallel.tensor_model_parallel_size),
-                  static_cast<int>(parallel.pipeline_model_parallel_size), parallel.rank_order);
+Mesh mesh_of(const Config& config) {
+  return Mesh(config.parallel.axes(), config.parallel.rank_order);
 }
 
 Topology topology_of(const Config& config, const Schedule& schedule, Transport& transport) {
-  return make_topology(transport.world(), rank_grid_of(config), transport.nodes(),
+  return make_topology(transport.world(), mesh_of(config), transport.nodes(),
                        {.first = schedule.rank_of_stage(0),
                         .last = schedule.rank_of_stage(schedule.total_stages() - 1)});
 }

@@ -7,7 +7,7 @@
 
 #include "core/config.h"
 #include "parallel/data/bucket_layout.h"
-#include "parallel/rank_grid.h"
+#include "parallel/mesh.h"
 #include "parallel/tensor/linear.h"
 #include "parallel/topology.h"
 #include "parallel/transport/transport.h"
@@ -31,8 +31,8 @@ BucketLimits bucket_limits(const Config& config);
 bool reduces_each_micro_batch(const Config& config);
 // Layers of a unit that backward computes again; 0: none.
 std::int64_t recompute_layers(const Config& config);
-RankGrid rank_grid_of(const Config&);
-// This rank's groups in the grid of `config`. Every rank of the transport calls it.
+Mesh mesh_of(const Config&);
+// This rank's groups in the mesh of `config`. Every rank of the transport calls it.
 Topology topology_of(const Config&, const Schedule&, Transport&);
 TensorParallel tensor_parallel_of(const Config&, const Topology&);
 

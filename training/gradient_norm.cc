@@ -7,18 +7,19 @@
 
 namespace trident {
 
-Tensor gradient_squares(Context& context, const ParameterBuckets& buckets, const ProcessGroup& data,
-                        int tensor_rank) {
+Tensor gradient_squares(Context& context, const ParameterBuckets& buckets,
+                        const ProcessGroup& group, int tensor_rank, bool counts) {
   Tensor sum = context.empty({ExactSum::limbs + 1}, DType::i64, Category::workspace);
   fill(context, sum, 0);
+  if (!counts) return sum;
   for (const Bucket& bucket : buckets.buckets()) {
-    const std::int64_t shard = bucket.layout.shard(data.size());
+    const std::int64_t shard = bucket.layout.shard(group.size());
     const auto blocks = [](const ParameterSegment& segment) {
       return (segment.count + bucket_block - 1) / bucket_block;
     };
     std::vector<ParameterSegment> own;
     std::int64_t count = 0;
-    for (const ParameterSegment& segment : segments(bucket.layout, data.rank() * shard, shard)) {
+    for (const ParameterSegment& segment : segments(bucket.layout, group.rank() * shard, shard)) {
       const ParameterSpec& spec = segment.parameter->spec();
       if (spec.replica || (!spec.shard.sharded() && tensor_rank != 0)) continue;
       own.push_back(segment);

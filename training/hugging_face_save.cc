@@ -117,7 +117,7 @@ void collect(RankModel& model, const ProcessGroup& files,
   std::vector<std::size_t> held;
   for (const GlobalParameter& parameter : parameters) {
     files.barrier(context);
-    if (weights && parameter.pipeline_rank == topology.at.pipeline) {
+    if (weights && parameter.pipeline_rank == topology.pipeline.rank()) {
       // Next to each other in a bucket, they are gathered once.
       const auto needed = gathering.buckets_of({mine.at(parameter.name)});
       gathering.hold(context, needed);
@@ -127,8 +127,9 @@ void collect(RankModel& model, const ProcessGroup& files,
     std::vector<std::byte> whole(here == 0 ? static_cast<std::size_t>(global.numel()) * element
                                            : 0);
     for (std::size_t t = 0; t < parameter.shards.size(); ++t) {
-      const int source = topology.grid.rank(
-          {.tensor = static_cast<int>(t), .data = 0, .pipeline = parameter.pipeline_rank});
+      const int source =
+          topology.mesh.moved(topology.mesh.moved(0, Group::tensor, static_cast<int>(t)),
+                              Group::pipeline, parameter.pipeline_rank);
       Tensor local;
       if (here == source) local = pick(*mine.at(parameter.name));
       if (here == source && source != 0) topology.world.send(context, local, 0);

@@ -38,7 +38,7 @@ Shortened shortened(const Config& config, const Schedule& schedule) {
     Shortened result{config, {}, m};
     BatchConfig& batch = result.config.batch;
     batch.gradient_accumulation_steps = few;
-    batch.global_batch_size = batch.micro_batch_size * few * config.parallel.data_parallel_size;
+    batch.global_batch_size = batch.micro_batch_size * few * config.parallel.ranks(Group::batch);
     try {
       result.schedule = schedule_of(result.config);
     } catch (const RequestError&) {
@@ -55,12 +55,11 @@ std::pair<MemoryPlan, MemoryPlan> memory_of(const Shortened& run,
                                             const Architecture& architecture, int pipeline,
                                             Device& device, std::vector<HostMicroBatch>& batches) {
   const Config& config = run.config;
-  const RankGrid grid = rank_grid_of(config);
+  const Mesh mesh = mesh_of(config);
   Context context(device, static_cast<int>(config.runtime.threads_per_rank),
                   kernel_options(config));
   const auto transport = make_planning_transport(
-      grid.rank({.tensor = 0, .data = 0, .pipeline = pipeline}),
-      static_cast<int>(config.world_size()),
+      mesh.moved(0, Group::pipeline, pipeline), static_cast<int>(config.world_size()),
       config.runtime.transport == "mpi" || config.runtime.transport == "nccl",
       transport_options(config));
   RankModel model(context, config, architecture, lists,
@@ -78,7 +77,8 @@ std::pair<MemoryPlan, MemoryPlan> memory_of(const Shortened& run,
     // after the next iteration.
     std::int64_t actions = 0;
     for (const auto& list : model.executed().lists) actions = std::max(actions, std::ssize(list));
-    const std::int64_t bytes = report_bytes(actions * run.microbatches / config.num_microbatches());
+    const std::int64_t bytes = report_bytes(actions * run.microbatches / config.num_microbatches(),
+                                            model.topology().traffic_groups().size());
     report = {};
     report = context.empty({bytes}, DType::u8, Category::communication);
     collected = bytes * config.world_size();

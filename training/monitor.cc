@@ -18,37 +18,36 @@ namespace {
 // A place in a message that holds none.
 constexpr LoggedOperation no_operation{.group = 255};
 
-// What a rank tells about a step: plain data, moved as bytes.
+// What a rank tells about a step: plain data, moved as bytes. Behind it come the bytes sent by each
+// traffic group, and the trace.
 struct RankReport {
   StepClock clock;
   std::int64_t events = 0;
   std::int64_t peaks[category_count] = {};
   std::int64_t peak_total = 0;
-  std::int64_t sent[group_names.size()] = {};
 };
 
 }  // namespace
 
-std::int64_t report_bytes(std::int64_t actions) {
-  return static_cast<std::int64_t>(sizeof(RankReport)) +
+std::int64_t report_bytes(std::int64_t actions, std::size_t groups) {
+  return static_cast<std::int64_t>(sizeof(RankReport) + groups * sizeof(std::int64_t)) +
          actions * static_cast<std::int64_t>(sizeof(TracedAction));
 }
 
-Monitor::Monitor(RankModel& model, ProcessGroup group) : model_(model), group_(std::move(group)) {
-  const auto groups = logged_groups(model_.topology());
-  for (std::uint8_t i = 0; i < groups.size(); ++i) {
-    if (groups[i]->defined()) groups[i]->log(log_, i);
+Monitor::Monitor(RankModel& model, ProcessGroup group)
+    : model_(model), group_(std::move(group)), counted_(model.topology().traffic_groups()) {
+  for (std::uint8_t i = 0; i < counted_.size(); ++i) {
+    if (counted_[i].members.defined()) counted_[i].members.log(log_, i);
   }
   model_.check_group().log(log_, 0);
 }
 
-std::map<std::string, std::int64_t> Monitor::sent() const {
-  std::map<std::string, std::int64_t> bytes;
-  const auto groups = logged_groups(model_.topology());
-  for (std::size_t i = 0; i < groups.size(); ++i) {
-    bytes[group_names[i]] = groups[i]->defined() ? groups[i]->traffic().bytes_sent : 0;
+std::vector<std::int64_t> Monitor::sent() const {
+  std::vector<std::int64_t> bytes;
+  for (const TrafficGroup& group : counted_) {
+    bytes.push_back(group.members.defined() ? group.members.traffic().bytes_sent : 0);
   }
-  bytes["world"] += model_.check_bytes_sent();
+  bytes.front() += model_.check_bytes_sent();  // the world's
   return bytes;
 }
 
@@ -68,16 +67,18 @@ void Monitor::end() {
   const Ledger::Figures memory = context.ledger().figures();
   std::copy(memory.peak.begin(), memory.peak.end(), report.peaks);
   report.peak_total = memory.peak_total;
-  const auto after = sent();
-  for (std::size_t i = 0; i < group_names.size(); ++i)
-    report.sent[i] = after.at(group_names[i]) - before_.at(group_names[i]);
+  std::vector<std::int64_t> bytes_sent = sent();
+  for (std::size_t i = 0; i < bytes_sent.size(); ++i) bytes_sent[i] -= before_[i];
 
   std::int64_t most = 0;
   for (const auto& list : model_.executed().lists) most = std::max(most, std::ssize(list));
-  const std::int64_t bytes = report_bytes(most);
+  const std::int64_t bytes = report_bytes(most, counted_.size());
   std::vector<std::uint8_t> packed(static_cast<std::size_t>(bytes));
-  std::memcpy(packed.data(), &report, sizeof report);
-  std::memcpy(packed.data() + sizeof report, events.data(), events.size() * sizeof(TracedAction));
+  std::uint8_t* at = packed.data();
+  std::memcpy(at, &report, sizeof report);
+  std::memcpy(at += sizeof report, bytes_sent.data(), counted_.size() * sizeof(bytes_sent[0]));
+  std::memcpy(at += counted_.size() * sizeof(bytes_sent[0]), events.data(),
+              events.size() * sizeof(TracedAction));
   Ended& step = ended_.emplace_back();
   step.drawn = drawn_;
   if (drawn_) step.operations = log_->stop();
@@ -168,7 +169,7 @@ StepFigures Monitor::collect() {
   std::vector<std::vector<LoggedOperation>> operations;
   if (timeline) operations = gather(step.operations, bytes);
   if (group_.rank() != 0) return {};
-  const RankGrid& grid = model_.topology().grid;
+  const Mesh& mesh = model_.topology().mesh;
 
   StepFigures figures;
   std::vector<RankReport> reports(static_cast<std::size_t>(group_.size()));
@@ -176,11 +177,15 @@ StepFigures Monitor::collect() {
   for (std::size_t r = 0; r < reports.size(); ++r) {
     const std::uint8_t* at = gathered.data() + r * (gathered.size() / reports.size());
     std::memcpy(&reports[r], at, sizeof(RankReport));
+    at += sizeof(RankReport);
+    for (const TrafficGroup& group : counted_) {
+      std::int64_t sent = 0;
+      std::memcpy(&sent, at, sizeof sent);
+      at += sizeof sent;
+      figures.bytes_sent[group.name] += sent;
+    }
     traces[r].events.resize(static_cast<std::size_t>(reports[r].events));
-    std::memcpy(traces[r].events.data(), at + sizeof(RankReport),
-                traces[r].events.size() * sizeof(TracedAction));
-    for (std::size_t i = 0; i < group_names.size(); ++i)
-      figures.bytes_sent[group_names[i]] += reports[r].sent[i];
+    std::memcpy(traces[r].events.data(), at, traces[r].events.size() * sizeof(TracedAction));
     const auto largest = [&](const std::string& name, std::int64_t value) {
       figures.peak_memory[name] = std::max(figures.peak_memory[name], value);
     };
@@ -196,40 +201,36 @@ StepFigures Monitor::collect() {
                          ? (4 * model_.schedule().stages + per_iteration - 1) / per_iteration
                          : 1;
   while (std::ssize(recent_) > wanted) recent_.pop_front();
-  figures.rank_bubble_ratio.assign(static_cast<std::size_t>(grid.size(Axis::pipeline)), 0);
-  const int pipelines = grid.size(Axis::data) * grid.size(Axis::tensor);
-  for (int data = 0; data < grid.size(Axis::data); ++data) {
-    for (int tensor = 0; tensor < grid.size(Axis::tensor); ++tensor) {
-      std::vector<int> pipeline;
-      for (int p = 0; p < grid.size(Axis::pipeline); ++p) {
-        pipeline.push_back(grid.rank({.tensor = tensor, .data = data, .pipeline = p}));
-      }
-      const auto [schedule, ran] = joined(pipeline);
-      const MeasuredBubble bubble = measure_bubble(schedule, ran);
-      figures.bubble_ratio += bubble.replayed.ratio / pipelines;
-      figures.bubble_ratio_wall += bubble.wall.ratio / pipelines;
-      figures.bubble_predicted += bubble.predicted.bubble.ratio / pipelines;
-      for (std::size_t p = 0; p < bubble.replayed.rank_ratio.size(); ++p) {
-        figures.rank_bubble_ratio[p] += bubble.replayed.rank_ratio[p] / pipelines;
-      }
-      if (timeline && data == 0 && tensor == 0) {
-        std::vector<ExecutionTrace> alone;
-        for (const int r : pipeline) alone.push_back(traces[static_cast<std::size_t>(r)]);
-        const Schedule& drawn = step.executed->schedule;
-        figures.predicted.events =
-            timeline_events(drawn, measure_bubble(drawn, alone).predicted, 1e6);
-      }
+  const int stages = mesh.size(Group::pipeline);
+  figures.rank_bubble_ratio.assign(static_cast<std::size_t>(stages), 0);
+  const int pipelines = mesh.world_size() / stages;
+  for (int first = 0; first < mesh.world_size(); ++first) {
+    if (mesh.place(first, Group::pipeline) != 0) continue;
+    const std::vector<int> pipeline = mesh.group(first, Group::pipeline);
+    const auto [schedule, ran] = joined(pipeline);
+    const MeasuredBubble bubble = measure_bubble(schedule, ran);
+    figures.bubble_ratio += bubble.replayed.ratio / pipelines;
+    figures.bubble_ratio_wall += bubble.wall.ratio / pipelines;
+    figures.bubble_predicted += bubble.predicted.bubble.ratio / pipelines;
+    for (std::size_t p = 0; p < bubble.replayed.rank_ratio.size(); ++p) {
+      figures.rank_bubble_ratio[p] += bubble.replayed.rank_ratio[p] / pipelines;
+    }
+    if (timeline && first == 0) {
+      std::vector<ExecutionTrace> alone;
+      for (const int r : pipeline) alone.push_back(traces[static_cast<std::size_t>(r)]);
+      const Schedule& drawn = step.executed->schedule;
+      figures.predicted.events =
+          timeline_events(drawn, measure_bubble(drawn, alone).predicted, 1e6);
     }
   }
 
   if (timeline) {
-    for (int p = 0; p < grid.size(Axis::pipeline); ++p) {
+    for (int p = 0; p < stages; ++p) {
       figures.predicted.rows.push_back(fmt::format("pp {}", p));
     }
     std::vector<StepClock> clocks;
     for (const RankReport& r : reports) clocks.push_back(r.clock);
-    figures.timeline =
-        step_timeline(model_.topology(), model_.schedule(), clocks, traces, operations);
+    figures.timeline = step_timeline(model_.topology(), clocks, traces, operations);
   }
   return figures;
 }

@@ -32,8 +32,8 @@ struct StepFigures {
 };
 
 // What the report of a step takes of a rank's memory (communication), where no rank runs more than
-// `actions`; rank 0 of the group holds those of all beside its own.
-std::int64_t report_bytes(std::int64_t actions);
+// `actions` and so many groups' traffic counts; rank 0 holds those of all ranks beside its own.
+std::int64_t report_bytes(std::int64_t actions, std::size_t groups);
 
 class Monitor {
  public:
@@ -60,7 +60,7 @@ class Monitor {
     const IterationLists::Iteration* executed;
     std::vector<ExecutionTrace> traces;
   };
-  std::map<std::string, std::int64_t> sent() const;
+  std::vector<std::int64_t> sent() const;  // by traffic group
   // Those of all ranks, on rank 0, in pieces of at most so many bytes a rank.
   std::vector<std::vector<LoggedOperation>> gather(const std::vector<LoggedOperation>& own,
                                                    std::int64_t bytes);
@@ -69,9 +69,10 @@ class Monitor {
 
   RankModel& model_;
   ProcessGroup group_;
+  std::vector<TrafficGroup> counted_;
   std::shared_ptr<OperationLog> log_ = std::make_shared<OperationLog>();
   bool drawn_ = false;  // the step that runs
-  std::map<std::string, std::int64_t> before_;
+  std::vector<std::int64_t> before_;
   std::deque<Ended> ended_;
   std::deque<Ran> recent_;  // on rank 0
 };

@@ -5,7 +5,7 @@
 #include <tuple>
 #include <utility>
 
-#include "parallel/rank_grid.h"
+#include "parallel/mesh.h"
 #include "scheduler/opening.h"
 #include "scheduler/simulate.h"
 #include "training/from_config.h"
@@ -17,15 +17,15 @@
 namespace trident {
 namespace {
 
-// fp32 values that data rank `data` keeps for its updates.
+// fp32 values that the rank at `place` of its shard group keeps for its updates.
 std::int64_t optimizer_elements(const DataSharing& sharing, const RankShare& share,
-                                const UpdateRule& rule, bool mixed, bool keeps, int data) {
+                                const UpdateRule& rule, bool mixed, bool keeps, int place) {
   std::int64_t masters = 0, state = 0;
   for (const BucketLayout& bucket : share.buckets) {
     const std::int64_t count = sharing.updated(bucket);
     masters += count;
     for (const UpdateRange& range :
-         update_ranges(bucket, sharing.begin(bucket, data), count, data, sharing.ranks)) {
+         update_ranges(bucket, sharing.begin(bucket, place), count, place, sharing.ranks)) {
       for (const std::int64_t size : rule.state_sizes(range)) state += size;
     }
   }
@@ -55,10 +55,8 @@ enum class Entries { folded, each_rank };
 Plan plan_ranks(const Config& config, const Architecture& architecture, const Schedule& schedule,
                 Entries entries) {
   const TransformerShape shape = architecture.shape(config);
-  const int d = static_cast<int>(config.parallel.data_parallel_size);
-  const int t = static_cast<int>(config.parallel.tensor_model_parallel_size);
-  const int p = static_cast<int>(config.parallel.pipeline_model_parallel_size);
-  const RankGrid grid = rank_grid_of(config);
+  const Mesh mesh = mesh_of(config);
+  const int t = mesh.size(Group::tensor), p = mesh.size(Group::pipeline);
   const DataSharing sharing(config);
   const bool mixed = shape.dtype != DType::f32;
   const auto element = static_cast<std::int64_t>(size_of(shape.dtype));
@@ -68,6 +66,7 @@ Plan plan_ranks(const Config& config, const Architecture& architecture, const Sc
 
   Plan plan{.world_size = config.world_size(),
             .flops_per_step = flops_per_step(config, architecture)};
+  for (const MeshAxis& axis : mesh.axes()) plan.axes.push_back(axis.name);
   plan.bubble_ratio = simulate(schedule, stage_times(schedule, ShareTimes{})).bubble.ratio;
   // Older versions of the weights that are kept beside the live ones.
   const auto stashes = [&](int pipeline) -> std::int64_t {
@@ -94,7 +93,7 @@ Plan plan_ranks(const Config& config, const Architecture& architecture, const Sc
     for (int tensor = 0; tensor < t; ++tensor) {
       const RankShare share = rank_share(config, architecture, schedule, tensor, pipeline);
       const StepTraffic traffic(config, shape, schedule, share, *rule, tensor, pipeline);
-      PlanRank base{.tensor = tensor, .pipeline = pipeline};
+      PlanRank base{.pipeline = pipeline};
       for (const Chunk& chunk : share.chunks) {
         base.layers += config.pipeline.layer_split[static_cast<std::size_t>(chunk.stage)];
       }
@@ -107,21 +106,23 @@ Plan plan_ranks(const Config& config, const Architecture& architecture, const Sc
         base.bytes["parameter"] +=
             (sharing.weights(bucket) + bucket.elements * stashes(pipeline)) * element;
       }
-      // What data ranks differ in: how many of their elements are padding, what they send, and
-      // whether they collect the monitor's reports. Millions of them are a few kinds.
+      // What ranks of one share differ in: how many of their elements are padding, what they send,
+      // and whether they collect the monitor's reports. Millions of them are a few kinds.
       using Difference = std::tuple<std::int64_t, StepTraffic::Own, bool>;
       std::map<Difference, PlanRank> kinds;
-      for (int data = 0; data < d; ++data) {
-        const int number = grid.rank({.tensor = tensor, .data = data, .pipeline = pipeline});
-        const Difference difference{optimizer_elements(sharing, share, *rule, mixed, keeps, data),
-                                    traffic.own(data, number), number == 0};
+      const int first = mesh.moved(mesh.moved(0, Group::tensor, tensor), Group::pipeline, pipeline);
+      for (const int number : mesh.group(first, Group::loss)) {
+        const int place = mesh.place(number, Group::shard);
+        const Difference difference{optimizer_elements(sharing, share, *rule, mixed, keeps, place),
+                                    traffic.own(place, mesh.place(number, Group::replicas), number),
+                                    number == 0};
         const auto [known, added] = kinds.try_emplace(difference);
         if (!added && entries == Entries::folded) {
-          ++known->second.count;  // ranks rise with their place in the data group
+          ++known->second.count;  // ranks rise with their place
           continue;
         }
         PlanRank& rank = known->second = base;
-        rank.data = data;
+        rank.at = mesh.coordinates(number);
         rank.rank = number;
         rank.bytes_sent = traffic.of(std::get<StepTraffic::Own>(difference));
         const MemoryPlan& planned = memory[static_cast<std::size_t>(number == 0 ? p : pipeline)];

@@ -17,7 +17,9 @@ namespace trident {
 // Ranks that differ in nothing but their place are folded: `rank` and its coordinates are the first
 // of `count`.
 struct PlanRank {
-  std::int64_t rank = 0, data = 0, tensor = 0, pipeline = 0;
+  std::int64_t rank = 0;
+  std::vector<int> at;        // coordinates, by axis (Plan::axes)
+  std::int64_t pipeline = 0;  // place in the pipeline group
   std::int64_t count = 1;
   std::int64_t layers = 0;
   std::int64_t parameters = 0;                     // elements held, vocabulary padding included
@@ -28,9 +30,10 @@ struct PlanRank {
 
 struct Plan {
   std::int64_t world_size = 0;
-  std::int64_t parameters = 0;  // of the model: each once, without padding
-  double flops_per_step = 0;    // forward and backward of the global batch (Megatron-LM's count)
-  double bubble_ratio = 0;      // of the schedule with equal stages and free transfers
+  std::vector<std::string> axes;  // their names
+  std::int64_t parameters = 0;    // of the model: each once, without padding
+  double flops_per_step = 0;      // forward and backward of the global batch (Megatron-LM's count)
+  double bubble_ratio = 0;        // of the schedule with equal stages and free transfers
   // The same with each stage's FLOPs under the layer split, and how much more than the mean the
   // busiest pipeline rank has (0.25: a quarter more).
   std::vector<std::int64_t> layer_split;

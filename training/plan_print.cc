@@ -19,16 +19,14 @@ std::string in_words(std::int64_t count) {
 nlohmann::ordered_json plan_json(const Plan& plan) {
   nlohmann::ordered_json ranks = nlohmann::ordered_json::array();
   for (const PlanRank& rank : plan.ranks) {
-    ranks.push_back({{"rank", rank.rank},
-                     {"count", rank.count},
-                     {"dp", rank.data},
-                     {"tp", rank.tensor},
-                     {"pp", rank.pipeline},
-                     {"layers", rank.layers},
-                     {"parameters", rank.parameters},
-                     {"bytes", rank.bytes},
-                     {"peak_bytes", rank.peak_bytes},
-                     {"bytes_sent", rank.bytes_sent}});
+    nlohmann::ordered_json& one =
+        ranks.emplace_back(nlohmann::ordered_json{{"rank", rank.rank}, {"count", rank.count}});
+    for (std::size_t i = 0; i < plan.axes.size(); ++i) one[plan.axes[i]] = rank.at[i];
+    one["layers"] = rank.layers;
+    one["parameters"] = rank.parameters;
+    one["bytes"] = rank.bytes;
+    one["peak_bytes"] = rank.peak_bytes;
+    one["bytes_sent"] = rank.bytes_sent;
   }
   return {{"world_size", plan.world_size},
           {"parameters", plan.parameters},
@@ -51,8 +49,9 @@ std::string plan_text(const Plan& plan) {
         fmt::join(plan.layer_split, " "), 100 * plan.imbalance, 100 * plan.bubble_ratio_of_split);
   }
   // Peaks by category in MB; they need not fall together, so their sum is not the peak.
-  text += fmt::format("{:>6} {:>5} {:>4} {:>4} {:>4} {:>6} {:>13}", "rank", "count", "dp", "tp",
-                      "pp", "layers", "parameters");
+  text += fmt::format("{:>6} {:>5}", "rank", "count");
+  for (const std::string& axis : plan.axes) text += fmt::format(" {:>4}", axis);
+  text += fmt::format(" {:>6} {:>13}", "layers", "parameters");
   for (const char* name : {"weights", "gradients", "optimizer", "activ.", "commun.", "workspace",
                            "library", "peak MB"}) {
     text += fmt::format(" {:>10}", name);
@@ -60,8 +59,9 @@ std::string plan_text(const Plan& plan) {
   text += "  sent a step (MB)\n";
   const auto mb = [](std::int64_t bytes) { return static_cast<double>(bytes) * 1e-6; };
   for (const PlanRank& rank : plan.ranks) {
-    text += fmt::format("{:>6} {:>5} {:>4} {:>4} {:>4} {:>6} {:>13}", rank.rank, rank.count,
-                        rank.data, rank.tensor, rank.pipeline, rank.layers, rank.parameters);
+    text += fmt::format("{:>6} {:>5}", rank.rank, rank.count);
+    for (const int place : rank.at) text += fmt::format(" {:>4}", place);
+    text += fmt::format(" {:>6} {:>13}", rank.layers, rank.parameters);
     for (const char* name : {"parameter", "gradient", "optimizer", "activation", "communication",
                              "workspace", "library"}) {
       text += fmt::format(" {:>10.2f}", mb(rank.bytes.at(name)));

@@ -33,12 +33,13 @@ RankModel::RankModel(Context& context, const Config& config, const Architecture&
       schedule_(lists_->schedule),
       executed_(&lists_->iterations.of(0)),
       loss_scale_(config.precision),
-      check_(topology.world.duplicate("check"), topology.data.size()),
+      check_(topology.world.duplicate("check"), topology.size(Group::loss)),
       unclipped_(config.gradient_clipping == 0) {
-  const std::array groups{topology.tensor, topology.data, topology.embedding, check_.group()};
+  const std::array groups{topology.tensor, topology.shard, topology.replicas, topology.embedding,
+                          check_.group()};
   topology.world.connect(context, groups);
-  const auto stage_rank = static_cast<std::size_t>(topology.at.pipeline);
-  forward_list_ = lower_rank(lists_->forward, topology.at.pipeline);
+  const auto stage_rank = static_cast<std::size_t>(topology.pipeline.rank());
+  forward_list_ = lower_rank(lists_->forward, topology.pipeline.rank());
 
   const TensorParallel tensor = tensor_parallel_of(config, topology);
   chunks_ = build_chunks(architecture, shape_, tensor, config.pipeline.layer_split,
@@ -48,21 +49,21 @@ RankModel::RankModel(Context& context, const Config& config, const Architecture&
       std::make_unique<ParameterBuckets>(context, backward_groups(chunks_),
                                          BucketOptions{.dtype = shape_.dtype,
                                                        .zero_stage = static_cast<int>(zero.stage),
-                                                       .data_rank = topology.data.rank(),
+                                                       .data_rank = topology.shard.rank(),
                                                        .limits = bucket_limits(config),
                                                        .master = purpose == Purpose::training});
-  weights_ = std::make_unique<WeightGathering>(*buckets_, topology.data, zero.overlap_comm,
+  weights_ = std::make_unique<WeightGathering>(*buckets_, topology.shard, zero.overlap_comm,
                                                zero.stage3_prefetch_bucket_size);
   if (purpose == Purpose::training) {
     const bool each = reduces_each_micro_batch(config);
     gradients_ = std::make_unique<GradientReduction>(
-        context, *buckets_, topology.data, tensor, topology.embedding,
+        context, *buckets_, topology.shard, topology.replicas, tensor, topology.embedding,
         GradientOptions{.dtype = dtype_of(config.precision.grad_accum_dtype),
                         .overlap = zero.overlap_comm,
                         .each_round = each,
                         .long_rounds = !each && config.num_microbatches() > 1});
     optimizer_ = std::make_unique<Optimizer>(context, *buckets_, make_update_rule(config.optimizer),
-                                             topology.data, topology.tensor, late_check());
+                                             topology.shard, topology.tensor, late_check());
   }
 
   std::int64_t rows = config.batch.micro_batch_size * config.data.sequence_length;
@@ -228,7 +229,7 @@ void RankModel::begin_iteration(const std::vector<HostMicroBatch>& batches) {
 }
 
 std::size_t RankModel::run_opening(const std::vector<LoweredAction>& list, Advance& result) {
-  const auto place = static_cast<std::size_t>(topology_.at.pipeline);
+  const auto place = static_cast<std::size_t>(topology_.pipeline.rank());
   const std::size_t length = lists_->opening.length[place];
   execute(list, 0, length, *runner_, trace_);
   const bool again = settle(result.before.emplace());
@@ -245,12 +246,14 @@ void RankModel::finish_step(const Tensor& losses, const StepRequest& request, Ad
   const NamedRange range(context_.device(), [] { return std::string("optimizer"); });
   const bool close =
       request.close || whole_gradients_ || !(unchecked_ || (late_check() && unclipped_));
-  const bool speaks = topology_.at.pipeline == last_stage_rank() && topology_.at.tensor == 0;
+  const bool speaks =
+      topology_.pipeline.rank() == last_stage_rank() && topology_.tensor.rank() == 0;
   // Before the loss, for which the host waits.
   const Tensor squares =
-      gradient_squares(context_, *buckets_, topology_.data, topology_.tensor.rank());
+      gradient_squares(context_, *buckets_, topology_.shard, topology_.tensor.rank(),
+                       topology_.place(Group::replicas) == 0);
   const double loss = speaks ? own_loss(losses) : 0;
-  check_.begin(context_, squares, speaks ? &loss : nullptr, topology_.at.data,
+  check_.begin(context_, squares, speaks ? &loss : nullptr, topology_.place(Group::loss),
                request.stop != nullptr && request.stop->load(), batch_tokens(),
                close ? Async::no : Async::yes);
   believed_ = !close && !unchecked_;
@@ -267,7 +270,7 @@ void RankModel::finish_step(const Tensor& losses, const StepRequest& request, Ad
 
 Advance RankModel::advance(const std::vector<HostMicroBatch>& batches, const StepRequest& request) {
   begin_iteration(batches);
-  const auto& list = executed_->lists[static_cast<std::size_t>(topology_.at.pipeline)];
+  const auto& list = executed_->lists[static_cast<std::size_t>(topology_.pipeline.rank())];
   const std::int64_t iterations = std::max<std::int64_t>(1, config_.training.train_iters);
   const bool goes_on = schedule_.asynchronous() && iteration_ + 1 < iterations;
   Advance result;
@@ -317,8 +320,8 @@ std::optional<double> RankModel::evaluate(const std::vector<HostMicroBatch>& bat
   }
   const Tensor losses = evaluator_->finish();
   const double local[]{losses ? own_loss(losses) : 0, stop != nullptr && stop->load() ? 1.0 : 0.0};
-  // One row of the data group's last stage carries the values; gathering to every rank in world
-  // order keeps the order of additions fixed.
+  // One row of the last stage carries the values; gathering to every rank in world order keeps the
+  // order of additions fixed.
   const Tensor mine = context_.from_host<double>({2}, local, Category::workspace);
   const Tensor all = context_.empty({2 * topology_.world.size()}, DType::f64, Category::workspace);
   topology_.world.all_gather(context_, mine, all);
@@ -327,9 +330,10 @@ std::optional<double> RankModel::evaluate(const std::vector<HostMicroBatch>& bat
     if (sums[at] != 0) return std::nullopt;
   }
   double total = 0;
-  for (int data = 0; data < topology_.data.size(); ++data) {
-    total += sums[2 * static_cast<std::size_t>(topology_.grid.rank(
-                          {.tensor = 0, .data = data, .pipeline = last_stage_rank()}))];
+  const Mesh& mesh = topology_.mesh;
+  for (const int rank :
+       mesh.group(mesh.moved(0, Group::pipeline, last_stage_rank()), Group::loss)) {
+    total += sums[2 * static_cast<std::size_t>(rank)];
   }
   return total / batch_tokens();
 }

@@ -10,7 +10,7 @@ RankShare rank_share(const Config& config, const Architecture& architecture,
   share.chunks = build_chunks(
       architecture, architecture.shape(config),
       TensorParallel{.rank = tensor,
-                     .size = static_cast<int>(config.parallel.tensor_model_parallel_size),
+                     .size = static_cast<int>(config.parallel.ranks(Group::tensor)),
                      .sequence_parallel = config.parallel.sequence_parallel},
       config.pipeline.layer_split, schedule.placement[static_cast<std::size_t>(pipeline)]);
   share.parameters = unique_parameters(share.chunks);
@@ -19,7 +19,8 @@ RankShare rank_share(const Config& config, const Architecture& architecture,
 }
 
 DataSharing::DataSharing(const Config& config)
-    : ranks(static_cast<int>(config.parallel.data_parallel_size)),
+    : ranks(static_cast<int>(config.parallel.ranks(Group::shard))),
+      replicas(static_cast<int>(config.parallel.ranks(Group::replicas))),
       stage(static_cast<int>(config.zero_optimization.stage)),
       each(reduces_each_micro_batch(config)),
       microbatches(config.num_microbatches()) {}

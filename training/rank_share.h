@@ -21,7 +21,7 @@ struct RankShare {
 RankShare rank_share(const Config&, const Architecture&, const Schedule& schedule, int tensor,
                      int pipeline);
 
-// How the data-parallel ranks share its buckets (parallel/data/).
+// How the ranks of a shard group share its buckets (parallel/data/).
 struct DataSharing {
   explicit DataSharing(const Config& config);
 
@@ -29,9 +29,9 @@ struct DataSharing {
   std::int64_t updated(const BucketLayout& bucket) const {
     return stage >= 1 ? bucket.shard(ranks) : bucket.elements;
   }
-  // Where they begin on rank `data`.
-  std::int64_t begin(const BucketLayout& bucket, int data) const {
-    return stage >= 1 ? data * bucket.shard(ranks) : 0;
+  // Where they begin at a place of the group.
+  std::int64_t begin(const BucketLayout& bucket, int place) const {
+    return stage >= 1 ? place * bucket.shard(ranks) : 0;
   }
   // ZeRO stage 3 gathers its weights before use.
   bool gathered(const BucketLayout& bucket) const {
@@ -46,7 +46,7 @@ struct DataSharing {
     return bucket.elements * (each ? microbatches * bucket.uses() : 1);
   }
 
-  int ranks, stage;
+  int ranks, replicas, stage;
   bool each;  // gradients are reduced after each micro-batch
   std::int64_t microbatches;
 };

@@ -67,7 +67,8 @@ void require_equal_replicas(RankModel& model) {
     if (!spec.shard.sharded()) uncut.push_back(print);
     if (spec.tied) tied.push_back(print);
   }
-  compare(context, groups.data, all);
+  compare(context, groups.shard, all);
+  if (groups.replicas.defined()) compare(context, groups.replicas, all);
   compare(context, groups.tensor, uncut);
   if (groups.embedding.defined()) compare(context, groups.embedding, tied);
 }

@@ -90,10 +90,8 @@ std::string facts(const Config& config, const Plan& plan, const History& history
                           config.model.architecture, config.model.num_layers,
                           config.model.hidden_size, static_cast<double>(plan.parameters) * 1e-6));
   text += row("layout",
-              fmt::format("data {} × tensor {} × pipeline {}, {} chunks a rank, ZeRO {}",
-                          p.data_parallel_size, p.tensor_model_parallel_size,
-                          p.pipeline_model_parallel_size, p.virtual_pipeline_model_parallel_size,
-                          config.zero_optimization.stage));
+              fmt::format("{}, {} chunks a rank, ZeRO {}", titles_of(p.axes()),
+                          p.virtual_pipeline_model_parallel_size, config.zero_optimization.stage));
   text += row("schedule", fmt::format("{}, {} micro-batches", schedule_name(config),
                                       config.num_microbatches()));
   text += row("precision", config.precision.dtype);

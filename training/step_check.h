@@ -26,16 +26,17 @@ struct StepResult {
 class StepCheck {
  public:
   // `world`: all ranks, a group that carries nothing else, since its steps may overlap with others.
-  StepCheck(ProcessGroup world, int data_ranks);
+  // `losses`: ranks over which the loss is summed (Group::loss).
+  StepCheck(ProcessGroup world, int losses);
 
   // 64-bit integers that one check reduces.
-  static std::int64_t elements(int data_ranks) { return ExactSum::limbs + 2 + data_ranks; }
+  static std::int64_t elements(int losses) { return ExactSum::limbs + 2 + losses; }
 
   // What this rank knows: the squares of its gradients (training/gradient_norm.h), and the sum of
-  // its losses if it is the one that speaks for its data rank. `tokens` divides the losses.
-  // Async::yes returns at once.
-  void begin(Context&, const Tensor& gradient_squares, const double* loss_sum, int data_rank,
-             bool stop, double tokens, Async async);
+  // its losses if it is the one that speaks for its `place` among the losses. `tokens` divides
+  // them. Async::yes returns at once.
+  void begin(Context&, const Tensor& gradient_squares, const double* loss_sum, int place, bool stop,
+             double tokens, Async async);
   bool open() const { return open_; }
   const ProcessGroup& group() const { return world_; }
   // Waits for all ranks. Once after each begin().
@@ -46,7 +47,7 @@ class StepCheck {
 
  private:
   ProcessGroup world_;
-  int data_ranks_;
+  int losses_;
   bool open_ = false;
   double tokens_ = 1;
   Tensor shared_;

@@ -2,7 +2,6 @@
 // out beside them.
 #pragma once
 
-#include <array>
 #include <vector>
 
 #include "parallel/operation_log.h"
@@ -12,15 +11,10 @@
 
 namespace trident {
 
-// The groups whose traffic counts, as metrics.jsonl names them, and their numbers in a log. What is
-// sent for the check of a step belongs to the world.
-inline constexpr std::array<const char*, 5> group_names{"world", "tensor", "pipeline", "data",
-                                                        "embedding"};
-std::array<const ProcessGroup*, 5> logged_groups(const Topology&);
-
-// Clocks, traces and logged operations by world rank. Sends stand where the trace has them, with
+// Clocks, traces and logged operations by world rank; the log's groups are numbered as
+// Topology::traffic_groups() lists them. Sends stand where the trace has them, with
 // the bytes that the log knows; every logged byte is in one event.
-Timeline step_timeline(const Topology&, const Schedule&, const std::vector<StepClock>& clocks,
+Timeline step_timeline(const Topology&, const std::vector<StepClock>& clocks,
                        const std::vector<ExecutionTrace>& traces,
                        const std::vector<std::vector<LoggedOperation>>& operations);
 

@@ -24,7 +24,7 @@ std::int64_t scatter_sent(std::int64_t bytes, int size) {
 // Bytes sent over the tensor group by the activations of a step.
 std::int64_t tensor_sent(const Config& config, const TransformerShape& shape,
                          const RankShare& share, int stages, int rank) {
-  const int t = static_cast<int>(config.parallel.tensor_model_parallel_size);
+  const int t = static_cast<int>(config.parallel.ranks(Group::tensor));
   if (t == 1) return 0;
   const bool sequence_parallel = config.parallel.sequence_parallel;
   const std::int64_t rows = config.batch.micro_batch_size * config.data.sequence_length;
@@ -99,14 +99,15 @@ std::int64_t gathered_elements(const Config& config, const DataSharing& sharing,
   return elements;
 }
 
-// Bytes sent over the tensor group for partial gradients, of the part that data rank `data` holds.
+// Bytes sent over the tensor group for partial gradients, of the part that is held at `place` of
+// the shard group.
 std::int64_t partial_sent(const DataSharing& sharing, const RankShare& share, std::int64_t element,
-                          int tensor_ranks, int tensor, int data) {
+                          int tensor_ranks, int tensor, int place) {
   std::int64_t sent = 0;
   if (tensor_ranks == 1) return sent;
   for (const BucketLayout& bucket : share.buckets) {
     for (const ParameterSegment& segment :
-         segments(bucket, sharing.begin(bucket, data), sharing.updated(bucket))) {
+         segments(bucket, sharing.begin(bucket, place), sharing.updated(bucket))) {
       if (!segment.parameter->spec().gradient_partial_over_tensor) continue;
       sent += all_reduce_sent(segment.count, element, tensor_ranks, tensor);
     }
@@ -125,7 +126,7 @@ std::int64_t update_sums_sent(const std::vector<std::int64_t>& sums, int ranks, 
 std::int64_t pipeline_sent(const Config& config, const TransformerShape& shape,
                            const Schedule& schedule, int pipeline) {
   std::int64_t rows = config.batch.micro_batch_size * config.data.sequence_length;
-  if (config.parallel.sequence_parallel) rows /= config.parallel.tensor_model_parallel_size;
+  if (config.parallel.sequence_parallel) rows /= config.parallel.ranks(Group::tensor);
   const std::int64_t message =
       rows * shape.hidden * static_cast<std::int64_t>(size_of(shape.dtype));
   std::int64_t messages = 0;
@@ -169,6 +170,19 @@ std::int64_t update_sent(const DataSharing& sharing, const RankShare& share, std
   return sent;
 }
 
+// Bytes sent among the replicas of a shard for one update, by the one at `place`.
+std::int64_t replicas_sent(const DataSharing& sharing, const RankShare& share, std::int64_t element,
+                           int place) {
+  std::int64_t sent = 0;
+  if (sharing.replicas == 1) return sent;
+  for (const BucketLayout& bucket : share.buckets) {
+    const std::int64_t rounds =
+        sharing.reduced(bucket) / std::max<std::int64_t>(1, bucket.elements);
+    sent += rounds * all_reduce_sent(sharing.updated(bucket), element, sharing.replicas, place);
+  }
+  return sent;
+}
+
 }  // namespace
 
 StepTraffic::StepTraffic(const Config& config, const TransformerShape& shape,
@@ -178,13 +192,14 @@ StepTraffic::StepTraffic(const Config& config, const TransformerShape& shape,
       sharing_(config),
       sums_(rule.sums(share.parameters)),
       tensor_(tensor),
-      tensor_ranks_(static_cast<int>(config.parallel.tensor_model_parallel_size)),
+      tensor_ranks_(static_cast<int>(config.parallel.ranks(Group::tensor))),
       world_(static_cast<int>(config.world_size())),
       partial_(std::any_of(
           share.parameters.begin(), share.parameters.end(),
           [](const auto& parameter) { return parameter->spec().gradient_partial_over_tensor; })),
       updates_(schedule.updates == Updates::each_microbatch ? config.num_microbatches() : 1),
-      gradient_(static_cast<std::int64_t>(size_of(dtype_of(config.precision.grad_accum_dtype)))) {
+      gradient_(static_cast<std::int64_t>(size_of(dtype_of(config.precision.grad_accum_dtype)))),
+      losses_(static_cast<int>(config.parallel.ranks(Group::loss))) {
   const auto weight = static_cast<std::int64_t>(size_of(shape.dtype));
   alike_["pipeline"] = pipeline_sent(config, shape, schedule, pipeline);
   alike_["embedding"] = embedding_sent(sharing_, share, gradient_, schedule.stages);
@@ -195,13 +210,14 @@ StepTraffic::StepTraffic(const Config& config, const TransformerShape& shape,
                    sharing_.ranks);
 }
 
-StepTraffic::Own StepTraffic::own(int data, int rank) const {
+StepTraffic::Own StepTraffic::own(int shard, int replica, int rank) const {
   Own own;
   if (partial_)
-    own.tensor = partial_sent(sharing_, share_, gradient_, tensor_ranks_, tensor_, data);
+    own.tensor = partial_sent(sharing_, share_, gradient_, tensor_ranks_, tensor_, shard);
   own.tensor = updates_ * (own.tensor + update_sums_sent(sums_.tensor, tensor_ranks_, tensor_));
-  own.data = updates_ * update_sums_sent(sums_.data, sharing_.ranks, data);
-  if (world_ > 1) own.world = all_reduce_sent(StepCheck::elements(sharing_.ranks), 8, world_, rank);
+  own.data = updates_ * update_sums_sent(sums_.data, sharing_.ranks, shard);
+  own.replicas = updates_ * replicas_sent(sharing_, share_, gradient_, replica);
+  if (world_ > 1) own.world = all_reduce_sent(StepCheck::elements(losses_), 8, world_, rank);
   return own;
 }
 
@@ -209,6 +225,7 @@ std::map<std::string, std::int64_t> StepTraffic::of(const Own& own) const {
   auto sent = alike_;
   sent["tensor"] += own.tensor;
   sent["data"] += own.data;
+  if (sharing_.replicas > 1) sent["replicas"] = own.replicas;
   sent["world"] = own.world;
   return sent;
 }

@@ -23,11 +23,11 @@ class StepTraffic {
               const UpdateRule&, int tensor, int pipeline);
   // Bytes in which ranks differ.
   struct Own {
-    std::int64_t tensor = 0, data = 0, world = 0;
+    std::int64_t tensor = 0, data = 0, replicas = 0, world = 0;
     auto operator<=>(const Own&) const = default;
   };
-  // Of the rank with this place in the data group and in the world.
-  Own own(int data, int rank) const;
+  // Of the rank with these places in the shard group, among the replicas and in the world.
+  Own own(int shard, int replica, int rank) const;
   // All by process group.
   std::map<std::string, std::int64_t> of(const Own&) const;
 
@@ -38,7 +38,8 @@ class StepTraffic {
   int tensor_, tensor_ranks_, world_;
   bool partial_;                               // some gradients are partial over the tensor group
   std::int64_t updates_, gradient_;            // updates a step, bytes of a gradient element
-  std::map<std::string, std::int64_t> alike_;  // of all data ranks
+  int losses_;                                 // ranks over which the loss is summed
+  std::map<std::string, std::int64_t> alike_;  // of all ranks of the share
 };
 
 }  // namespace trident

@@ -53,8 +53,8 @@ DataSpec data_spec(const Config& config, const std::string& written) {
 BatchShape batch_shape(const Config& config, const Topology& topology) {
   return {.global_batch_size = config.batch.global_batch_size,
           .micro_batch_size = config.batch.micro_batch_size,
-          .data_parallel_rank = topology.at.data,
-          .data_parallel_size = topology.data.size()};
+          .place = topology.place(Group::batch),
+          .places = topology.size(Group::batch)};
 }
 
 bool saves_tokenizer(const Config& config) {

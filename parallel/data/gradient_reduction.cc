@@ -7,16 +7,18 @@
 
 namespace trident {
 
-GradientReduction::GradientReduction(Context& context, ParameterBuckets& buckets, ProcessGroup data,
+GradientReduction::GradientReduction(Context& context, ParameterBuckets& buckets,
+                                     ProcessGroup shard, ProcessGroup replicas,
                                      TensorParallel tensor, ProcessGroup embedding,
                                      const GradientOptions& options)
     : buckets_(buckets),
-      data_(std::move(data)),
+      shard_(std::move(shard)),
+      replicas_(std::move(replicas)),
       tensor_(std::move(tensor)),
       embedding_(std::move(embedding)),
       options_(options),
-      each_round_(options.each_round && data_.size() > 1),
-      transient_(data_.size() > 1 && (options.each_round || buckets.zero_stage() >= 2)) {
+      each_round_(options.each_round && (shard_.size() > 1 || replicas_.defined())),
+      transient_(each_round_ || (shard_.size() > 1 && buckets.zero_stage() >= 2)) {
   for (Bucket& bucket : buckets_.buckets()) {
     auto& list = slots_.emplace_back(static_cast<std::size_t>(bucket.layout.uses()));
     for (std::size_t use = 0; use < list.size(); ++use) {
@@ -101,15 +103,17 @@ void GradientReduction::clear_stale(Context& context, std::size_t index, int use
 }
 
 void GradientReduction::reduce(Context& context, std::size_t index, int use) {
-  if (data_.size() == 1) return;
+  if (shard_.size() == 1 && !replicas_.defined()) return;
   // Whole buffers are large: one on its way, others being filled.
   if (transient_) collect(context);
   Slot& slot = this->slot(index, use);
   const Bucket& of = bucket(index);
   const Async async = options_.overlap ? Async::yes : Async::no;
-  Work work = buckets_.zero_stage() == 0
-                  ? data_.all_reduce(context, slot.whole, ReduceOp::sum, async)
-                  : data_.reduce_scatter(context, slot.whole, slot.whole.flat(of.begin, of.count),
+  // Over the replicas in collect(), unless there is nothing before it.
+  const ProcessGroup& first = shard_.size() > 1 ? shard_ : replicas_;
+  Work work = buckets_.zero_stage() == 0 || shard_.size() == 1
+                  ? first.all_reduce(context, slot.whole, ReduceOp::sum, async)
+                  : first.reduce_scatter(context, slot.whole, slot.whole.flat(of.begin, of.count),
                                          ReduceOp::sum, async);
   running_.push_back({index, use, slot.whole, std::move(work)});
   if (!transient_) return;
@@ -121,10 +125,11 @@ void GradientReduction::reduce(Context& context, std::size_t index, int use) {
 void GradientReduction::collect(Context& context) {
   for (const Reduction& reduction : running_) {
     reduction.work.wait(context);
-    if (!transient_) continue;
     const Bucket& of = bucket(reduction.bucket);
-    Slot& slot = this->slot(reduction.bucket, reduction.use);
     const Tensor part = reduction.whole.flat(of.begin, of.count);
+    if (replicas_.defined() && shard_.size() > 1) replicas_.all_reduce(context, part);
+    if (!transient_) continue;
+    Slot& slot = this->slot(reduction.bucket, reduction.use);
     if (std::exchange(slot.begun, true)) {
       add(context, part, slot.sum);
     } else {
@@ -184,14 +189,14 @@ void GradientReduction::sum_over_tensor(Context& context, const Bucket& of) {
 void GradientReduction::gather(Context& context) {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     Slot& slot = slots_[i][0];
-    const bool sharded = data_.size() > 1 && buckets_.zero_stage() >= 1;
+    const bool sharded = shard_.size() > 1 && buckets_.zero_stage() >= 1;
     if (transient_) {
       slot.whole = sharded ? context.empty({bucket(i).layout.elements}, options_.dtype,
                                            Category::communication)
                            : slot.sum;
       bind(bucket(i), 0, slot.whole);
     }
-    if (sharded) data_.all_gather(context, slot.sum, slot.whole);
+    if (sharded) shard_.all_gather(context, slot.sum, slot.whole);
   }
 }
 

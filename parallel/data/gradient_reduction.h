@@ -1,4 +1,5 @@
-// Sums gradients over the data-parallel group while backward goes on.
+// Sums gradients over the ranks that see other samples while backward goes on: over the shard
+// group, then over those that hold the same shard.
 //
 // Rounds: gradients are reduced once a step, or after every micro-batch and then added up. Where
 // the sum is kept as a shard (ZeRO stages 2 and 3), and where every micro-batch is reduced,
@@ -31,10 +32,10 @@ struct GradientOptions {
 
 class GradientReduction final : public GradientMemory {
  public:
-  // Allocates what is kept, and sets Bucket::gradient. `embedding`: the group of tied weights'
-  // holders, undefined where there is one.
-  GradientReduction(Context&, ParameterBuckets&, ProcessGroup data, TensorParallel tensor,
-                    ProcessGroup embedding, const GradientOptions&);
+  // Allocates what is kept, and sets Bucket::gradient. `replicas` are undefined where there are
+  // none, `embedding`, the group of tied weights' holders, where there is one.
+  GradientReduction(Context&, ParameterBuckets&, ProcessGroup shard, ProcessGroup replicas,
+                    TensorParallel tensor, ProcessGroup embedding, const GradientOptions&);
   ~GradientReduction() override;
 
   // A new step: what is kept is of the last one.
@@ -76,7 +77,7 @@ class GradientReduction final : public GradientMemory {
   void sum_over_tensor(Context&, const Bucket& bucket);
 
   ParameterBuckets& buckets_;
-  ProcessGroup data_;
+  ProcessGroup shard_, replicas_;
   TensorParallel tensor_;
   ProcessGroup embedding_;
   GradientOptions options_;

@@ -8,12 +8,14 @@
 #include <set>
 
 #include "core/error.h"
+#include "support/mesh.h"
 
 namespace trident {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::mesh;
 
 template <class Run>
 std::string refusal(Run run) {
@@ -73,16 +75,16 @@ TEST(Nodes, FollowWhoSharesAHost) {
 
 TEST(Nodes, FindTheGroupsThatSpanThem) {
   for (const std::string order : {"tp-dp-pp", "dp-pp-tp", "pp-tp-dp"}) {
-    const RankGrid grid(2, 3, 2, order);
+    const Mesh ranks = mesh(2, 3, 2, order);
     for (const Nodes& nodes : placements()) {
-      for (const Axis axis : {Axis::tensor, Axis::data, Axis::pipeline}) {
+      for (const Group group : {Group::tensor, Group::shard, Group::pipeline}) {
         std::set<std::vector<int>> spanning;
         for (int r = 0; r < 12; ++r) {
-          for (const int m : grid.group(r, axis)) {
-            if (nodes.of(m) != nodes.of(r)) spanning.insert(grid.group(r, axis));
+          for (const int m : ranks.group(r, group)) {
+            if (nodes.of(m) != nodes.of(r)) spanning.insert(ranks.group(r, group));
           }
         }
-        const auto found = nodes.groups_across(grid, axis);
+        const auto found = nodes.groups_across(ranks, group);
         EXPECT_EQ(std::set(found.begin(), found.end()), spanning) << order << " " << nodes.text();
         EXPECT_EQ(found.size(), spanning.size());
       }

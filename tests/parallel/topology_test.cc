@@ -6,38 +6,50 @@
 #include <mutex>
 
 #include "core/error.h"
+#include "parallel/transport/planning.h"
 #include "parallel/transport/transport.h"
+#include "support/mesh.h"
 
 namespace trident {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
+using testing::mesh;
+using testing::replica_axis;
 
-TEST(Topology, EveryRanksGroupsAreTheGridsAndCarryData) {
-  const RankGrid grid(2, 2, 3, "tp-pp-dp");
-  const Nodes nodes = Nodes::consecutive(12, 4);
+TEST(Topology, EveryRanksGroupsAreTheMeshsAndCarryData) {
+  std::vector<MeshAxis> axes = mesh(2, 2, 3).axes();
+  axes.push_back(replica_axis(2));
+  const Mesh ranks(axes, "tp-rp-pp-dp");
+  const Nodes nodes = Nodes::consecutive(24, 4);
   const auto device = make_cpu_device();
-  run_local(12, {}, [&](Transport& transport) {
+  run_local(24, {}, [&](Transport& transport) {
     Context context(*device, 1);
-    const Topology t = make_topology(transport.world(), grid, nodes);
+    const Topology t = make_topology(transport.world(), ranks, nodes);
     const int rank = transport.world().rank();
-    EXPECT_EQ(t.at, grid.coordinates(rank));
-    EXPECT_EQ(t.tensor.world_ranks(), grid.group(rank, Axis::tensor));
-    EXPECT_EQ(t.data.world_ranks(), grid.group(rank, Axis::data));
-    EXPECT_EQ(t.pipeline.world_ranks(), grid.group(rank, Axis::pipeline));
-    EXPECT_EQ(t.tensor.rank(), t.at.tensor);
-    EXPECT_EQ(t.data.rank(), t.at.data);
-    EXPECT_EQ(t.pipeline.rank(), t.at.pipeline);
-    EXPECT_EQ(t.embedding.defined(), t.at.pipeline != 1);
+    EXPECT_EQ(t.tensor.world_ranks(), ranks.group(rank, Group::tensor));
+    EXPECT_EQ(t.shard.world_ranks(), ranks.group(rank, Group::shard));
+    EXPECT_EQ(t.replicas.world_ranks(), ranks.group(rank, Group::replicas));
+    EXPECT_EQ(t.pipeline.world_ranks(), ranks.group(rank, Group::pipeline));
+    EXPECT_EQ(t.tensor.rank(), t.place(Group::tensor));
+    EXPECT_EQ(t.shard.rank(), t.place(Group::shard));
+    EXPECT_EQ(t.replicas.rank(), t.place(Group::replicas));
+    EXPECT_EQ(t.pipeline.rank(), t.place(Group::pipeline));
+    EXPECT_EQ(t.place(Group::batch), t.shard.rank() + 2 * t.replicas.rank());
+    EXPECT_EQ(t.embedding.defined(), t.pipeline.rank() != 1);
     if (t.embedding.defined()) {
-      EXPECT_EQ(t.embedding.world_ranks(), grid.embedding_group(rank));
+      EXPECT_EQ(t.embedding.world_ranks(), ranks.embedding_group(rank));
+    }
+    for (const TrafficGroup& group : t.traffic_groups()) {
+      if (!group.members.defined()) continue;
+      EXPECT_EQ(group.members.world_ranks(), ranks_of(t, group, rank)) << group.name;
     }
     EXPECT_EQ(t.node.world_ranks(), nodes.inside(rank));
     EXPECT_EQ(t.across_nodes.world_ranks(), nodes.across(rank));
     EXPECT_TRUE(t.warnings.empty());
 
-    for (const ProcessGroup& group :
-         {t.world, t.tensor, t.data, t.pipeline, t.embedding, t.node, t.across_nodes}) {
+    for (const ProcessGroup& group : {t.world, t.tensor, t.shard, t.replicas, t.pipeline,
+                                      t.embedding, t.node, t.across_nodes}) {
       if (!group.defined()) continue;
       const std::vector<std::int64_t> mine = {std::int64_t{1} << rank};
       const Tensor x = context.from_host<std::int64_t>({1}, mine, Category::workspace);
@@ -51,8 +63,8 @@ TEST(Topology, EveryRanksGroupsAreTheGridsAndCarryData) {
 
 TEST(Topology, OneRankIsAllGroups) {
   run_local(1, {}, [&](Transport& transport) {
-    const Topology t = make_topology(transport.world(), RankGrid(1, 1, 1), transport.nodes());
-    for (const ProcessGroup& group : {t.tensor, t.data, t.pipeline, t.embedding, t.node}) {
+    const Topology t = make_topology(transport.world(), Mesh({}), transport.nodes());
+    for (const ProcessGroup& group : {t.tensor, t.shard, t.pipeline, t.embedding, t.node}) {
       EXPECT_EQ(group.world_ranks(), std::vector<int>{0});
     }
   });
@@ -61,18 +73,18 @@ TEST(Topology, OneRankIsAllGroups) {
 // A schedule over a V puts the first and the last stage on rank 0, a user's own anywhere.
 TEST(Topology, TheEmbeddingGroupHoldsTheFirstAndTheLastStage) {
   run_local(8, {}, [&](Transport& transport) {
-    const RankGrid grid(2, 1, 4);
+    const Mesh ranks = mesh(2, 1, 4);
     const Topology v =
-        make_topology(transport.world(), grid, transport.nodes(), {.first = 0, .last = 0});
-    EXPECT_EQ(v.embedding.defined(), v.at.pipeline == 0);
+        make_topology(transport.world(), ranks, transport.nodes(), {.first = 0, .last = 0});
+    EXPECT_EQ(v.embedding.defined(), v.pipeline.rank() == 0);
     if (v.embedding.defined()) {
       EXPECT_EQ(v.embedding.size(), 1);
     }
     const Topology own =
-        make_topology(transport.world(), grid, transport.nodes(), {.first = 2, .last = 1});
-    EXPECT_EQ(own.embedding.defined(), own.at.pipeline == 1 || own.at.pipeline == 2);
+        make_topology(transport.world(), ranks, transport.nodes(), {.first = 2, .last = 1});
+    EXPECT_EQ(own.embedding.defined(), own.pipeline.rank() == 1 || own.pipeline.rank() == 2);
     if (own.embedding.defined()) {
-      EXPECT_EQ(own.embedding.rank(), own.at.pipeline == 2 ? 0 : 1);
+      EXPECT_EQ(own.embedding.rank(), own.pipeline.rank() == 2 ? 0 : 1);
     }
   });
 }
@@ -81,7 +93,7 @@ TEST(Topology, WarnsWhenTensorParallelismCrossesNodes) {
   TransportOptions options;
   options.ranks_per_node = 2;
   run_local(8, options, [&](Transport& transport) {
-    const Topology t = make_topology(transport.world(), RankGrid(2, 4, 1), transport.nodes());
+    const Topology t = make_topology(transport.world(), mesh(2, 4, 1), transport.nodes());
     ASSERT_EQ(t.warnings.size(), 1u);
     EXPECT_THAT(
         t.warnings[0],
@@ -90,15 +102,27 @@ TEST(Topology, WarnsWhenTensorParallelismCrossesNodes) {
   });
 }
 
-TEST(Topology, AGridThatDoesNotFillTheWorldIsRefused) {
+TEST(Topology, AMeshThatDoesNotFillTheWorldIsRefused) {
   try {
     run_local(6, {}, [&](Transport& transport) {
-      make_topology(transport.world(), RankGrid(2, 2, 2), transport.nodes());
+      make_topology(transport.world(), mesh(2, 2, 2), transport.nodes());
     });
     FAIL() << "no error";
   } catch (const RequestError& e) {
     EXPECT_STREQ(e.what(), "the world has 6 ranks; dp 2 x tp 2 x pp 2 needs 8");
   }
+}
+
+// The groups of a rank take no longer than they have members; only the nodes look at all ranks.
+TEST(Topology, OfAHundredThousandRanksIsMadeAtOnce) {
+  const Mesh ranks = mesh(250, 8, 50);
+  const auto transport = make_planning_transport(99'999, 100'000, true, {.ranks_per_node = 8});
+  const Topology t = make_topology(transport->world(), ranks, transport->nodes());
+  EXPECT_EQ(t.shard.size(), 250);
+  EXPECT_EQ(t.pipeline.size(), 50);
+  EXPECT_EQ(t.node.size(), 8);
+  EXPECT_EQ(t.across_nodes.size(), 12'500);
+  EXPECT_TRUE(t.warnings.empty());
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <span>
 
 #include "support/covering.h"
+#include "support/mesh.h"
 #include "support/source_dir.h"
 #include "support/temp_dir.h"
 #include "training/from_config.h"
@@ -21,7 +22,8 @@ namespace trident::testing {
 std::string name_of(const Layout& layout) {
   std::string name = "dp" + std::to_string(layout.data) + "_tp" + std::to_string(layout.tensor) +
                      "_pp" + std::to_string(layout.pipeline);
-  return layout.chunks > 1 ? name + "_v" + std::to_string(layout.chunks) : name;
+  if (layout.chunks > 1) name += "_v" + std::to_string(layout.chunks);
+  return layout.replicas > 1 ? name + "_rp" + std::to_string(layout.replicas) : name;
 }
 
 std::vector<std::string> overrides_of(const Layout& layout) {
@@ -31,13 +33,20 @@ std::vector<std::string> overrides_of(const Layout& layout) {
           "parallel.virtual_pipeline_model_parallel_size=" + std::to_string(layout.chunks)};
 }
 
+std::vector<MeshAxis> axes_of(const Layout& layout) {
+  if (layout.replicas == 1) return {};
+  return {replica_axis(layout.replicas)};
+}
+
 Overrides operator+(Overrides a, const Overrides& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
 }
 
-Config golden_config(const std::string& model, const std::string& directory,
-                     const Overrides& overrides) {
+namespace {
+
+Config small_config(const std::string& model, const std::string& directory,
+                    const Overrides& overrides, const std::vector<MeshAxis>& more_axes) {
   const std::string golden = source_dir() + "/tests/golden/" + model;
   const Overrides places{"data.train.0.path=" + golden + "/tokens",
                          "checkpoint.load=" + golden + "/model",
@@ -45,15 +54,23 @@ Config golden_config(const std::string& model, const std::string& directory,
                          "logging.tensorboard=false",
                          "logging.trace=false",
                          "runtime.timeout_seconds=120"};
-  return load_config(golden + "/config.json", places + overrides).config;
+  return load_config(golden + "/config.json", places + overrides, {.more_axes = more_axes}).config;
+}
+
+}  // namespace
+
+Config golden_config(const std::string& model, const std::string& directory,
+                     const Overrides& overrides) {
+  return small_config(model, directory, overrides, {});
 }
 
 Config seeded_config(const std::string& model, const std::string& directory,
-                     const Overrides& overrides) {
-  return golden_config(
+                     const Overrides& overrides, const std::vector<MeshAxis>& more_axes) {
+  return small_config(
       model, directory,
       Overrides{"checkpoint.load=null", "model.num_layers=4", "logging.dump_gradients_at=[]"} +
-          overrides);
+          overrides,
+      more_axes);
 }
 
 TrainingSummary train(const Config& config, On on, const TrainerHooks& hooks) {
@@ -105,7 +122,8 @@ Outcome outcome(const std::string& model, const Layout& layout, const Overrides&
   const TempDir dir;
   const Config config = seeded_config(model, dir.path(),
                                       stirred + Overrides{"checkpoint.save=" + (dir / "weights")} +
-                                          overrides_of(layout) + fewer_steps() + overrides);
+                                          overrides_of(layout) + fewer_steps() + overrides,
+                                      axes_of(layout));
   const TrainingSummary summary = train(config);
   EXPECT_EQ(static_cast<std::int64_t>(summary.history.size()), config.training.train_iters);
   for (const IterationMetrics& m : summary.history) EXPECT_GT(m.grad_norm, 0.5) << m.iteration;
@@ -145,7 +163,7 @@ std::vector<HostMicroBatch> random_batches(const RankModel& model, std::int64_t 
   const std::int64_t s = config.data.sequence_length;
   std::vector<HostMicroBatch> batches(static_cast<std::size_t>(m));
   std::int64_t sample =
-      iteration * config.batch.global_batch_size + model.topology().at.data * m * b;
+      iteration * config.batch.global_batch_size + model.topology().place(Group::batch) * m * b;
   for (HostMicroBatch& batch : batches) {
     for (std::int64_t i = 0; i < b; ++i, ++sample) {
       std::mt19937 random(static_cast<std::uint32_t>(sample));

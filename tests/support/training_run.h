@@ -16,10 +16,12 @@ namespace trident::testing {
 
 struct Layout {
   int data = 1, tensor = 1, pipeline = 1, chunks = 1;
-  int ranks() const { return data * tensor * pipeline; }
+  int replicas = 1;  // of a toy axis (support/mesh.h)
+  int ranks() const { return data * tensor * pipeline * replicas; }
 };
 std::string name_of(const Layout&);  // "dp2_tp2_pp2", "dp1_tp1_pp4_v2"
 std::vector<std::string> overrides_of(const Layout&);
+std::vector<MeshAxis> axes_of(const Layout&);  // beside the config's own
 
 using Overrides = std::vector<std::string>;  // "a.b=value"
 Overrides operator+(Overrides a, const Overrides& b);
@@ -30,7 +32,7 @@ Config golden_config(const std::string& model, const std::string& directory,
                      const Overrides& overrides = {});
 // A model that is not loaded but initialised from the seed: 4 layers of the golden shape.
 Config seeded_config(const std::string& model, const std::string& directory,
-                     const Overrides& overrides = {});
+                     const Overrides& overrides = {}, const std::vector<MeshAxis>& more_axes = {});
 
 // Runs it on all its ranks in this process; on one `guarded` device a rank where asked.
 TrainingSummary train(const Config&, On = usual_device(), const TrainerHooks& hooks = {});

@@ -60,9 +60,9 @@ Outcome pipelined(const Config& config) {
       }
     }
     const std::lock_guard lock(mutex);
-    const Coordinates at = model.topology().at;
-    if (at.data != 0) return;
-    const std::string place = at.tensor == 0 ? "" : fmt::format(" of tensor rank {}", at.tensor);
+    if (model.topology().shard.rank() != 0) return;
+    const int rank = model.topology().tensor.rank();
+    const std::string place = rank == 0 ? "" : fmt::format(" of tensor rank {}", rank);
     for (const Bucket& bucket : model.buckets().buckets()) {
       for (const BucketEntry& entry : bucket.layout.entries) {
         if (entry.parameter->spec().replica) continue;
@@ -86,11 +86,12 @@ Outcome serial(const Config& config, const std::vector<std::int64_t>& split, boo
     for (int s = 0; s < stages; ++s) all[static_cast<std::size_t>(s)] = s;
     const auto chunks = build_chunks(model.architecture(), model.shape(), tensor, split, all);
     ParameterBuckets buckets(context, backward_groups(chunks),
-                             {.data_rank = topology.data.rank(), .limits = bucket_limits(config)});
-    GradientReduction gradients(context, buckets, topology.data, tensor, topology.embedding, {});
-    Optimizer optimizer(context, buckets, make_update_rule(config.optimizer), topology.data,
+                             {.data_rank = topology.shard.rank(), .limits = bucket_limits(config)});
+    GradientReduction gradients(context, buckets, topology.shard, {}, tensor, topology.embedding,
+                                {});
+    Optimizer optimizer(context, buckets, make_update_rule(config.optimizer), topology.shard,
                         topology.tensor);
-    StepCheck check(topology.world, topology.data.size());
+    StepCheck check(topology.world, topology.shard.size());
     // Every version that there has been, by parameter.
     std::map<const Parameter*, std::vector<std::vector<float>>> versions;
     std::map<const Parameter*, int> stage_of;
@@ -162,7 +163,7 @@ Outcome serial(const Config& config, const std::vector<std::int64_t>& split, boo
       }
       if (!complete) continue;
       gradients.finish(context);
-      check.begin(context, gradient_squares(context, buckets, topology.data, 0), nullptr, 0, false,
+      check.begin(context, gradient_squares(context, buckets, topology.shard, 0), nullptr, 0, false,
                   1, Async::no);
       const double norm = check.end(context).grad_norm;
       const double limit = config.gradient_clipping;

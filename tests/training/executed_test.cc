@@ -39,7 +39,7 @@ TEST(Executed, TraceIsTheListOfTheScheduleAskedForOnEveryRank) {
       std::vector<std::vector<Action>> computed(ran.size());
       on_ranks(config, transport_options(config), [&](RankModel& model) {
         for (int k = 0; k < 2; ++k) model.train(random_batches(model, k), 1e-3);
-        const auto rank = static_cast<std::size_t>(model.topology().at.pipeline);
+        const auto rank = static_cast<std::size_t>(model.topology().pipeline.rank());
         ran[rank] = actions_of(model.trace());
         computed[rank] = compute_actions(model.trace());
       });
@@ -111,10 +111,10 @@ double step_over_list(const std::string& kind) {
     model.train(random_batches(model, 0), 1e-3);  // makes its buffers
     for (int k = 0; k < steps; ++k) {
       model.train(random_batches(model, k), 1e-3);
-      traces[static_cast<std::size_t>(k)][static_cast<std::size_t>(model.topology().at.pipeline)] =
-          model.trace();
+      traces[static_cast<std::size_t>(k)]
+            [static_cast<std::size_t>(model.topology().pipeline.rank())] = model.trace();
     }
-    if (model.topology().at.pipeline == 0) schedule = model.schedule();
+    if (model.topology().pipeline.rank() == 0) schedule = model.schedule();
   });
   std::vector<double> ratios;
   for (const auto& step : traces) {

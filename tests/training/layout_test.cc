@@ -116,6 +116,33 @@ TEST(Layouts, PipelineAndZeroChangeNoBitOfLlamaUnderSequenceParallelism) {
       outcome("llama", {2, 2, 2, 2}, sequence + Overrides{"zero_optimization.stage=1"}), plain);
 }
 
+// What a row in the table of axes brings (support/mesh.h): replicas that average gradients are data
+// parallelism without ZeRO, beside every stage of it.
+TEST(Layouts, AnAxisOfReplicasTrainsAsDataParallelismDoes) {
+  const auto replicas = [](Layout layout, int count) {
+    layout.replicas = count;
+    return layout;
+  };
+  const Outcome two = outcome("gpt2", {2, 1, 1}, {});
+  expect_same_bits(outcome("gpt2", replicas({1, 1, 1}, 2), {}), two);
+  expect_same_bits(outcome("gpt2", replicas({1, 1, 2}, 2), {"pipeline.schedule=zb_h2"}), two);
+  expect_same_bits(outcome("gpt2", replicas({1, 1, 1}, 2), {"zero_optimization.stage=1"}), two);
+  const Overrides each{"zero_optimization.reduce_each_micro_batch=true"};
+  expect_same_bits(outcome("gpt2", replicas({1, 1, 1}, 2), each), outcome("gpt2", {2, 1, 1}, each));
+  expect_same_bits(outcome("gpt2", replicas({1, 2, 2}, 2), {}), outcome("gpt2", {2, 2, 1}, {}));
+  // Added by two, and then the sums: other last digits than those of four.
+  const Outcome four = outcome("gpt2", {4, 1, 1}, {});
+  const Outcome both = outcome("gpt2", replicas({2, 1, 1}, 2), {});
+  EXPECT_LT(largest_relative_difference(both.losses, four.losses), 1e-5);
+  for (const char* stage : {"1", "2", "3"}) {
+    SCOPED_TRACE(stage);
+    const Overrides zero{std::string("zero_optimization.stage=") + stage,
+                         "zero_optimization.reduce_each_micro_batch=false",
+                         "zero_optimization.reduce_bucket_size=5000"};
+    expect_same_bits(outcome("gpt2", replicas({2, 1, 1}, 2), zero), both);
+  }
+}
+
 TEST(Layouts, TensorAndDataParallelismKeepLossesWithin1e5) {
   const Outcome plain = outcome("gpt2", {1, 1, 1}, {});
   for (const Layout layout : {Layout{2, 2, 1}, Layout{1, 4, 1}, Layout{4, 1, 2}, Layout{3, 2, 1}}) {

@@ -172,9 +172,9 @@ double norm_of(const Layout& layout, const Overrides& overrides, double scale) {
       copy(context, context.from_host<float>(spec.shard.local(), values, Category::workspace),
            parameter->gradient(0));
     }
-    StepCheck check(model.topology().world, model.topology().data.size());
+    StepCheck check(model.topology().world, model.topology().shard.size());
     check.begin(context,
-                gradient_squares(context, model.buckets(), model.topology().data,
+                gradient_squares(context, model.buckets(), model.topology().shard,
                                  model.topology().tensor.rank()),
                 nullptr, 0, false, 1, Async::no);
     const double found = check.end(context).grad_norm;

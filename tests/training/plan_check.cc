@@ -21,15 +21,12 @@ struct Measured {
 }  // namespace
 
 std::map<std::string, std::int64_t> sent_by(const RankModel& model) {
-  const Topology& t = model.topology();
-  const auto of = [](const ProcessGroup& group) {
-    return group.defined() ? group.traffic().bytes_sent : 0;
-  };
-  return {{"world", of(t.world) + model.check_bytes_sent()},
-          {"tensor", of(t.tensor)},
-          {"pipeline", of(t.pipeline)},
-          {"data", of(t.data)},
-          {"embedding", of(t.embedding)}};
+  std::map<std::string, std::int64_t> sent;
+  for (const TrafficGroup& group : model.topology().traffic_groups()) {
+    sent[group.name] = group.members.defined() ? group.members.traffic().bytes_sent : 0;
+  }
+  sent["world"] += model.check_bytes_sent();
+  return sent;
 }
 
 namespace {
@@ -75,7 +72,8 @@ void expect_planned(const PlanCase& c, std::int64_t libraries) {
   for (const std::string& o : c.overrides) name += " " + o;
   SCOPED_TRACE(name);
   const TempDir dir;
-  const Config config = seeded_config(c.model, dir.path(), overrides_of(c.layout) + c.overrides);
+  const Config config =
+      seeded_config(c.model, dir.path(), overrides_of(c.layout) + c.overrides, axes_of(c.layout));
   const Plan plan = plan_each_rank(config, *built_in_architectures().at(config.model.architecture));
   ASSERT_EQ(plan.world_size, config.world_size());
   ASSERT_EQ(static_cast<std::int64_t>(plan.ranks.size()), config.world_size());

@@ -82,7 +82,11 @@ TEST(Plan, StatesAndTrafficAreExactAndPeaksWithin5PercentInManyLayouts) {
       {"llama", {2, 1, 2}, adafactor + zero(3) + Overrides{"pipeline.schedule=zb_h2"}},
       {"gpt2", {2, 2, 2}, half + zero(1) + sp},
       {"gpt2", {2, 1, 2}, half + zero(2)},
-      {"gpt2", {2, 1, 1}, half + zero(0) + each}};
+      {"gpt2", {2, 1, 1}, half + zero(0) + each},
+      {"gpt2", {1, 1, 2, 1, 2}, {}},
+      {"gpt2", {2, 2, 1, 1, 2}, zero(1) + sp},
+      {"gpt2", {1, 1, 1, 1, 3}, each + zero(0)},
+      {"llama", {2, 1, 1, 1, 2}, zero(3) + in_shards + bf16}};
   for (const PlanCase& c : cases) expect_planned(c);
 }
 
@@ -185,7 +189,7 @@ TEST(Plan, EvaluationTakesNoMoreActivationsThanTraining) {
     const std::int64_t trained = activations();
     model.context().ledger().reset_peaks();
     // The others have time to run ahead.
-    if (model.topology().at.pipeline == 1) {
+    if (model.topology().pipeline.rank() == 1) {
       std::this_thread::sleep_for(std::chrono::milliseconds(300));
     }
     model.evaluate(random_batches(model, 1));

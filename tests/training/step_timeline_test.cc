@@ -33,7 +33,7 @@ TEST_P(DrawnIteration, ShowsEveryByteThatItsGroupsSent) {
                               "logging.trace=true", "runtime.threads_per_rank=1"} +
                         GetParam().overrides);
   const TrainingSummary summary = train(config);
-  const RankGrid grid = rank_grid_of(config);
+  const Mesh mesh = mesh_of(config);
   std::map<std::string, std::int64_t> drawn;
   std::map<EventCategory, int> count;
   for (const TimelineEvent& event : summary.timeline.events) {
@@ -42,15 +42,15 @@ TEST_P(DrawnIteration, ShowsEveryByteThatItsGroupsSent) {
     EXPECT_GE(event.duration_us, 0) << event.name;
     for (const int rank : event.ranks) {
       EXPECT_GE(rank, 0);
-      EXPECT_LT(rank, grid.world_size()) << event.name;
+      EXPECT_LT(rank, mesh.world_size()) << event.name;
     }
     if (event.category != EventCategory::transfer) continue;
     // The other end is another stage of the same replica and tensor rank, by its world rank.
     ASSERT_EQ(event.ranks.size(), 1U) << event.name;
-    const Coordinates own = grid.coordinates(event.rank), peer = grid.coordinates(event.ranks[0]);
-    EXPECT_EQ(own.data, peer.data) << event.name;
-    EXPECT_EQ(own.tensor, peer.tensor) << event.name;
-    EXPECT_NE(own.pipeline, peer.pipeline) << event.name;
+    for (const Group group : {Group::shard, Group::tensor, Group::pipeline}) {
+      const bool same = mesh.place(event.rank, group) == mesh.place(event.ranks[0], group);
+      EXPECT_EQ(same, group != Group::pipeline) << event.name;
+    }
     EXPECT_THAT(event.name, ::testing::EndsWith("rank " + std::to_string(event.ranks[0])));
   }
   for (const auto& [group, bytes] : summary.history[1].bytes_sent) {

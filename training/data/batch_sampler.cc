@@ -25,7 +25,7 @@ BatchSampler::BatchSampler(std::shared_ptr<const Dataset> dataset, const BatchSh
 }
 
 std::int64_t BatchSampler::micro_batches() const {
-  return shape_.global_batch_size / (shape_.micro_batch_size * shape_.data_parallel_size);
+  return shape_.global_batch_size / (shape_.micro_batch_size * shape_.places);
 }
 
 void BatchSampler::fill(std::int64_t iteration, std::int64_t micro_batch, HostMicroBatch& out) {

@@ -1,6 +1,6 @@
-// The micro-batches of one data-parallel rank. Iteration k (from 0) uses samples
-// k·G … k·G + G − 1, G the global batch size; data-parallel rank d of D takes the d-th of D equal
-// consecutive parts and cuts it in order into micro-batches of b.
+// The micro-batches of one rank. Iteration k (from 0) uses samples k·G … k·G + G − 1, G the global
+// batch size; place d of D in the batch group takes the d-th of D equal consecutive parts and cuts
+// it in order into micro-batches of b.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace trident {
 struct BatchShape {
   std::int64_t global_batch_size = 1;  // G, a multiple of D·b
   std::int64_t micro_batch_size = 1;   // b
-  int data_parallel_rank = 0;          // d
-  int data_parallel_size = 1;          // D
+  int place = 0;                       // d
+  int places = 1;                      // D
 };
 
 // One micro-batch in host memory; s is the sequence length.

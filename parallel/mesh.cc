@@ -1,0 +1,123 @@
+#include "parallel/mesh.h"
+
+#include <fmt/format.h>
+
+#include <numeric>
+#include <utility>
+
+#include "core/error.h"
+
+namespace trident {
+namespace {
+
+std::vector<std::size_t> order_of(const std::vector<MeshAxis>& axes, const std::string& order) {
+  std::vector<std::size_t> numbers(axes.size());
+  std::iota(numbers.begin(), numbers.end(), std::size_t{0});
+  if (order.empty()) return numbers;
+  if (auto found = axis_order(axes, order)) return *found;
+  std::string names, example;
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    const bool last = i > 0 && i + 1 == axes.size();
+    names += (last ? " and " : i > 0 ? ", " : "") + axes[i].name;
+    example += (i > 0 ? "-" : "") + axes[i].name;
+  }
+  throw RequestError(fmt::format(
+      "rank order '{}' must name {} once each, fastest first, as in '{}'", order, names, example));
+}
+
+void check_rank(int rank, int world) {
+  if (rank < 0 || rank >= world) {
+    throw RequestError(fmt::format("rank {} is not in a world of {} ranks", rank, world));
+  }
+}
+
+void check_coordinate(const std::string& what, int value, std::int64_t size) {
+  if (value < 0 || value >= size) {
+    throw RequestError(
+        fmt::format("{} coordinate {} is not one of 0 to {}", what, value, size - 1));
+  }
+}
+
+}  // namespace
+
+Mesh::Mesh(std::vector<MeshAxis> axes, const std::string& order)
+    : axes_(std::move(axes)), strides_(axes_.size()) {
+  std::int64_t world = 1;
+  for (const std::size_t i : order_of(axes_, order)) {
+    const MeshAxis& axis = axes_[i];
+    if (axis.size < 1) {
+      throw RequestError(fmt::format("{} size is {}; needs 1 or more", axis.name, axis.size));
+    }
+    strides_[i] = static_cast<int>(world);
+    if (axis.size > max_world_size || world * axis.size > max_world_size) {
+      throw RequestError(fmt::format("{} is more than {} ranks", text_of(axes_), max_world_size));
+    }
+    world *= axis.size;
+  }
+  world_ = static_cast<int>(world);
+}
+
+std::vector<int> Mesh::coordinates(int rank) const {
+  check_rank(rank, world_);
+  std::vector<int> at;
+  for (std::size_t i = 0; i < axes_.size(); ++i) {
+    at.push_back(rank / strides_[i] % static_cast<int>(axes_[i].size));
+  }
+  return at;
+}
+
+int Mesh::rank(const std::vector<int>& coordinates) const {
+  if (coordinates.size() != axes_.size()) {
+    throw RequestError(fmt::format("{} coordinates for {} axes", coordinates.size(), axes_.size()));
+  }
+  int rank = 0;
+  for (std::size_t i = 0; i < axes_.size(); ++i) {
+    check_coordinate(axes_[i].name, coordinates[i], axes_[i].size);
+    rank += coordinates[i] * strides_[i];
+  }
+  return rank;
+}
+
+int Mesh::size(Group group) const {
+  return static_cast<int>(group_size(axes_, group));
+}
+
+int Mesh::place(int rank, Group group) const {
+  check_rank(rank, world_);
+  int place = 0, unit = 1;
+  for (std::size_t i = 0; i < axes_.size(); ++i) {
+    if (!axes_[i].in(group)) continue;
+    const int size = static_cast<int>(axes_[i].size);
+    place += rank / strides_[i] % size * unit;
+    unit *= size;
+  }
+  return place;
+}
+
+int Mesh::moved(int rank, Group group, int place) const {
+  check_rank(rank, world_);
+  check_coordinate("group", place, size(group));
+  for (std::size_t i = 0; i < axes_.size(); ++i) {
+    if (!axes_[i].in(group)) continue;
+    const int size = static_cast<int>(axes_[i].size);
+    rank += (place % size - rank / strides_[i] % size) * strides_[i];
+    place /= size;
+  }
+  return rank;
+}
+
+std::vector<int> Mesh::group(int rank, Group group) const {
+  check_rank(rank, world_);
+  std::vector<int> ranks;
+  for (int place = 0; place < size(group); ++place) ranks.push_back(moved(rank, group, place));
+  return ranks;
+}
+
+std::vector<int> Mesh::embedding_group(int rank, StageEnds ends) const {
+  const int last = ends.last < 0 ? size(Group::pipeline) - 1 : ends.last;
+  const int holds_first = moved(rank, Group::pipeline, ends.first);
+  if (ends.first == last) return {holds_first};
+  return {holds_first, moved(rank, Group::pipeline, last)};
+}
+
+}  // namespace trident
