@@ -20,7 +20,7 @@ void add_config_options(CLI::App& command, ConfigOptions& options) {
   command.add_option("config", options.path, "The JSON config (docs/config.md)")->required();
   command.add_option("--set", options.set, "Override a key: a.b=value (JSON, else a string)")
       ->allow_extra_args(false);
-  command.add_option("--ranks", options.ranks, "World size, where data_parallel_size is \"auto\"");
+  command.add_option("--ranks", options.ranks, "World size, where the config has \"auto\"");
 }
 
 namespace {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/config_fields.h"
+#include "core/content_hash.h"
 #include "core/error.h"
 #include "core/json.h"
 
@@ -27,19 +28,15 @@ struct Entry {
 constexpr auto kKeys = "keys";
 constexpr auto kFingerprint = "fingerprint";
 
-// Of a filled-in config without its derived values, so that an edit shows: FNV-1a. Keys that are
-// null say the same as no key.
+// Of a filled-in config without its derived values, so that an edit shows. Keys that are null
+// say the same as no key.
 std::string fingerprint(const json& document) {
   json given = json::object();
   for (const Field& field : fields()) {
     const json* value = find(document, field.path);
     if (value != nullptr && !value->is_null()) given[field.path] = *value;
   }
-  std::uint64_t hash = 14695981039346656037ULL;
-  for (const char c : json_text(given)) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
-  }
-  return fmt::format("{:016x}", hash);
+  return fmt::format("{:016x}", content_hash(json_text(given)));
 }
 
 void put(json& document, const std::string& path, const json& value) {

@@ -31,21 +31,18 @@ Attention::Attention(const TensorParallel& parallel, const TransformerShape& sha
           parallel,
           kept(parameters_,
                linear_weight(name + ".qkv.weight",
-                             ShardSpec::stacked({qkv_rows(shape), shape.hidden}, qkv_blocks(shape),
-                                                parallel.rank, parallel.size),
+                             parallel.stacked({qkv_rows(shape), shape.hidden}, qkv_blocks(shape)),
                              shape.init_deviation)),
           shape.biases ? kept(parameters_,
-                              linear_bias(parallel, name + ".qkv.bias",
-                                          ShardSpec::stacked({qkv_rows(shape)}, qkv_blocks(shape),
-                                                             parallel.rank, parallel.size)))
+                              linear_bias(name + ".qkv.bias",
+                                          parallel.stacked({qkv_rows(shape)}, qkv_blocks(shape))))
                        : Weight()),
       output_(parallel,
               kept(parameters_, linear_weight(name + ".output.weight",
-                                              ShardSpec::part({shape.hidden, shape.hidden}, 1,
-                                                              parallel.rank, parallel.size),
+                                              parallel.part({shape.hidden, shape.hidden}, 1),
                                               shape.output_deviation())),
-              shape.biases ? kept(parameters_, linear_bias(parallel, name + ".output.bias",
-                                                           ShardSpec::replicated({shape.hidden})))
+              shape.biases ? kept(parameters_, linear_bias(name + ".output.bias",
+                                                           parallel.whole({shape.hidden})))
                            : Weight()) {}
 
 AttentionShape Attention::shape_of(const MicroBatch& batch) const {

@@ -13,14 +13,14 @@ struct EmbeddingRecord final : Record {
 }  // namespace
 
 std::shared_ptr<Parameter> embedding_table(const TensorParallel& parallel,
-                                           const TransformerShape& shape, bool replica) {
+                                           const TransformerShape& shape, bool copy) {
+  Placement placement = parallel.part({shape.vocabulary, shape.hidden}, 0, shape.padded_vocabulary);
+  placement.tied = shape.tied;
+  placement.copy = copy;
   return std::make_shared<Parameter>(
       ParameterSpec{.name = "embedding.weight",
-                    .shard = ShardSpec::part({shape.vocabulary, shape.hidden}, 0, parallel.rank,
-                                             parallel.size, shape.padded_vocabulary),
-                    .initial = Initial::normal(shape.init_deviation),
-                    .tied = shape.tied,
-                    .replica = replica});
+                    .placement = std::move(placement),
+                    .initial = Initial::normal(shape.init_deviation)});
 }
 
 Embedding::Embedding(const TensorParallel& parallel, const TransformerShape& shape, Weight table)
@@ -33,9 +33,8 @@ Embedding::Embedding(const TensorParallel& parallel, const TransformerShape& sha
   if (shape.positions > 0) {
     positions_ = Weight(std::make_shared<Parameter>(
         ParameterSpec{.name = "positions.weight",
-                      .shard = ShardSpec::replicated({shape.positions, shape.hidden}),
-                      .initial = Initial::normal(shape.init_deviation),
-                      .gradient_partial_over_tensor = parallel.sequence_parallel}));
+                      .placement = parallel.whole({shape.positions, shape.hidden}),
+                      .initial = Initial::normal(shape.init_deviation)}));
   }
 }
 

@@ -31,8 +31,8 @@ class Embedding final : public Module {
   VocabParallelEmbedding lookup_;
 };
 
-// The parameter of the token embedding; `replica` is the last stage's copy of a tied one.
+// The parameter of the token embedding; `copy` is the last stage's copy of a tied one.
 std::shared_ptr<Parameter> embedding_table(const TensorParallel&, const TransformerShape&,
-                                           bool replica);
+                                           bool copy);
 
 }  // namespace trident

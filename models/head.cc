@@ -28,11 +28,10 @@ std::int64_t logit_rows(const TransformerShape& shape, std::int64_t rows, std::i
 
 std::shared_ptr<Parameter> output_table(const TensorParallel& parallel,
                                         const TransformerShape& shape) {
-  return std::make_shared<Parameter>(
-      ParameterSpec{.name = "output.weight",
-                    .shard = ShardSpec::part({shape.vocabulary, shape.hidden}, 0, parallel.rank,
-                                             parallel.size, shape.padded_vocabulary),
-                    .initial = Initial::normal(shape.init_deviation)});
+  return std::make_shared<Parameter>(ParameterSpec{
+      .name = "output.weight",
+      .placement = parallel.part({shape.vocabulary, shape.hidden}, 0, shape.padded_vocabulary),
+      .initial = Initial::normal(shape.init_deviation)});
 }
 
 LanguageModelHead::LanguageModelHead(const TensorParallel& parallel, const TransformerShape& shape,

@@ -21,21 +21,18 @@ Mlp::Mlp(const TensorParallel& parallel, const TransformerShape& shape, const st
       up_(parallel,
           kept(parameters_,
                linear_weight(name + ".up.weight",
-                             ShardSpec::stacked({up_rows(shape), shape.hidden}, up_blocks(shape),
-                                                parallel.rank, parallel.size),
+                             parallel.stacked({up_rows(shape), shape.hidden}, up_blocks(shape)),
                              shape.init_deviation)),
           shape.biases
-              ? kept(parameters_, linear_bias(parallel, name + ".up.bias",
-                                              ShardSpec::stacked({up_rows(shape)}, up_blocks(shape),
-                                                                 parallel.rank, parallel.size)))
+              ? kept(parameters_, linear_bias(name + ".up.bias",
+                                              parallel.stacked({up_rows(shape)}, up_blocks(shape))))
               : Weight()),
       down_(parallel,
-            kept(parameters_, linear_weight(name + ".down.weight",
-                                            ShardSpec::part({shape.hidden, shape.ffn}, 1,
-                                                            parallel.rank, parallel.size),
-                                            shape.output_deviation())),
-            shape.biases ? kept(parameters_, linear_bias(parallel, name + ".down.bias",
-                                                         ShardSpec::replicated({shape.hidden})))
+            kept(parameters_,
+                 linear_weight(name + ".down.weight", parallel.part({shape.hidden, shape.ffn}, 1),
+                               shape.output_deviation())),
+            shape.biases ? kept(parameters_,
+                                linear_bias(name + ".down.bias", parallel.whole({shape.hidden})))
                          : Weight()) {}
 
 Tensor Mlp::forward(Context& context, WeightVersion version, const Tensor& x,

@@ -8,11 +8,8 @@ Norm::Norm(const TensorParallel& parallel, const std::string& name, std::int64_t
            float epsilon, bool bias)
     : epsilon_(epsilon) {
   const auto make = [&](const std::string& part, Initial initial) {
-    return Weight(std::make_shared<Parameter>(
-        ParameterSpec{.name = name + part,
-                      .shard = ShardSpec::replicated({hidden}),
-                      .initial = initial,
-                      .gradient_partial_over_tensor = parallel.sequence_parallel}));
+    return Weight(std::make_shared<Parameter>(ParameterSpec{
+        .name = name + part, .placement = parallel.whole({hidden}), .initial = initial}));
   };
   weight_ = make(".weight", Initial::ones());
   if (bias) bias_ = make(".bias", Initial::zeros());

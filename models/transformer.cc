@@ -31,19 +31,14 @@ TransformerShape transformer_shape(const Config& config) {
           .logit_bytes = std::int64_t{config.runtime.device == "cuda" ? 1024 : 64} << 20};
 }
 
-Weight linear_weight(const std::string& name, ShardSpec shard, float deviation) {
+Weight linear_weight(const std::string& name, Placement placement, float deviation) {
   return Weight(std::make_shared<Parameter>(ParameterSpec{
-      .name = name, .shard = std::move(shard), .initial = Initial::normal(deviation)}));
+      .name = name, .placement = std::move(placement), .initial = Initial::normal(deviation)}));
 }
 
-Weight linear_bias(const TensorParallel& parallel, const std::string& name, ShardSpec shard) {
-  // A whole bias is added to this rank's rows only; a cut one sees all rows.
-  const bool partial = parallel.sequence_parallel && !shard.sharded();
-  return Weight(
-      std::make_shared<Parameter>(ParameterSpec{.name = name,
-                                                .shard = std::move(shard),
-                                                .initial = Initial::zeros(),
-                                                .gradient_partial_over_tensor = partial}));
+Weight linear_bias(const std::string& name, Placement placement) {
+  return Weight(std::make_shared<Parameter>(
+      ParameterSpec{.name = name, .placement = std::move(placement), .initial = Initial::zeros()}));
 }
 
 Weight kept(std::vector<std::shared_ptr<Parameter>>& list, Weight weight) {

@@ -41,9 +41,9 @@ struct TransformerShape {
 // Sizes from a loaded config; the architecture's own choices are left at their defaults.
 TransformerShape transformer_shape(const Config&);
 
-// Parameter NAME of a linear layer, its gradient flagged as needed under sequence parallelism.
-Weight linear_weight(const std::string& name, ShardSpec, float deviation);
-Weight linear_bias(const TensorParallel&, const std::string& name, ShardSpec);
+// Parameter NAME of a linear layer.
+Weight linear_weight(const std::string& name, Placement, float deviation);
+Weight linear_bias(const std::string& name, Placement);
 // Remembers the parameter of `weight` in `list` and gives `weight` back.
 Weight kept(std::vector<std::shared_ptr<Parameter>>& list, Weight weight);
 

@@ -9,41 +9,6 @@
 
 namespace trident {
 
-Shape ShardSpec::local() const {
-  if (!sharded()) return global;
-  std::int64_t extent = 0;
-  for (const Piece& piece : pieces) extent += piece.count;
-  if (global.rank() == 1) return {extent};
-  return dim == 0 ? Shape{extent, global.dim(1)} : Shape{global.dim(0), extent};
-}
-
-ShardSpec ShardSpec::part(Shape global, int dim, int rank, int size, std::int64_t padded) {
-  if (padded == 0) padded = global.dim(dim);
-  if (padded % size != 0) {
-    throw Error("ShardSpec: " + std::to_string(size) + " does not divide dimension " +
-                std::to_string(dim) + " of " + global.to_string());
-  }
-  if (size == 1 && padded == global.dim(dim)) return replicated(global);
-  const std::int64_t count = padded / size;
-  return {global, dim, {{rank * count, count}}};
-}
-
-ShardSpec ShardSpec::stacked(Shape global, const std::vector<std::int64_t>& blocks, int rank,
-                             int size) {
-  if (size == 1) return replicated(global);
-  ShardSpec spec{global, 0, {}};
-  std::int64_t begin = 0;
-  for (const std::int64_t block : blocks) {
-    if (block % size != 0) {
-      throw Error("ShardSpec: " + std::to_string(size) + " does not divide a block of " +
-                  std::to_string(block) + " rows of " + global.to_string());
-    }
-    spec.pieces.push_back({begin + rank * (block / size), block / size});
-    begin += block;
-  }
-  return spec;
-}
-
 WeightView Parameter::acquire(WeightVersion version) const {
   if (version == live_) {
     if (!weight_) throw Error("parameter " + name() + ": its weights are not gathered");
@@ -76,37 +41,29 @@ void Weight::add_product(Context& context, const Tensor& left, const Tensor& rig
 
 void initialise(Context& context, const ParameterSpec& spec, std::uint64_t seed,
                 const Tensor& weight, std::int64_t first_row) {
-  const ShardSpec& shard = spec.shard;
-  const Shape& global = shard.global;
-  const bool vector = global.rank() == 1;
+  const Placement& placement = spec.placement;
+  const Shape& global = placement.global;
   // A vector is a column of one element a row.
-  const std::int64_t global_rows = global.dim(0), global_columns = vector ? 1 : global.dim(1);
-  NormalArgs args{.x = {},
-                  .key = random_key(seed, spec.name),
+  const std::int64_t columns = global.rank() == 1 ? 1 : global.dim(1);
+  const std::int64_t begin =
+      first_row * (weight.numel() / std::max<std::int64_t>(1, weight.dim(0)));
+  NormalArgs args{.key = random_key(seed, spec.name),
                   .deviation = spec.initial.deviation,
                   .mean = spec.initial.mean,
-                  .row_begin = first_row,
-                  .column_begin = 0,
-                  .global_rows = global_rows,
-                  .global_columns = global_columns};
-  if (!shard.sharded()) {
-    args.x = weight.view({weight.dim(0), global_columns});
-    fill_normal(context, args);
-  } else if (shard.dim == 1) {
-    args.x = weight;
-    args.column_begin = shard.pieces.front().begin;
-    fill_normal(context, args);
-  } else {
-    std::int64_t row = 0;  // of the local slice
-    for (const ShardSpec::Piece& piece : shard.pieces) {
-      const std::int64_t begin = std::max(row, first_row);
-      const std::int64_t count = std::min(row + piece.count, first_row + weight.dim(0)) - begin;
-      if (count > 0) {
-        args.x = weight.rows(begin - first_row, count).view({count, global_columns});
-        args.row_begin = piece.begin + begin - row;
-        fill_normal(context, args);
-      }
-      row += piece.count;
+                  .global_rows = global.dim(0),
+                  .global_columns = columns};
+  const auto boxes = placement.boxes(begin, weight.numel());
+  std::int64_t filled = 0;
+  for (const HeldBox& held : boxes) filled += held.box.rows * held.box.columns;
+  if (filled < weight.numel()) fill(context, weight, 0);  // padding
+  for (const auto& [box, local, stride] : boxes) {
+    const std::int64_t rows = stride == box.columns ? box.rows : 1;  // at once
+    for (std::int64_t row = 0; row < box.rows; row += rows) {
+      args.x =
+          weight.flat(local + row * stride - begin, rows * box.columns).view({rows, box.columns});
+      args.row_begin = box.row + row;
+      args.column_begin = box.column;
+      fill_normal(context, args);
     }
   }
 }

@@ -1,5 +1,5 @@
-// A parameter: its name, its global shape and the slice of it that this rank holds. This one record
-// serves initialisation, gradient reduction, ZeRO, clipping, checkpoints and the Hugging Face map.
+// A parameter: its name, which part of it this rank holds, and its memory. This one record serves
+// initialisation, gradient reduction, ZeRO, clipping, checkpoints and the Hugging Face map.
 #pragma once
 
 #include <cstdint>
@@ -11,33 +11,9 @@
 
 #include "core/context.h"
 #include "core/tensor.h"
+#include "parallel/placement.h"
 
 namespace trident {
-
-// Which slice of a global tensor (1-D or 2-D) a rank holds: some ranges of one dimension, in local
-// order. A range may run past the global extent: that part is padding, always zero.
-struct ShardSpec {
-  struct Piece {
-    std::int64_t begin = 0, count = 0;
-    bool operator==(const Piece&) const = default;
-  };
-  Shape global;               // real extents, without padding
-  int dim = 0;                // the dimension that is cut
-  std::vector<Piece> pieces;  // empty: the whole tensor (replicated)
-
-  bool sharded() const { return !pieces.empty(); }
-  Shape local() const;
-  std::int64_t numel() const { return local().numel(); }
-
-  static ShardSpec replicated(Shape global) { return {global, 0, {}}; }
-  // Part `rank` of `size` equal parts of dimension `dim`, whose padded extent is `padded` (0: the
-  // real one).
-  static ShardSpec part(Shape global, int dim, int rank, int size, std::int64_t padded = 0);
-  // Dimension 0 is a stack of blocks (query, key, value); each is cut into `size` equal parts and
-  // this rank holds part `rank` of every block.
-  static ShardSpec stacked(Shape global, const std::vector<std::int64_t>& blocks, int rank,
-                           int size);
-};
 
 // value = deviation · normal(name, global index) + mean
 struct Initial {
@@ -50,17 +26,10 @@ struct Initial {
 
 struct ParameterSpec {
   std::string name;
-  ShardSpec shard;
-  Initial initial;
-  // Each tensor-parallel rank holds a part of the gradient, to be summed over the tensor group
-  // before use (replicated parameters under sequence parallelism).
-  bool gradient_partial_over_tensor = false;
-  // A copy of a tied weight on the last stage; its gradient is summed over the embedding group. The
-  // first stage's copy is the one counted in norms and saved.
-  bool tied = false;
-  bool replica = false;
+  Placement placement;
+  Initial initial = {};
 
-  bool decays() const { return shard.global.rank() >= 2; }  // weight decay
+  bool decays() const { return placement.global.rank() >= 2; }  // weight decay
 };
 
 class Parameter;
@@ -156,7 +125,7 @@ class Weight {
                    const Tensor& bias_gradient = {}) const;
   const std::shared_ptr<Parameter>& parameter() const { return parameter_; }
   int use() const { return use_; }
-  std::int64_t dim(int i) const { return parameter_->spec().shard.local().dim(i); }
+  std::int64_t dim(int i) const { return parameter_->spec().placement.local().dim(i); }
 
  private:
   std::shared_ptr<Parameter> parameter_;

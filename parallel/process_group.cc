@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "core/content_hash.h"
 #include "core/error.h"
 #include "kernels/backend.h"
 #include "parallel/collectives/direct.h"
@@ -15,18 +16,17 @@
 namespace trident {
 namespace {
 
-class Hash {  // FNV-1a
+// Of numbers and names one after the other.
+class Hash {
  public:
   void add(const void* data, std::size_t bytes) {
-    for (std::size_t i = 0; i < bytes; ++i) {
-      value_ = (value_ ^ static_cast<const unsigned char*>(data)[i]) * 0x100000001b3ull;
-    }
+    bytes_.append(static_cast<const char*>(data), bytes);
   }
   void add(std::uint64_t value) { add(&value, sizeof value); }
-  std::uint64_t value() const { return value_; }
+  std::uint64_t value() const { return content_hash(bytes_); }
 
  private:
-  std::uint64_t value_ = 0xcbf29ce484222325ull;
+  std::string bytes_;
 };
 
 GroupHandle make_group(const GroupHandle& parent, const std::vector<int>& members,

@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 #include <utility>
 
 #include "core/error.h"
+#include "core/nearest.h"
 #include "scheduler/automatic.h"
 #include "scheduler/interleaved.h"
 
@@ -58,40 +58,13 @@ constexpr std::array<KindRow, 13> kinds = {{
     {"auto", 0, true, false, automatic},  // 0 chunks: one, or two, whichever is better
 }};
 
-// Levenshtein distance.
-size_t edit_distance(const std::string& a, const std::string& b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t change = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = std::exchange(row[j], std::min({row[j] + 1, row[j - 1] + 1, change}));
-    }
-  }
-  return row[b.size()];
-}
-
-std::string nearest_kind(const std::string& name) {
-  std::string best;
-  size_t best_distance = SIZE_MAX;
-  for (const std::string& known : schedule_kinds()) {
-    const size_t distance = edit_distance(name, known);
-    if (distance < best_distance) {
-      best = known;
-      best_distance = distance;
-    }
-  }
-  return best;
-}
-
 const KindRow& find_kind(const std::string& name) {
   for (const KindRow& row : kinds) {
     if (name == row.name) return row;
   }
   const auto available = fmt::format("{}", fmt::join(schedule_kinds(), ", "));
   throw RequestError(fmt::format("\"{}\" is no known schedule; did you mean \"{}\"? Available: {}",
-                                 name, nearest_kind(name), available));
+                                 name, nearest(name, schedule_kinds()), available));
 }
 
 }  // namespace

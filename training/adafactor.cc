@@ -17,17 +17,16 @@ namespace trident {
 namespace {
 
 bool is_matrix(const UpdateRange& range) {
-  return range.parameter->spec().shard.global.rank() == 2;
+  return range.parameter->spec().placement.global.rank() == 2;
 }
 bool cut(const UpdateRange& range, int dim) {
-  const ShardSpec& shard = range.parameter->spec().shard;
-  return shard.sharded() && shard.dim == dim;
+  return range.parameter->spec().placement.cut_along(dim);
 }
 
 // Elements [begin, begin + count) of a parameter, all of which are in `part`.
 AdafactorPart stretch(const UpdatePart& part, std::int64_t begin, std::int64_t count, float scale) {
   const std::int64_t at = begin - part.range.begin;
-  const Shape local = part.range.parameter->spec().shard.local();
+  const Shape local = part.range.parameter->spec().placement.local();
   const bool matrix = is_matrix(part.range);
   return {.weight = part.weight.flat(at, count),
           .gradient = part.gradient.flat(at, count),
@@ -41,18 +40,18 @@ class Adafactor final : public UpdateRule {
  public:
   explicit Adafactor(const OptimizerParams& params) : params_(params) {}
 
-  std::vector<std::int64_t> state_sizes(const UpdateRange& range) const override {
-    if (!is_matrix(range)) return {range.count};
-    const Shape local = range.parameter->spec().shard.local();
-    return {local.dim(0), local.dim(1)};
+  std::vector<StateSpec> states(const ParameterSpec& spec) const override {
+    if (spec.placement.global.rank() != 2) return {{.name = "variance"}};
+    return {{.name = "row_var", .extent = StateSpec::Extent::rows},
+            {.name = "col_var", .extent = StateSpec::Extent::columns}};
   }
 
   UpdateSums sums(const std::vector<std::shared_ptr<Parameter>>& parameters) const override {
     std::int64_t shared = 0, own = 0, cut_parts = 0;
     for (const auto& parameter : parameters) {
       const UpdateRange range{.parameter = parameter.get()};
-      const Shape local = parameter->spec().shard.local();
-      if (parameter->spec().shard.sharded()) ++cut_parts;
+      const Shape local = parameter->spec().placement.local();
+      if (parameter->spec().placement.cut_by(Group::tensor)) ++cut_parts;
       if (!is_matrix(range)) continue;
       (cut(range, 1) ? shared : own) += local.dim(0);
       (cut(range, 0) ? shared : own) += local.dim(1);
@@ -69,7 +68,8 @@ class Adafactor final : public UpdateRule {
     std::int64_t cut_parts = 0, next = 0;
     for (const bool sharded : {true, false}) {
       for (std::size_t i = 0; i < parts.size(); ++i) {
-        if (parts[i].range.parameter->spec().shard.sharded() == sharded) place[i] = next++;
+        if (parts[i].range.parameter->spec().placement.cut_by(Group::tensor) == sharded)
+          place[i] = next++;
       }
       if (sharded) cut_parts = next;
     }
@@ -108,7 +108,7 @@ class Adafactor final : public UpdateRule {
                     .factors = factors[i],
                     .column_state = part.state.back(),
                     .sizes = sizes.flat(2 * place[i], 2),
-                    .count = spec.shard.global.numel(),
+                    .count = spec.placement.global.numel(),
                     .learning_rate = step.learning_rate,
                     .weight_decay = spec.decays() ? params_.weight_decay : 0,
                     .step = step.step});
@@ -138,7 +138,7 @@ class Adafactor final : public UpdateRule {
     std::int64_t shared = 0, own = 0;
     for (const UpdatePart& part : parts) {
       if (!is_matrix(part.range)) continue;
-      const Shape local = part.range.parameter->spec().shard.local();
+      const Shape local = part.range.parameter->spec().placement.local();
       (cut(part.range, 1) ? shared : own) += local.dim(0);
       (cut(part.range, 0) ? shared : own) += local.dim(1);
     }
@@ -153,7 +153,7 @@ class Adafactor final : public UpdateRule {
     for (std::size_t i = 0; i < parts.size(); ++i) {
       const UpdateRange& range = parts[i].range;
       if (!is_matrix(range)) continue;
-      const Shape local = range.parameter->spec().shard.local();
+      const Shape local = range.parameter->spec().placement.local();
       sums[i].rows = take(cut(range, 1), local.dim(0));
       sums[i].columns = take(cut(range, 0), local.dim(1));
       if (range.own_count == 0) continue;
@@ -170,7 +170,7 @@ class Adafactor final : public UpdateRule {
 
   static Tensor moved_factors(Context& context, const UpdatePart& part, const Sums& sums,
                               float rate) {
-    const Shape& global = part.range.parameter->spec().shard.global;
+    const Shape& global = part.range.parameter->spec().placement.global;
     Tensor factors = context.empty(part.state[0].shape(), DType::f32, Category::workspace);
     adafactor_factors(context, {.row_sums = sums.rows,
                                 .column_sums = sums.columns,

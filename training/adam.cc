@@ -8,8 +8,8 @@ namespace {
 class Adam final : public UpdateRule {
  public:
   Adam(const OptimizerParams& params, bool decoupled) : params_(params), decoupled_(decoupled) {}
-  std::vector<std::int64_t> state_sizes(const UpdateRange& range) const override {
-    return {range.count, range.count};
+  std::vector<StateSpec> states(const ParameterSpec&) const override {
+    return {{.name = "exp_avg"}, {.name = "exp_avg_sq"}};
   }
   void update(Context& context, const std::vector<UpdatePart>& parts,
               const UpdateStep& step) const override {

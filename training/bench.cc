@@ -306,8 +306,8 @@ Json bench_step(const Config& config, const ArchitectureSet& architectures, int 
           RankModel model(context, config, architecture, schedule, topology);
           model.initialise();
           Monitor monitor(model, topology.world.duplicate("monitor"));
-          const auto batches =
-              random_batches(config, static_cast<std::uint64_t>(topology.place(Group::batch)));
+          const auto batches = random_batches(
+              config, static_cast<std::uint64_t>(batch_shape(config, topology).place));
           std::optional<Context> all_threads;
           if (topology.world.rank() == 0) {
             all_threads.emplace(device, static_cast<int>(threads), kernel_options(config));

@@ -42,7 +42,7 @@ struct Range {
 
 // Neighbouring points as one: the mean of those that are finite, and their range. `mean` is not
 // finite where none is.
-struct Group {
+struct Bundle {
   double x = 0, mean = NAN;
   Range range;
 };
@@ -53,12 +53,12 @@ std::size_t group_size(const Series& series) {
   return std::max<std::size_t>(1, (series.points.size() + most_groups - 1) / most_groups);
 }
 
-std::vector<Group> grouped(const Series& series) {
+std::vector<Bundle> grouped(const Series& series) {
   const std::size_t size = group_size(series);
-  std::vector<Group> groups;
+  std::vector<Bundle> groups;
   for (std::size_t i = 0; i < series.points.size(); i += size) {
     const std::size_t end = std::min(i + size, series.points.size());
-    Group group;
+    Bundle group;
     double sum = 0, finite = 0;
     for (std::size_t k = i; k < end; ++k) {
       const auto& [x, y] = series.points[k];
@@ -83,7 +83,7 @@ std::string opened(double rows) {
 
 // The range of each group, so that a single extreme shows.
 template <class X, class Y>
-std::string band(const std::vector<Group>& groups, const char* colour, X x_of, Y y_of) {
+std::string band(const std::vector<Bundle>& groups, const char* colour, X x_of, Y y_of) {
   std::string path;
   for (std::size_t i = 0; i < groups.size();) {
     std::string above, below;
@@ -171,11 +171,11 @@ std::string line_chart(const std::vector<Series>& series, const std::string& uni
   double legend = left + 60;
   for (std::size_t i = 0; i < series.size(); ++i) {
     const char* const colour = colours[i % colours.size()];
-    const std::vector<Group> groups = grouped(series[i]);
+    const std::vector<Bundle> groups = grouped(series[i]);
     if (group_size(series[i]) > 1) svg += band(groups, colour, x_of, y_of);
     std::string path;
     bool down = false;
-    for (const Group& group : groups) {
+    for (const Bundle& group : groups) {
       if (std::isfinite(group.mean)) {
         path += fmt::format("{}{:.1f} {:.1f}", down ? "L" : "M", x_of(group.x), y_of(group.mean));
       }
@@ -186,7 +186,7 @@ std::string line_chart(const std::vector<Series>& series, const std::string& uni
         "stroke-width=\"1.6\" stroke-dasharray=\"{}\"/>",
         path, colour, dashes[i % dashes.size()]);
     if (groups.size() <= 40) {
-      for (const Group& group : groups) {
+      for (const Bundle& group : groups) {
         if (!std::isfinite(group.mean)) continue;
         svg += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.2\" fill=\"{}\"/>",
                            x_of(group.x), y_of(group.mean), colour);

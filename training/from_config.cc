@@ -105,6 +105,13 @@ Topology topology_of(const Config& config, const Schedule& schedule, Transport& 
                         .last = schedule.rank_of_stage(schedule.total_stages() - 1)});
 }
 
+BatchShape batch_shape(const Config& config, const Topology& topology) {
+  return {.global_batch_size = config.batch.global_batch_size,
+          .micro_batch_size = config.batch.micro_batch_size,
+          .place = topology.place(Group::batch),
+          .places = topology.size(Group::batch)};
+}
+
 TensorParallel tensor_parallel_of(const Config& config, const Topology& topology) {
   return {.group = topology.tensor,
           .rank = topology.tensor.rank(),

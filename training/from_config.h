@@ -13,6 +13,7 @@
 #include "parallel/transport/transport.h"
 #include "scheduler/action.h"
 #include "scheduler/simulate.h"
+#include "training/data/batch_sampler.h"
 
 namespace trident {
 
@@ -34,6 +35,8 @@ std::int64_t recompute_layers(const Config& config);
 Mesh mesh_of(const Config&);
 // This rank's groups in the mesh of `config`. Every rank of the transport calls it.
 Topology topology_of(const Config&, const Schedule&, Transport&);
+// Which samples of a global batch this rank gets.
+BatchShape batch_shape(const Config&, const Topology&);
 TensorParallel tensor_parallel_of(const Config&, const Topology&);
 
 }  // namespace trident

@@ -20,8 +20,7 @@ Tensor gradient_squares(Context& context, const ParameterBuckets& buckets,
     std::vector<ParameterSegment> own;
     std::int64_t count = 0;
     for (const ParameterSegment& segment : segments(bucket.layout, group.rank() * shard, shard)) {
-      const ParameterSpec& spec = segment.parameter->spec();
-      if (spec.replica || (!spec.shard.sharded() && tensor_rank != 0)) continue;
+      if (!segment.parameter->spec().placement.speaks(Group::tensor, tensor_rank)) continue;
       own.push_back(segment);
       count += blocks(segment);
     }

@@ -92,7 +92,7 @@ class TensorCheck {
 
  private:
   void take(const Parameter& parameter) {
-    const Shape& global = parameter.spec().shard.global;
+    const Shape& global = parameter.spec().placement.global;
     for (const auto& tensor : architecture_.hugging_face(shape_, parameter.name(), global)) {
       try {
         const std::string name = checked_name(set_, tensor, global);

@@ -65,35 +65,23 @@ std::vector<float> read_rows(const SafetensorsSet& set, const HuggingFaceTensor&
   return values;
 }
 
-// This rank's slice of a parameter; padding stays 0.
-std::vector<float> read_slice(const SafetensorsSet& set,
-                              const std::vector<HuggingFaceTensor>& tensors,
-                              const ShardSpec& shard) {
-  const Shape& global = shard.global;
+// This rank's part of a parameter; padding stays 0.
+std::vector<float> read_part(const SafetensorsSet& set,
+                             const std::vector<HuggingFaceTensor>& tensors,
+                             const Placement& placement) {
+  const Shape& global = placement.global;
   const std::int64_t columns = global.rank() == 1 ? 1 : global.dim(1);
-  const bool by_columns = shard.sharded() && shard.dim == 1;
-  std::vector<ShardSpec::Piece> rows = shard.pieces;
-  if (!shard.sharded() || by_columns) rows = {{0, global.dim(0)}};
-  const std::int64_t column_begin = by_columns ? shard.pieces.front().begin : 0;
-  const std::int64_t local_columns = by_columns ? shard.pieces.front().count : columns;
-
-  std::vector<float> values(static_cast<std::size_t>(shard.numel()), 0.0f);
-  std::int64_t local_row = 0;
-  for (const ShardSpec::Piece& piece : rows) {
-    for (const HuggingFaceTensor& tensor : tensors) {
-      const std::int64_t begin = std::max(piece.begin, tensor.row_begin);
-      const std::int64_t end = std::min(piece.begin + piece.count, tensor.row_begin + tensor.rows);
-      if (begin >= end) continue;
-      const std::vector<float> part =
-          read_rows(set, tensor, global, begin - tensor.row_begin, end - tensor.row_begin);
-      for (std::int64_t row = begin; row < end; ++row) {
-        std::memcpy(
-            &values[static_cast<std::size_t>((local_row + row - piece.begin) * local_columns)],
-            &part[static_cast<std::size_t>((row - begin) * columns + column_begin)],
-            static_cast<std::size_t>(local_columns) * sizeof(float));
-      }
+  std::vector<float> values(static_cast<std::size_t>(placement.numel()), 0.0f);
+  for (const HuggingFaceTensor& tensor : tensors) {
+    for (const HeldBox& held : placement.held_of({tensor.row_begin, 0, tensor.rows, columns})) {
+      const std::int64_t begin = held.box.row;
+      const std::vector<float> rows = read_rows(set, tensor, global, begin - tensor.row_begin,
+                                                begin + held.box.rows - tensor.row_begin);
+      each_stretch(held, columns, [&](std::int64_t to, std::int64_t from, std::int64_t count) {
+        std::copy_n(&rows[static_cast<std::size_t>(from - begin * columns)], count,
+                    &values[static_cast<std::size_t>(to)]);
+      });
     }
-    local_row += piece.count;
   }
   return values;
 }
@@ -108,10 +96,10 @@ void load_hugging_face(RankModel& model, const std::string& directory,
       if (stop != nullptr && stop->load()) return;
       const ParameterSpec& spec = entry.parameter->spec();
       const auto tensors =
-          model.architecture().hugging_face(model.shape(), spec.name, spec.shard.global);
-      const std::vector<float> values = read_slice(set, tensors, spec.shard);
+          model.architecture().hugging_face(model.shape(), spec.name, spec.placement.global);
+      const std::vector<float> values = read_part(set, tensors, spec.placement);
       const Tensor staged =
-          model.context().from_host<float>(spec.shard.local(), values, Category::workspace);
+          model.context().from_host<float>(spec.placement.local(), values, Category::workspace);
       model.buckets().set(model.context(), *entry.parameter, staged);
     }
   }

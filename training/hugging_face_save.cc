@@ -15,7 +15,7 @@ namespace {
 struct GlobalParameter {
   std::string name;
   int pipeline_rank = 0;
-  std::vector<ShardSpec> shards;  // by tensor rank; one where it isn't cut
+  std::vector<Placement> parts;  // by tensor rank; one where it isn't cut
   std::vector<HuggingFaceTensor> tensors;
 };
 
@@ -33,13 +33,13 @@ std::vector<GlobalParameter> global_parameters(const RankModel& model) {
       std::size_t at = first;
       for (const auto& parameter : unique_parameters(chunks)) {
         const ParameterSpec& spec = parameter->spec();
-        if (spec.replica) continue;
+        if (spec.placement.copy) continue;
         if (rank == 0) {
           list.push_back({spec.name, schedule.rank_of_stage(stage), {}, {}});
           list.back().tensors =
-              model.architecture().hugging_face(model.shape(), spec.name, spec.shard.global);
+              model.architecture().hugging_face(model.shape(), spec.name, spec.placement.global);
         }
-        if (rank == 0 || spec.shard.sharded()) list[at].shards.push_back(spec.shard);
+        if (spec.placement.speaks(Group::tensor, rank)) list[at].parts.push_back(spec.placement);
         ++at;
       }
     }
@@ -53,33 +53,16 @@ std::vector<std::int64_t> file_shape(const HuggingFaceTensor& tensor, const Shap
   return {tensor.rows, global.dim(1)};
 }
 
-// Copies one rank's slice into the whole tensor; rows and columns beyond the global extents are
-// padding.
-void place(const ShardSpec& shard, std::size_t element, std::span<const std::byte> local,
+// Copies one rank's part into the whole tensor.
+void place(const Placement& part, std::size_t element, std::span<const std::byte> local,
            std::span<std::byte> whole) {
-  const std::int64_t rows = shard.global.dim(0);
-  const std::int64_t columns = shard.global.rank() == 1 ? 1 : shard.global.dim(1);
-  if (!shard.sharded()) {
-    std::memcpy(whole.data(), local.data(), whole.size());
-    return;
-  }
-  std::int64_t at = 0;  // first local row or column of the piece
-  const std::int64_t local_columns = shard.dim == 1 ? shard.local().dim(1) : columns;
-  for (const ShardSpec::Piece& piece : shard.pieces) {
-    if (shard.dim == 0) {
-      const std::int64_t count =
-          std::min(piece.count, std::max<std::int64_t>(0, rows - piece.begin));
-      std::memcpy(whole.data() + static_cast<std::size_t>(piece.begin * columns) * element,
-                  local.data() + static_cast<std::size_t>(at * columns) * element,
-                  static_cast<std::size_t>(count * columns) * element);
-    } else {
-      for (std::int64_t row = 0; row < rows; ++row) {
-        std::memcpy(whole.data() + static_cast<std::size_t>(row * columns + piece.begin) * element,
-                    local.data() + static_cast<std::size_t>(row * local_columns + at) * element,
-                    static_cast<std::size_t>(piece.count) * element);
-      }
-    }
-    at += piece.count;
+  const std::int64_t columns = part.global.rank() == 1 ? 1 : part.global.dim(1);
+  for (const HeldBox& held : part.boxes()) {
+    each_stretch(held, columns, [&](std::int64_t from, std::int64_t to, std::int64_t count) {
+      std::memcpy(&whole[static_cast<std::size_t>(to) * element],
+                  &local[static_cast<std::size_t>(from) * element],
+                  static_cast<std::size_t>(count) * element);
+    });
   }
 }
 
@@ -108,7 +91,7 @@ void collect(RankModel& model, const ProcessGroup& files,
   std::map<std::string, std::shared_ptr<Parameter>> mine;
   for (const Bucket& bucket : model.buckets().buckets()) {
     for (const BucketEntry& entry : bucket.layout.entries) {
-      if (!entry.parameter->spec().replica) mine[entry.parameter->name()] = entry.parameter;
+      if (!entry.parameter->spec().placement.copy) mine[entry.parameter->name()] = entry.parameter;
     }
   }
   const std::size_t element = size_of(dtype);
@@ -123,10 +106,10 @@ void collect(RankModel& model, const ProcessGroup& files,
       gathering.hold(context, needed);
       gathering.release(std::exchange(held, needed));
     }
-    const Shape& global = parameter.shards.front().global;
+    const Shape& global = parameter.parts.front().global;
     std::vector<std::byte> whole(here == 0 ? static_cast<std::size_t>(global.numel()) * element
                                            : 0);
-    for (std::size_t t = 0; t < parameter.shards.size(); ++t) {
+    for (std::size_t t = 0; t < parameter.parts.size(); ++t) {
       const int source =
           topology.mesh.moved(topology.mesh.moved(0, Group::tensor, static_cast<int>(t)),
                               Group::pipeline, parameter.pipeline_rank);
@@ -134,10 +117,10 @@ void collect(RankModel& model, const ProcessGroup& files,
       if (here == source) local = pick(*mine.at(parameter.name));
       if (here == source && source != 0) topology.world.send(context, local, 0);
       if (here == 0 && source != 0) {
-        local = context.empty(parameter.shards[t].local(), dtype, Category::workspace);
+        local = context.empty(parameter.parts[t].local(), dtype, Category::workspace);
         topology.world.receive(context, local, source);
       }
-      if (here == 0) place(parameter.shards[t], element, context.to_host<std::byte>(local), whole);
+      if (here == 0) place(parameter.parts[t], element, context.to_host<std::byte>(local), whole);
     }
     if (here != 0) continue;
     const std::int64_t columns = global.rank() == 1 ? 1 : global.dim(1);
@@ -161,7 +144,7 @@ std::vector<TensorDeclaration> declarations(const std::vector<GlobalParameter>& 
   std::vector<TensorDeclaration> list;
   for (const GlobalParameter& parameter : parameters) {
     for (const HuggingFaceTensor& tensor : parameter.tensors) {
-      list.push_back({tensor.name, dtype, file_shape(tensor, parameter.shards.front().global)});
+      list.push_back({tensor.name, dtype, file_shape(tensor, parameter.parts.front().global)});
     }
   }
   return list;

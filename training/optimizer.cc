@@ -33,6 +33,16 @@ std::vector<UpdateRange> update_ranges(const BucketLayout& layout, std::int64_t 
   return ranges;
 }
 
+Placement StateSpec::placement(const Placement& parameter) const {
+  if (extent == Extent::elements) return parameter;
+  return parameter.along(extent == Extent::rows ? 0 : 1);
+}
+
+std::int64_t StateSpec::count(const UpdateRange& range) const {
+  if (extent == Extent::elements) return range.count;
+  return placement(range.parameter->spec().placement).numel();
+}
+
 Optimizer::Optimizer(Context& context, const ParameterBuckets& buckets,
                      std::unique_ptr<UpdateRule> rule, ProcessGroup data, ProcessGroup tensor,
                      bool takes_back)
@@ -47,9 +57,9 @@ Optimizer::Optimizer(Context& context, const ParameterBuckets& buckets,
          update_ranges(bucket.layout, bucket.begin, bucket.count,
                        data_.defined() ? data_.rank() : 0, data_.defined() ? data_.size() : 1)) {
       UpdatePart& part = parts.emplace_back(UpdatePart{.range = range});
-      for (const std::int64_t size : rule_->state_sizes(range)) {
-        part.state.push_back(context.empty({size}, DType::f32, Category::optimizer));
-        fill(context, part.state.back(), 0);
+      for (const StateSpec& state : rule_->states(range.parameter->spec())) {
+        part.state.push_back(context.empty({state.count(range)}, state.dtype, Category::optimizer));
+        fill(context, part.state.back(), state.initial);
         keeps(part.state.back());
       }
     }

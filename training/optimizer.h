@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -33,7 +34,7 @@ struct UpdatePart {
   Tensor weight;              // (count) fp32
   Tensor gradient;            // (count) fp32, or the 16-bit type that gradients are added up in
   Tensor model_weight;        // (count) bf16 or fp16; undefined in fp32 training
-  std::vector<Tensor> state;  // fp32, as UpdateRule::state_sizes() says
+  std::vector<Tensor> state;  // as UpdateRule::states() says
 };
 
 struct UpdateStep {
@@ -48,11 +49,26 @@ struct UpdateSums {
   std::vector<std::int64_t> data, tensor;
 };
 
+// A tensor of state that a rule keeps for a parameter: as large as it, or one value for each row or
+// column of it.
+struct StateSpec {
+  enum class Extent : std::uint8_t { elements, rows, columns };
+  std::string name;  // as torch.optim calls it
+  Extent extent = Extent::elements;
+  DType dtype = DType::f32;
+  float initial = 0;
+
+  // Where it lies, for a parameter that lies there.
+  Placement placement(const Placement& parameter) const;
+  // Elements that a rank keeps for a range: of the range, or all rows or columns of its part.
+  std::int64_t count(const UpdateRange& range) const;
+};
+
 class UpdateRule {
  public:
   virtual ~UpdateRule() = default;
-  // Elements of the state tensors kept for a range, all fp32 and zero at first.
-  virtual std::vector<std::int64_t> state_sizes(const UpdateRange&) const = 0;
+  // What it keeps for a parameter.
+  virtual std::vector<StateSpec> states(const ParameterSpec&) const = 0;
   // What an update of these parameters reduces.
   virtual UpdateSums sums(const std::vector<std::shared_ptr<Parameter>>&) const { return {}; }
   // Collective over both groups where the rule needs more than its elements.

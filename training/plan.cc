@@ -26,7 +26,7 @@ std::int64_t optimizer_elements(const DataSharing& sharing, const RankShare& sha
     masters += count;
     for (const UpdateRange& range :
          update_ranges(bucket, sharing.begin(bucket, place), count, place, sharing.ranks)) {
-      for (const std::int64_t size : rule.state_sizes(range)) state += size;
+      for (const StateSpec& kept : rule.states(range.parameter->spec())) state += kept.count(range);
     }
   }
   return state + (mixed ? masters : 0) + (keeps ? masters + state : 0);
@@ -99,8 +99,8 @@ Plan plan_ranks(const Config& config, const Architecture& architecture, const Sc
       }
       for (const auto& parameter : share.parameters) {
         const ParameterSpec& spec = parameter->spec();
-        base.parameters += spec.shard.numel();
-        if (tensor == 0 && !spec.replica) plan.parameters += spec.shard.global.numel();
+        base.parameters += spec.placement.numel();
+        if (tensor == 0 && !spec.placement.copy) plan.parameters += spec.placement.global.numel();
       }
       for (const BucketLayout& bucket : share.buckets) {
         base.bytes["parameter"] +=

@@ -111,7 +111,7 @@ void RankModel::initialise() {
     for (const BucketEntry& entry : bucket.layout.entries) {
       // In pieces, so that no whole fp32 copy of a table is needed.
       const ParameterSpec& spec = entry.parameter->spec();
-      const Shape local = spec.shard.local();
+      const Shape local = spec.placement.local();
       const std::int64_t rows = local.dim(0),
                          columns = local.numel() / std::max<std::int64_t>(1, rows);
       const std::int64_t step =

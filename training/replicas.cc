@@ -64,8 +64,8 @@ void require_equal_replicas(RankModel& model) {
     const ParameterSpec& spec = parameter->spec();
     const Print print{spec.name, static_cast<std::int64_t>(hash_of(context, parameter->weight()))};
     all.push_back(print);
-    if (!spec.shard.sharded()) uncut.push_back(print);
-    if (spec.tied) tied.push_back(print);
+    if (!spec.placement.cut_by(Group::tensor)) uncut.push_back(print);
+    if (spec.placement.tied) tied.push_back(print);
   }
   compare(context, groups.shard, all);
   if (groups.replicas.defined()) compare(context, groups.replicas, all);

@@ -8,8 +8,8 @@ namespace {
 class Sgd final : public UpdateRule {
  public:
   explicit Sgd(const OptimizerParams& params) : params_(params) {}
-  std::vector<std::int64_t> state_sizes(const UpdateRange& range) const override {
-    if (params_.momentum > 0) return {range.count};
+  std::vector<StateSpec> states(const ParameterSpec&) const override {
+    if (params_.momentum > 0) return {{.name = "momentum_buffer"}};
     return {};
   }
   void update(Context& context, const std::vector<UpdatePart>& parts,

@@ -26,7 +26,7 @@ struct StepResult {
 class StepCheck {
  public:
   // `world`: all ranks, a group that carries nothing else, since its steps may overlap with others.
-  // `losses`: ranks over which the loss is summed (Group::loss).
+  // `losses`: ranks over which the loss is summed.
   StepCheck(ProcessGroup world, int losses);
 
   // 64-bit integers that one check reduces.

@@ -108,7 +108,7 @@ std::int64_t partial_sent(const DataSharing& sharing, const RankShare& share, st
   for (const BucketLayout& bucket : share.buckets) {
     for (const ParameterSegment& segment :
          segments(bucket, sharing.begin(bucket, place), sharing.updated(bucket))) {
-      if (!segment.parameter->spec().gradient_partial_over_tensor) continue;
+      if (!segment.parameter->spec().placement.partial_over(Group::tensor)) continue;
       sent += all_reduce_sent(segment.count, element, tensor_ranks, tensor);
     }
   }
@@ -194,9 +194,10 @@ StepTraffic::StepTraffic(const Config& config, const TransformerShape& shape,
       tensor_(tensor),
       tensor_ranks_(static_cast<int>(config.parallel.ranks(Group::tensor))),
       world_(static_cast<int>(config.world_size())),
-      partial_(std::any_of(
-          share.parameters.begin(), share.parameters.end(),
-          [](const auto& parameter) { return parameter->spec().gradient_partial_over_tensor; })),
+      partial_(std::any_of(share.parameters.begin(), share.parameters.end(),
+                           [](const auto& parameter) {
+                             return parameter->spec().placement.partial_over(Group::tensor);
+                           })),
       updates_(schedule.updates == Updates::each_microbatch ? config.num_microbatches() : 1),
       gradient_(static_cast<std::int64_t>(size_of(dtype_of(config.precision.grad_accum_dtype)))),
       losses_(static_cast<int>(config.parallel.ranks(Group::loss))) {

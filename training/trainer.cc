@@ -50,13 +50,6 @@ DataSpec data_spec(const Config& config, const std::string& written) {
   return spec;
 }
 
-BatchShape batch_shape(const Config& config, const Topology& topology) {
-  return {.global_batch_size = config.batch.global_batch_size,
-          .micro_batch_size = config.batch.micro_batch_size,
-          .place = topology.place(Group::batch),
-          .places = topology.size(Group::batch)};
-}
-
 bool saves_tokenizer(const Config& config) {
   return !config.data.tokenizer.path.empty() && !config.checkpoint.save.empty();
 }

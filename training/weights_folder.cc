@@ -29,7 +29,7 @@ constexpr auto kGeneration = "generation_config.json";
 constexpr auto kWhole = "model.safetensors";
 constexpr auto kIndex = "model.safetensors.index.json";
 constexpr auto kOwner = ".trident-weights";
-constexpr std::uint64_t kMaxOwner = 16 << 20, kMaxIndex = 1 << 30;  // bytes
+constexpr std::uint64_t kMaxOwner = 16 << 20, kMaxOldIndex = 1 << 30;  // bytes
 // What a set doesn't replace by its own, it removes; shards go by their index.
 constexpr std::array kOfOldSet{kWhole, kIndex, kGeneration, kOwner};
 
@@ -59,7 +59,7 @@ std::set<std::string> shards_of(const fs::path& index) {
   if (!there(index)) return names;
   nlohmann::json json;
   try {
-    json = json_or_null(read_file(index.string(), kMaxIndex));
+    json = json_or_null(read_file(index.string(), kMaxOldIndex));
   } catch (const RequestError&) {
     return names;
   }

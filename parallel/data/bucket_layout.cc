@@ -16,8 +16,8 @@ std::vector<BucketLayout> layout_buckets(const std::vector<ParameterGroup>& grou
   std::vector<BucketLayout> buckets;
   bool open = false;
   const auto place = [&](const std::shared_ptr<Parameter>& parameter, bool persistent) {
-    const std::int64_t numel = parameter->spec().shard.numel();
-    const bool alone = parameter->spec().tied;
+    const std::int64_t numel = parameter->spec().placement.numel();
+    const bool alone = parameter->spec().placement.tied;
     if (alone || !open || buckets.back().elements + numel > limits.elements) {
       buckets.push_back({.persistent = persistent});
     }
@@ -30,7 +30,7 @@ std::vector<BucketLayout> layout_buckets(const std::vector<ParameterGroup>& grou
     for (const bool persistent : {false, true}) {
       open = false;
       for (const auto& parameter : group) {
-        const bool small = parameter->spec().shard.numel() < limits.persistence_threshold;
+        const bool small = parameter->spec().placement.numel() < limits.persistence_threshold;
         if (small == persistent) place(parameter, persistent);
       }
     }

@@ -27,7 +27,7 @@ struct BucketLayout {
   std::int64_t elements = 0;  // with padding; a multiple of parts · bucket_block
   bool persistent = false;    // weights stay whole in ZeRO stage 3, too
   std::int64_t shard(int parts) const { return elements / parts; }
-  bool tied() const { return entries.front().parameter->spec().tied; }
+  bool tied() const { return entries.front().parameter->spec().placement.tied; }
   // Uses of its parameters on this rank: 2 for a tied weight with both uses here.
   int uses() const { return entries.front().parameter->uses(); }
 };

@@ -8,10 +8,9 @@ namespace trident {
 
 void bind_weights(const BucketLayout& layout, const Tensor& weights) {
   for (const BucketEntry& entry : layout.entries) {
-    entry.parameter->bind_weight(
-        weights
-            ? weights.flat(entry.offset, entry.numel).view(entry.parameter->spec().shard.local())
-            : Tensor());
+    entry.parameter->bind_weight(weights ? weights.flat(entry.offset, entry.numel)
+                                               .view(entry.parameter->spec().placement.local())
+                                         : Tensor());
   }
 }
 

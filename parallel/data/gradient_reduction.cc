@@ -54,7 +54,7 @@ void GradientReduction::bind(const Bucket& bucket, int use, const Tensor& whole)
   for (const BucketEntry& entry : bucket.layout.entries) {
     Parameter& parameter = *entry.parameter;
     parameter.bind_gradient(
-        use, whole ? whole.flat(entry.offset, entry.numel).view(parameter.spec().shard.local())
+        use, whole ? whole.flat(entry.offset, entry.numel).view(parameter.spec().placement.local())
                    : Tensor());
     parameter.set_stale(use);
   }
@@ -181,7 +181,7 @@ void GradientReduction::finish(Context& context) {
 void GradientReduction::sum_over_tensor(Context& context, const Bucket& of) {
   if (tensor_.size == 1) return;
   for (const ParameterSegment& segment : segments(of.layout, of.begin, of.count)) {
-    if (!segment.parameter->spec().gradient_partial_over_tensor) continue;
+    if (!segment.parameter->spec().placement.partial_over(Group::tensor)) continue;
     tensor_.group.all_reduce(context, of.gradient.flat(segment.begin - of.begin, segment.count));
   }
 }

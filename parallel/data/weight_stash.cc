@@ -43,7 +43,7 @@ void WeightStash::before_update(Context& context) {
       if (needed) {
         entry.parameter->stash(
             live_,
-            copied.flat(entry.offset, entry.numel).view(entry.parameter->spec().shard.local()));
+            copied.flat(entry.offset, entry.numel).view(entry.parameter->spec().placement.local()));
       }
       entry.parameter->set_live(live_ + 1);
     }

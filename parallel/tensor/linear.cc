@@ -25,6 +25,22 @@ TensorParallel::Product by_rows(Context& context, const GemmArgs& args) {
 
 }  // namespace
 
+Placement TensorParallel::whole(const Shape& global) const {
+  Placement placement = Placement::whole(global);
+  if (sequence_parallel) placement.partial = {Group::tensor};
+  return placement;
+}
+
+Placement TensorParallel::part(const Shape& global, int dim, std::int64_t padded) const {
+  const std::int64_t extent = padded == 0 ? global.dim(dim) : padded;
+  return Placement::whole(global).cut(dim, Group::tensor, {extent}, rank, size);
+}
+
+Placement TensorParallel::stacked(const Shape& global,
+                                  const std::vector<std::int64_t>& blocks) const {
+  return Placement::whole(global).cut(0, Group::tensor, blocks, rank, size);
+}
+
 Tensor TensorParallel::gather_rows(Context& context, const Tensor& x) const {
   if (size == 1 || !sequence_parallel) return x;
   Tensor all = context.empty({x.dim(0) * size, x.dim(1)}, x.dtype(), Category::activation);

@@ -11,6 +11,7 @@
 
 #include "core/context.h"
 #include "parallel/parameter.h"
+#include "parallel/placement.h"
 #include "parallel/process_group.h"
 
 namespace trident {
@@ -28,6 +29,13 @@ struct TensorParallel {
   // Sequence parallelism: what is gathered and summed goes a rank's rows at a time, so that
   // products of some rows run beside the transfer of others.
   bool overlap = false;
+
+  // Where a parameter lies: whole on each rank (its gradient is partial under sequence parallelism,
+  // where a rank sees its own rows only); cut along `dim`, whose padded extent is `padded` (0: the
+  // real one); cut along rows that are a stack of blocks, each into equal parts.
+  Placement whole(const Shape& global) const;
+  Placement part(const Shape& global, int dim, std::int64_t padded = 0) const;
+  Placement stacked(const Shape& global, const std::vector<std::int64_t>& blocks) const;
 
   // (T, H) of which this rank holds T/t rows → all T rows, and back by a sum. Without sequence
   // parallelism gather is the identity and the sum is an all-reduce in place.

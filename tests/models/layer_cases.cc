@@ -142,23 +142,21 @@ TransformerShape llama_shape() {
   return shape;
 }
 
-ShardSpec rows_of(const TensorParallel& parallel, const TransformerShape& shape) {
+Placement rows_of(const TensorParallel& parallel, const TransformerShape& shape) {
   const Shape global{kRows, shape.hidden};
-  return parallel.sequence_parallel ? ShardSpec::part(global, 0, parallel.rank, parallel.size)
-                                    : ShardSpec::replicated(global);
+  return parallel.sequence_parallel ? parallel.part(global, 0) : Placement::whole(global);
 }
-ShardSpec ffn_columns(const TensorParallel& parallel, const TransformerShape& shape) {
-  return ShardSpec::part({kRows, shape.ffn}, 1, parallel.rank, parallel.size);
+Placement ffn_columns(const TensorParallel& parallel, const TransformerShape& shape) {
+  return parallel.part({kRows, shape.ffn}, 1);
 }
-ShardSpec logits_of(const TensorParallel& parallel, const TransformerShape& shape) {
-  return ShardSpec::part({kRows, shape.vocabulary}, 1, parallel.rank, parallel.size,
-                         shape.padded_vocabulary);
+Placement logits_of(const TensorParallel& parallel, const TransformerShape& shape) {
+  return parallel.part({kRows, shape.vocabulary}, 1, shape.padded_vocabulary);
 }
-ShardSpec tokens_of(const TensorParallel&, const TransformerShape&) {
+Placement tokens_of(const TensorParallel&, const TransformerShape&) {
   return {};
 }
-ShardSpec losses_of(const TensorParallel&, const TransformerShape&) {
-  return ShardSpec::replicated({kRows});
+Placement losses_of(const TensorParallel&, const TransformerShape&) {
+  return Placement::whole({kRows});
 }
 
 LayerCase norm_case(const std::string& name, const TransformerShape& shape) {
@@ -180,10 +178,8 @@ LayerCase column_case() {
       gpt2_shape(),
       [](const TensorParallel& parallel, const TransformerShape& s) {
         const Weight weight =
-            linear_weight("column.weight",
-                          ShardSpec::part({s.ffn, s.hidden}, 0, parallel.rank, parallel.size), 1);
-        const Weight bias = linear_bias(parallel, "column.bias",
-                                        ShardSpec::part({s.ffn}, 0, parallel.rank, parallel.size));
+            linear_weight("column.weight", parallel.part({s.ffn, s.hidden}, 0), 1);
+        const Weight bias = linear_bias("column.bias", parallel.part({s.ffn}, 0));
         return std::unique_ptr<Module>(new PartModule<ColumnParallelLinear, LinearRecord>(
             ColumnParallelLinear(parallel, weight, bias), {weight.parameter(), bias.parameter()}));
       },
@@ -201,9 +197,8 @@ LayerCase row_case() {
       "RowParallelLinear",
       gpt2_shape(),
       [](const TensorParallel& parallel, const TransformerShape& s) {
-        const Weight weight = linear_weight(
-            "row.weight", ShardSpec::part({s.hidden, s.ffn}, 1, parallel.rank, parallel.size), 1);
-        const Weight bias = linear_bias(parallel, "row.bias", ShardSpec::replicated({s.hidden}));
+        const Weight weight = linear_weight("row.weight", parallel.part({s.hidden, s.ffn}, 1), 1);
+        const Weight bias = linear_bias("row.bias", parallel.whole({s.hidden}));
         return std::unique_ptr<Module>(new PartModule<RowParallelLinear, LinearRecord>(
             RowParallelLinear(parallel, weight, bias), {weight.parameter(), bias.parameter()}));
       },
@@ -318,42 +313,30 @@ LayerCase head_case(const std::string& name, TransformerShape shape,
 
 // Calls visit(index in the part, index in the whole) for every element that is no padding.
 template <class Visit>
-void each_element(const ShardSpec& shard, Visit visit) {
-  const Shape& global = shard.global;
-  const std::int64_t columns = global.rank() == 1 ? 1 : global.dim(1);
-  const bool by_column = shard.sharded() && shard.dim == 1;
-  auto pieces = shard.pieces;
-  if (!shard.sharded()) pieces = {{0, global.dim(0)}};
-  std::int64_t extent = 0, begin = 0;
-  for (const auto& piece : pieces) extent += piece.count;
-  for (const auto& piece : pieces) {
-    for (std::int64_t i = 0; i < piece.count; ++i) {
-      if (piece.begin + i >= global.dim(by_column ? 1 : 0)) continue;
-      for (std::int64_t j = 0; j < (by_column ? global.dim(0) : columns); ++j) {
-        if (by_column) {
-          visit(static_cast<std::size_t>(j * extent + begin + i),
-                static_cast<std::size_t>(j * columns + piece.begin + i));
-        } else {
-          visit(static_cast<std::size_t>((begin + i) * columns + j),
-                static_cast<std::size_t>((piece.begin + i) * columns + j));
-        }
-      }
-    }
-    begin += piece.count;
+void each_element(const Placement& placement, Visit visit) {
+  const Shape& global = placement.global;
+  for (const HeldBox& held : placement.boxes()) {
+    each_stretch(held, global.rank() == 1 ? 1 : global.dim(1),
+                 [&](std::int64_t local, std::int64_t whole, std::int64_t count) {
+                   for (std::int64_t i = 0; i < count; ++i) {
+                     visit(static_cast<std::size_t>(local + i),
+                           static_cast<std::size_t>(whole + i));
+                   }
+                 });
   }
 }
 
 }  // namespace
 
-Values part_of(const Values& whole, const ShardSpec& shard) {
-  Values part(static_cast<std::size_t>(shard.numel()), 0.0);
-  each_element(shard, [&](std::size_t i, std::size_t j) { part[i] = whole[j]; });
+Values part_of(const Values& whole, const Placement& placement) {
+  Values part(static_cast<std::size_t>(placement.numel()), 0.0);
+  each_element(placement, [&](std::size_t i, std::size_t j) { part[i] = whole[j]; });
   return part;
 }
 
-void place(const Values& part, const ShardSpec& shard, Values& whole) {
-  whole.resize(static_cast<std::size_t>(shard.global.numel()));
-  each_element(shard, [&](std::size_t i, std::size_t j) { whole[j] = part[i]; });
+void place(const Values& part, const Placement& placement, Values& whole) {
+  whole.resize(static_cast<std::size_t>(placement.global.numel()));
+  each_element(placement, [&](std::size_t i, std::size_t j) { whole[j] = part[i]; });
 }
 
 std::vector<LayerCase> layer_cases() {

@@ -25,7 +25,7 @@ struct LayerCase {
   TransformerShape shape;
   std::function<std::unique_ptr<Module>(const TensorParallel&, const TransformerShape&)> make;
   // Which part of input and output a rank holds; an input without extents is the tokens.
-  std::function<ShardSpec(const TensorParallel&, const TransformerShape&)> input, output;
+  std::function<Placement(const TensorParallel&, const TransformerShape&)> input, output;
   std::function<Values(const TransformerShape&, const Weights&, const reference::Batch&,
                        const Values& x)>
       forward;
@@ -42,7 +42,7 @@ inline constexpr std::int64_t kBatch = 2, kSequence = 6, kRows = kBatch * kSeque
 std::vector<LayerCase> layer_cases();
 
 // The values of a rank's part of a global tensor; padding is zero. And back into the whole.
-Values part_of(const Values& whole, const ShardSpec&);
-void place(const Values& part, const ShardSpec&, Values& whole);
+Values part_of(const Values& whole, const Placement&);
+void place(const Values& part, const Placement&, Values& whole);
 
 }  // namespace trident::testing

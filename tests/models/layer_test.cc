@@ -33,11 +33,11 @@ Values random(std::int64_t n, const std::string& name) {
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = random_normal(key, i);
   return values;
 }
-Values random_input(const ShardSpec& shard, int microbatch) {
-  return random(shard.global.numel(), "x" + std::to_string(microbatch));
+Values random_input(const Placement& placement, int microbatch) {
+  return random(placement.global.numel(), "x" + std::to_string(microbatch));
 }
-Values random_gradient(const ShardSpec& shard, int microbatch) {
-  return random(shard.global.numel(), "gradient" + std::to_string(microbatch));
+Values random_gradient(const Placement& placement, int microbatch) {
+  return random(placement.global.numel(), "gradient" + std::to_string(microbatch));
 }
 
 reference::Batch random_batch(const TransformerShape& shape, int microbatch) {
@@ -82,7 +82,7 @@ struct RankLayer {
     for (const auto& parameter : module->parameters()) {
       ParameterSpec spec = parameter->spec();
       spec.initial.deviation = 0.4f;
-      const Shape local = spec.shard.local();
+      const Shape local = spec.placement.local();
       const Values zeros(static_cast<std::size_t>(local.numel()), 0.0);
       parameter->bind(put(context, zeros, local), put(context, zeros, local), {});
       initialise(context, spec, 11, parameter->weight());
@@ -116,7 +116,7 @@ struct RankLayer {
   const LayerCase& layer;
   TensorParallel parallel;
   std::unique_ptr<Module> module;
-  ShardSpec input, output;
+  Placement input, output;
   std::vector<MicroBatch> batches;
   std::vector<RecordPtr> records{kMicroBatches};
 };
@@ -171,16 +171,16 @@ Result run_sharded(const LayerCase& layer, const Layout& layout) {
     const TensorParallel parallel{transport.world(), transport.world().rank(), layout.size,
                                   layout.sequence_parallel};
     RankLayer rank(context, layer, parallel);
-    const auto gather = [&](const Tensor& tensor, const ShardSpec& shard, Values& whole,
+    const auto gather = [&](const Tensor& tensor, const Placement& placement, Values& whole,
                             const std::string& name) {
       const Values part = get(context, tensor);
-      ASSERT_EQ(part.size(), static_cast<std::size_t>(shard.numel()));
+      ASSERT_EQ(part.size(), static_cast<std::size_t>(placement.numel()));
       const std::lock_guard lock(mutex);
-      if (!shard.sharded() && !whole.empty()) {
+      if (!placement.cut_by(Group::tensor) && !whole.empty()) {
         EXPECT_EQ(distance(part, whole), 0)
             << name << ": rank " << parallel.rank << " holds another copy";
       }
-      place(part, shard, whole);
+      place(part, placement, whole);
     };
     for (const int i : {0, 1}) {
       gather(rank.forward(i), rank.output, result.outputs[static_cast<std::size_t>(i)], "output");
@@ -195,20 +195,20 @@ Result run_sharded(const LayerCase& layer, const Layout& layout) {
     for (const auto& parameter : rank.module->parameters()) {
       const ParameterSpec& spec = parameter->spec();
       const Tensor& gradient = parameter->gradient(0);
-      if (spec.gradient_partial_over_tensor) parallel.group.all_reduce(context, gradient);
+      if (spec.placement.partial_over(Group::tensor)) parallel.group.all_reduce(context, gradient);
       Values *weight = nullptr, *sum = nullptr;
       {
         const std::lock_guard lock(mutex);
         weight = &result.weights[spec.name];
         sum = &result.weight_gradients[spec.name];
       }
-      gather(parameter->weight(), spec.shard, *weight, spec.name);
-      gather(gradient, spec.shard, *sum, spec.name + " gradient");
+      gather(parameter->weight(), spec.placement, *weight, spec.name);
+      gather(gradient, spec.placement, *sum, spec.name + " gradient");
       // What pads the vocabulary gets no gradient.
       Values kept;
       const Values part = get(context, gradient);
-      place(part, spec.shard, kept);
-      EXPECT_EQ(distance(part, part_of(kept, spec.shard)), 0) << spec.name << ": padding";
+      place(part, spec.placement, kept);
+      EXPECT_EQ(distance(part, part_of(kept, spec.placement)), 0) << spec.name << ": padding";
     }
   });
   return result;
@@ -259,7 +259,7 @@ TEST_P(LayerTest, GradientsAreTheNumericOnesOfAnFp64Reference) {
   const LayerCase& layer = GetParam();
   const Result got = run_unsharded(layer);
   Weights weights = got.weights, weight_gradients;
-  const ShardSpec input = layer.input({}, layer.shape), output = layer.output({}, layer.shape);
+  const Placement input = layer.input({}, layer.shape), output = layer.output({}, layer.shape);
   for (int i = 0; i < kMicroBatches; ++i) {
     const auto at = static_cast<std::size_t>(i);
     const reference::Batch batch = random_batch(layer.shape, i);

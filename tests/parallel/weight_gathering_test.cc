@@ -13,11 +13,11 @@
 namespace trident {
 namespace {
 
-constexpr int ranks = 3;
+constexpr int kRanks = 3;
 
 std::shared_ptr<Parameter> parameter(const std::string& name, std::int64_t elements) {
   return std::make_shared<Parameter>(
-      ParameterSpec{.name = name, .shard = ShardSpec::replicated({elements})});
+      ParameterSpec{.name = name, .placement = Placement::whole({elements})});
 }
 
 // A module of each of three sizes, and a small vector that stays whole.
@@ -40,14 +40,15 @@ class Gathering {
         buckets(context, model.groups,
                 {.zero_stage = 3,
                  .data_rank = data.rank(),
-                 .limits = {.elements = 5000, .persistence_threshold = 50, .parts = ranks}}),
+                 .limits = {.elements = 5000, .persistence_threshold = 50, .parts = kRanks}}),
         weights(buckets, data, overlap, prefetch) {
     for (const auto& p : model.parameters) {
-      std::vector<float> values(static_cast<std::size_t>(p->spec().shard.numel()));
+      std::vector<float> values(static_cast<std::size_t>(p->spec().placement.numel()));
       for (std::size_t i = 0; i < values.size(); ++i)
         values[i] = value(*p, static_cast<std::int64_t>(i));
-      buckets.set(context, *p,
-                  context.from_host<float>({p->spec().shard.numel()}, values, Category::workspace));
+      buckets.set(
+          context, *p,
+          context.from_host<float>({p->spec().placement.numel()}, values, Category::workspace));
     }
     context.synchronize();
   }
@@ -61,7 +62,7 @@ class Gathering {
     for (std::size_t i = 0; i < values.size(); ++i) {
       if (values[i] != value(p, static_cast<std::int64_t>(i))) return false;
     }
-    return std::ssize(values) == p.spec().shard.numel();
+    return std::ssize(values) == p.spec().placement.numel();
   }
   std::int64_t gathered_bytes() {
     context.synchronize();  // work that has yet to run keeps its tensors
@@ -78,7 +79,7 @@ class Gathering {
 
 void on_each(bool overlap, std::int64_t prefetch, const std::function<void(Gathering&)>& body) {
   for (const bool guarded : {false, true}) {
-    run_local(ranks, {}, [&](Transport& transport) {
+    run_local(kRanks, {}, [&](Transport& transport) {
       const auto device = guarded ? make_guarded_device(std::size_t{64} << 20) : make_cpu_device();
       Gathering gathering(transport, *device, overlap, prefetch);
       body(gathering);

@@ -65,7 +65,7 @@ Outcome pipelined(const Config& config) {
     const std::string place = rank == 0 ? "" : fmt::format(" of tensor rank {}", rank);
     for (const Bucket& bucket : model.buckets().buckets()) {
       for (const BucketEntry& entry : bucket.layout.entries) {
-        if (entry.parameter->spec().replica) continue;
+        if (entry.parameter->spec().placement.copy) continue;
         outcome.weights[entry.parameter->name() + place] =
             host(model.context(), entry.parameter->weight());
       }
@@ -101,7 +101,7 @@ Outcome serial(const Config& config, const std::vector<std::int64_t>& split, boo
           if (versions.contains(parameter.get())) continue;
           stage_of[parameter.get()] = chunk.stage;
           const Tensor values =
-              context.empty(parameter->spec().shard.local(), DType::f32, Category::workspace);
+              context.empty(parameter->spec().placement.local(), DType::f32, Category::workspace);
           initialise(context, parameter->spec(), model.shape().seed, values);
           versions[parameter.get()].push_back(host(context, values));
         }
@@ -114,7 +114,7 @@ Outcome serial(const Config& config, const std::vector<std::int64_t>& split, boo
                     context
                         .from_host<float>({static_cast<std::int64_t>(values.size())}, values,
                                           Category::workspace)
-                        .view(parameter->spec().shard.local()));
+                        .view(parameter->spec().placement.local()));
       }
     };
     const auto m = config.num_microbatches();

@@ -101,7 +101,7 @@ Outcome run(const std::string& name, const Overrides& overrides, bool late,
     if (model.topology().shard.rank() != 0) return;
     for (const Bucket& bucket : model.buckets().buckets()) {
       for (const BucketEntry& entry : bucket.layout.entries) {
-        if (entry.parameter->spec().replica) continue;
+        if (entry.parameter->spec().placement.copy) continue;
         const Tensor weight = entry.parameter->weight();
         const Tensor values =
             model.context().empty({weight.numel()}, DType::f32, Category::workspace);

@@ -93,10 +93,11 @@ TEST(UpdateRules, TenStepsWithClippingAndDecayMatchFp64) {
       std::vector<float> start(n);
       for (float& w : start) w = normal(random);
       const Parameter parameter(
-          {.name = "x", .shard = ShardSpec::replicated(decays ? Shape{1, n} : Shape{n})});
+          {.name = "x", .placement = Placement::whole(decays ? Shape{1, n} : Shape{n})});
       UpdatePart part{.range = {&parameter, 0, n, 0, n},
                       .weight = context.from_host<float>({n}, start, Category::parameter)};
-      for (const std::int64_t size : rule->state_sizes(part.range)) {
+      for (const StateSpec& state : rule->states(part.range.parameter->spec())) {
+        const std::int64_t size = state.count(part.range);
         part.state.push_back(context.empty({size}, DType::f32, Category::optimizer));
         fill(context, part.state.back(), 0);
       }
@@ -167,9 +168,9 @@ double norm_of(const Layout& layout, const Overrides& overrides, double scale) {
       const ParameterSpec& spec = parameter->spec();
       std::mt19937 random(static_cast<unsigned>(std::hash<std::string>{}(spec.name)));
       std::normal_distribution<float> normal;
-      std::vector<float> values(static_cast<std::size_t>(spec.shard.numel()));
+      std::vector<float> values(static_cast<std::size_t>(spec.placement.numel()));
       for (float& v : values) v = static_cast<float>(scale) * normal(random);
-      copy(context, context.from_host<float>(spec.shard.local(), values, Category::workspace),
+      copy(context, context.from_host<float>(spec.placement.local(), values, Category::workspace),
            parameter->gradient(0));
     }
     StepCheck check(model.topology().world, model.topology().shard.size());

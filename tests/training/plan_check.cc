@@ -35,7 +35,7 @@ namespace {
 Measured measure(RankModel& model) {
   Measured measured;
   for (const auto& parameter : unique_parameters(model.chunks())) {
-    measured.parameters += parameter->spec().shard.numel();
+    measured.parameters += parameter->spec().placement.numel();
   }
   for (const Chunk& chunk : model.chunks()) {
     measured.layers += static_cast<std::int64_t>(chunk.modules.size());

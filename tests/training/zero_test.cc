@@ -266,10 +266,10 @@ TEST(Zero, ANonFiniteGradientOfOneRankSkipsTheStepOnAll) {
         const auto parameters = model.chunks().front().modules.front()->parameters();
         const Parameter& parameter = **std::max_element(
             parameters.begin(), parameters.end(), [](const auto& a, const auto& b) {
-              return a->spec().shard.numel() < b->spec().shard.numel();
+              return a->spec().placement.numel() < b->spec().placement.numel();
             });
         const Tensor values =
-            context.empty(parameter.spec().shard.local(), DType::f32, Category::workspace);
+            context.empty(parameter.spec().placement.local(), DType::f32, Category::workspace);
         fill(context, values, NAN);
         model.buckets().set(context, parameter, values);
       }

@@ -1,0 +1,135 @@
+#include "parallel/placement.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace trident {
+namespace {
+
+using Piece = Placement::Piece;
+
+// A vector is a column.
+std::int64_t extent(const Shape& shape, int dim) {
+  return dim < shape.rank() ? shape.dim(dim) : 1;
+}
+
+std::vector<Piece> pieces_of(const Placement& placement, int dim) {
+  if (placement.cuts[dim]) return placement.cuts[dim]->pieces;
+  return {{0, extent(placement.global, dim)}};
+}
+
+std::int64_t total(const std::vector<Piece>& pieces) {
+  std::int64_t count = 0;
+  for (const Piece& piece : pieces) count += piece.count;
+  return count;
+}
+
+// The part of a dimension that local indices [begin, end) hold, piece by piece, without padding.
+struct Range {
+  std::int64_t local, global, count;
+};
+std::vector<Range> ranges(const std::vector<Piece>& pieces, std::int64_t begin, std::int64_t end,
+                          std::int64_t extent) {
+  std::vector<Range> list;
+  std::int64_t at = 0;
+  for (const Piece& piece : pieces) {
+    const std::int64_t real = std::clamp<std::int64_t>(extent - piece.begin, 0, piece.count);
+    const std::int64_t first = std::max(begin, at), last = std::min(end, at + real);
+    if (first < last) list.push_back({first, piece.begin + first - at, last - first});
+    at += piece.count;
+  }
+  return list;
+}
+
+}  // namespace
+
+Placement& Placement::cut(int dim, Group group, const std::vector<std::int64_t>& blocks, int rank,
+                          int size) {
+  if (dim >= global.rank() || cut_along(dim) || cut_by(group)) {
+    throw Error(fmt::format("placement: dimension {} of {} can't be cut, or not twice", dim,
+                            global.to_string()));
+  }
+  std::vector<Piece> pieces;
+  std::int64_t begin = 0;
+  for (const std::int64_t block : blocks) {
+    if (block % size != 0) {
+      throw Error(fmt::format("placement: {} does not divide {} of dimension {} of {}", size, block,
+                              dim, global.to_string()));
+    }
+    pieces.push_back({begin + rank * (block / size), block / size});
+    begin += block;
+  }
+  if (size > 1 || begin != global.dim(dim)) cuts[dim] = Cut{group, std::move(pieces)};
+  return *this;
+}
+
+bool Placement::cut_by(Group group) const {
+  return std::any_of(std::begin(cuts), std::end(cuts),
+                     [&](const auto& cut) { return cut && cut->group == group; });
+}
+
+bool Placement::partial_over(Group group) const {
+  return std::find(partial.begin(), partial.end(), group) != partial.end();
+}
+
+Shape Placement::local() const {
+  const auto held = [&](int dim) { return total(pieces_of(*this, dim)); };
+  return global.rank() == 1 ? Shape{held(0)} : Shape{held(0), held(1)};
+}
+
+Placement Placement::along(int dim) const {
+  Placement placement = whole({extent(global, dim)});
+  placement.cuts[0] = cuts[dim];
+  placement.tied = tied;
+  placement.copy = copy;
+  return placement;
+}
+
+std::vector<HeldBox> Placement::boxes(std::int64_t begin, std::int64_t count) const {
+  const auto rows = pieces_of(*this, 0), columns = pieces_of(*this, 1);
+  const std::int64_t width = total(columns), end = begin + count;
+  std::vector<HeldBox> list;
+  // Local rows [first, last) and, of each, columns [left, right).
+  const auto add = [&](std::int64_t first, std::int64_t last, std::int64_t left,
+                       std::int64_t right) {
+    for (const Range& row : ranges(rows, first, last, extent(global, 0))) {
+      for (const Range& column : ranges(columns, left, right, extent(global, 1))) {
+        list.push_back({{row.global, column.global, row.count, column.count},
+                        row.local * width + column.local,
+                        width});
+      }
+    }
+  };
+  if (count <= 0) return list;
+  // The end of a row, whole rows, the beginning of one.
+  const std::int64_t whole_begin = (begin + width - 1) / width, whole_end = end / width;
+  if (whole_begin > whole_end) {
+    add(whole_end, whole_begin, begin % width, end % width);
+    return list;
+  }
+  if (begin % width != 0) add(whole_begin - 1, whole_begin, begin % width, width);
+  add(whole_begin, whole_end, 0, width);
+  if (end % width != 0) add(whole_end, whole_end + 1, 0, end % width);
+  return list;
+}
+
+std::vector<HeldBox> Placement::held_of(const Box& box) const {
+  std::vector<HeldBox> list;
+  for (HeldBox held : boxes()) {
+    const Box own = held.box;
+    Box& meet = held.box;
+    meet.row = std::max(own.row, box.row);
+    meet.column = std::max(own.column, box.column);
+    meet.rows = std::min(own.row + own.rows, box.row + box.rows) - meet.row;
+    meet.columns = std::min(own.column + own.columns, box.column + box.columns) - meet.column;
+    if (meet.rows <= 0 || meet.columns <= 0) continue;
+    held.local += (meet.row - own.row) * held.stride + meet.column - own.column;
+    list.push_back(held);
+  }
+  return list;
+}
+
+}  // namespace trident

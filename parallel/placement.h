@@ -1,0 +1,91 @@
+// Where the elements of a parameter, or of any state of it, lie: which part of the global tensor a
+// rank holds, and what follows from that. One answer for initial values, optimizers, norms, the
+// Hugging Face maps and checkpoints.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/axes.h"
+#include "core/tensor.h"
+
+namespace trident {
+
+// Elements [row, row + rows) x [column, column + columns) of a tensor of two dimensions. A vector
+// is a column.
+struct Box {
+  std::int64_t row = 0, column = 0, rows = 0, columns = 0;
+  bool operator==(const Box&) const = default;
+};
+
+// A box of the global tensor in a rank's flat buffer: its first element at `local`, each row
+// `stride` elements after the one before.
+struct HeldBox {
+  Box box;
+  std::int64_t local = 0, stride = 0;
+  bool operator==(const HeldBox&) const = default;
+};
+
+// Calls visit(local, whole, count) for stretches of elements that follow each other in the flat
+// buffer and in a whole tensor of `columns` columns alike: all of the box at once where it can be.
+template <class Visit>
+void each_stretch(const HeldBox& held, std::int64_t columns, const Visit& visit) {
+  const Box& box = held.box;
+  const bool at_once = box.columns == columns && held.stride == columns;
+  const std::int64_t rows = at_once ? 1 : box.rows;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    visit(held.local + row * held.stride, (box.row + row) * columns + box.column,
+          at_once ? box.rows * columns : box.columns);
+  }
+}
+
+// Of a tensor of one or two dimensions. Each may be cut by one group (core/axes.h): an expert's
+// down-projection by two.
+struct Placement {
+  // A range of a dimension. It may run past the global extent: that part is padding, always zero,
+  // and in no box.
+  struct Piece {
+    std::int64_t begin = 0, count = 0;
+    bool operator==(const Piece&) const = default;
+  };
+  struct Cut {
+    Group group;
+    std::vector<Piece> pieces;  // that this rank holds, in local order
+  };
+
+  Shape global;                // real extents, without padding
+  std::optional<Cut> cuts[2];  // by dimension; nothing where it is whole
+  // Each rank of these groups has a part of the gradient, to be summed over the group before use
+  // (whole parameters under sequence parallelism).
+  std::vector<Group> partial = {};
+  // On the first and the last stage; the gradient is summed over the embedding group. The last
+  // stage's is the copy.
+  bool tied = false, copy = false;
+
+  static Placement whole(Shape global) { return {.global = global}; }
+  // Cut along a dimension that is a stack of blocks (query, key, value), padding at its end
+  // included: each into `size` equal parts, of which this rank, `rank` of `group`, holds one. Error
+  // where they don't divide a block, or where dimension or group cut already.
+  Placement& cut(int dim, Group group, const std::vector<std::int64_t>& blocks, int rank, int size);
+
+  bool cut_along(int dim) const { return cuts[dim].has_value(); }
+  bool cut_by(Group group) const;
+  bool partial_over(Group group) const;
+  // One value for each row (dimension 0) or column (1): where these lie.
+  Placement along(int dim) const;
+  Shape local() const;
+  std::int64_t numel() const { return local().numel(); }  // of the local part, with padding
+
+  // Of ranks that hold the same, one speaks for all: counts it in norms, saves it. Whether the one
+  // at `place` of `group` does, as far as this group goes.
+  bool speaks(Group group, int place) const { return !copy && (cut_by(group) || place == 0); }
+
+  // The boxes of elements [begin, begin + count) of the local flat buffer; padding is in none.
+  std::vector<HeldBox> boxes(std::int64_t begin, std::int64_t count) const;
+  std::vector<HeldBox> boxes() const { return boxes(0, numel()); }
+  // What this rank holds of a box.
+  std::vector<HeldBox> held_of(const Box& box) const;
+};
+
+}  // namespace trident

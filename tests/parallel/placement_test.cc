@@ -1,0 +1,158 @@
+// Placements drawn at random: what all ranks hold tiles the global tensor once, whatever stretches
+// of their buffers are asked for.
+#include "parallel/placement.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "core/error.h"
+
+namespace trident::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+class Draw {
+ public:
+  explicit Draw(unsigned seed) : random_(seed) {}
+  std::int64_t number(std::int64_t from, std::int64_t to) {
+    return std::uniform_int_distribution<std::int64_t>(from, to)(random_);
+  }
+  // Blocks that `size` divides, with padding at the end of the last one, perhaps all of it.
+  std::vector<std::int64_t> blocks(int size, std::int64_t& real) {
+    std::vector<std::int64_t> list(static_cast<std::size_t>(number(1, 3)));
+    for (std::int64_t& block : list) block = size * number(1, 4);
+    const std::int64_t all = std::accumulate(list.begin(), list.end(), std::int64_t{0});
+    real = number(0, 2) == 0 ? number(1, all) : all;
+    return list;
+  }
+
+ private:
+  std::mt19937 random_;
+};
+
+// A tensor cut by tensor ranks, by pipeline ranks (as experts would), by both or by none, as each
+// of them holds it.
+std::vector<Placement> drawn(Draw& draw) {
+  const int ranks[2] = {static_cast<int>(draw.number(1, 4)), static_cast<int>(draw.number(1, 3))};
+  const bool vector = draw.number(0, 3) == 0, crossed = draw.number(0, 1) == 0;
+  std::vector<std::int64_t> blocks[2];
+  std::int64_t extents[2] = {draw.number(1, 9), draw.number(1, 9)};
+  for (int dim = 0; dim < (vector ? 1 : 2); ++dim) {
+    if (draw.number(0, 2) > 0) blocks[dim] = draw.blocks(ranks[dim], extents[dim]);
+  }
+  std::vector<Placement> all;
+  for (int a = 0; a < ranks[0]; ++a) {
+    for (int b = 0; b < ranks[1]; ++b) {
+      // Of those that hold the same only one is looked at.
+      if ((blocks[0].empty() && a > 0) || (blocks[1].empty() && b > 0)) continue;
+      Placement placement =
+          Placement::whole(vector ? Shape{extents[0]} : Shape{extents[0], extents[1]});
+      const Group groups[2] = {crossed ? Group::pipeline : Group::tensor,
+                               crossed ? Group::tensor : Group::pipeline};
+      for (int dim = 0; dim < 2; ++dim) {
+        if (!blocks[dim].empty()) {
+          placement.cut(dim, groups[dim], blocks[dim], dim == 0 ? a : b, ranks[dim]);
+        }
+      }
+      all.push_back(placement);
+    }
+  }
+  return all;
+}
+
+std::int64_t columns_of(const Placement& placement) {
+  return placement.global.rank() == 1 ? 1 : placement.global.dim(1);
+}
+
+TEST(Placement, TheBoxesOfAllRanksTileTheTensorOnceWhateverStretchesAreAskedFor) {
+  for (unsigned seed = 0; seed < 3000; ++seed) {
+    SCOPED_TRACE(seed);
+    Draw draw(seed);
+    const auto all = drawn(draw);
+    std::vector<int> covered(static_cast<std::size_t>(all.front().global.numel()));
+    for (const Placement& placement : all) {
+      const std::int64_t numel = placement.numel();
+      std::vector<std::int64_t> whole(static_cast<std::size_t>(numel), -1);  // by local element
+      for (std::int64_t begin = 0; begin < numel;) {
+        const std::int64_t count = std::min(draw.number(1, 1 + numel), numel - begin);
+        for (const HeldBox& held : placement.boxes(begin, count)) {
+          each_stretch(
+              held, columns_of(placement),
+              [&](std::int64_t local, std::int64_t at, std::int64_t n) {
+                ASSERT_GE(local, begin);
+                ASSERT_LE(local + n, begin + count);
+                for (std::int64_t i = 0; i < n; ++i) {
+                  ASSERT_EQ(std::exchange(whole[static_cast<std::size_t>(local + i)], at + i), -1);
+                  ++covered.at(static_cast<std::size_t>(at + i));
+                }
+              });
+        }
+        begin += count;
+      }
+      // And back: of any box what lies in it, where it lies.
+      const Shape& global = placement.global;
+      const std::int64_t columns = columns_of(placement);
+      Box box{draw.number(0, global.dim(0) - 1), draw.number(0, columns - 1), 0, 0};
+      box.rows = draw.number(1, global.dim(0) - box.row);
+      box.columns = draw.number(1, columns - box.column);
+      std::vector<std::int64_t> held(whole.size(), -1), expected(whole.size(), -1);
+      for (const HeldBox& one : placement.held_of(box)) {
+        each_stretch(one, columns, [&](std::int64_t local, std::int64_t at, std::int64_t n) {
+          for (std::int64_t i = 0; i < n; ++i) held[static_cast<std::size_t>(local + i)] = at + i;
+        });
+      }
+      for (std::size_t i = 0; i < whole.size(); ++i) {
+        const std::int64_t row = whole[i] / columns, column = whole[i] % columns;
+        const bool inside = whole[i] >= 0 && row >= box.row && row < box.row + box.rows &&
+                            column >= box.column && column < box.column + box.columns;
+        if (inside) expected[i] = whole[i];
+      }
+      ASSERT_EQ(held, expected);
+    }
+    ASSERT_TRUE(std::all_of(covered.begin(), covered.end(), [](int n) { return n == 1; }));
+  }
+}
+
+TEST(Placement, KnownCases) {
+  // Query, key and value, of which rank 1 of 2 holds the second half each.
+  const Placement stacked = Placement::whole({8, 3}).cut(0, Group::tensor, {4, 2, 2}, 1, 2);
+  EXPECT_EQ(stacked.local(), (Shape{4, 3}));
+  EXPECT_THAT(stacked.boxes(), ElementsAre(HeldBox{{2, 0, 2, 3}, 0, 3}, HeldBox{{5, 0, 1, 3}, 6, 3},
+                                           HeldBox{{7, 0, 1, 3}, 9, 3}));
+  EXPECT_THAT(stacked.boxes(2, 5),  // the end of a row, a row, the beginning of one
+              ElementsAre(HeldBox{{2, 2, 1, 1}, 2, 3}, HeldBox{{3, 0, 1, 3}, 3, 3},
+                          HeldBox{{5, 0, 1, 1}, 6, 3}));
+  // A table of 5 rows padded to 8: the last of 4 ranks holds nothing of it.
+  const auto table = [](int rank) {
+    return Placement::whole({5, 2}).cut(0, Group::tensor, {8}, rank, 4);
+  };
+  EXPECT_THAT(table(2).boxes(), ElementsAre(HeldBox{{4, 0, 1, 2}, 0, 2}));
+  EXPECT_THAT(table(3).boxes(), IsEmpty());
+  EXPECT_EQ(table(3).numel(), 4);
+  // Of what isn't cut the first one speaks, of a tied weight not the copy.
+  Placement whole = Placement::whole({5, 2});
+  EXPECT_TRUE(whole.speaks(Group::tensor, 0));
+  EXPECT_FALSE(whole.speaks(Group::tensor, 1));
+  EXPECT_TRUE(table(3).speaks(Group::tensor, 3));
+  EXPECT_FALSE(table(3).speaks(Group::pipeline, 1));
+  whole.copy = true;
+  EXPECT_FALSE(whole.speaks(Group::tensor, 0));
+}
+
+TEST(Placement, WhatDoesNotDivideOrIsCutTwiceIsRefused) {
+  EXPECT_THROW(Placement::whole({8, 3}).cut(1, Group::tensor, {3}, 0, 2), Error);
+  EXPECT_THROW(Placement::whole({8, 3}).cut(0, Group::tensor, {5, 3}, 0, 2), Error);
+  EXPECT_THROW(Placement::whole({8}).cut(1, Group::tensor, {2}, 0, 2), Error);
+  Placement cut = Placement::whole({8, 4}).cut(0, Group::tensor, {8}, 0, 2);
+  EXPECT_THROW(cut.cut(1, Group::tensor, {4}, 0, 2), Error);
+  EXPECT_THROW(cut.cut(0, Group::pipeline, {8}, 0, 2), Error);
+}
+
+}  // namespace
+}  // namespace trident::testing
