@@ -259,7 +259,7 @@ void require_output_directory(const std::string& path) {
   }
 }
 
-NewDirectories::NewDirectories(const std::string& path) {
+NewDirectories::NewDirectories(const std::string& path) : NewDirectories() {
   namespace fs = std::filesystem;
   check_output_directory(path);
   std::error_code ignored;
@@ -268,9 +268,7 @@ NewDirectories::NewDirectories(const std::string& path) {
     at /= part;
     if (!part.empty() && ::mkdir(at.c_str(), 0777) == 0) made_.insert(made_.begin(), at.string());
   }
-  NewDirectories undo = std::move(*this);  // this one's destructor doesn't run where it throws
-  require_output_directory(path);
-  made_ = std::move(undo.made_);
+  require_output_directory(path);  // where it throws, the destructor runs all the same
 }
 
 NewDirectories::~NewDirectories() {

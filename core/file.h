@@ -135,6 +135,8 @@ class NewDirectories {
   ~NewDirectories();
 
  private:
+  NewDirectories() = default;
+
   std::vector<std::string> made_;  // deepest first
 };
 

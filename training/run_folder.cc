@@ -34,7 +34,7 @@ namespace fs = std::filesystem;
 
 constexpr auto kFile = ".trident-run";
 constexpr std::ptrdiff_t kRunsKept = 64;
-constexpr std::size_t kCommandKept = 4000;  // characters
+constexpr std::size_t kCommandKept = 4000, kFileRead = 16384;  // bytes
 constexpr auto kLogs = "/logging/dir";
 constexpr auto kWeights = "/checkpoint/save";
 
@@ -44,7 +44,7 @@ std::string quoted(const char* key, const std::string& directory) {
 
 // What a folder's file says, an empty object where it says nothing.
 nlohmann::json owner_in(int file) {
-  char text[16384];
+  char text[kFileRead];
   const ssize_t size = ::pread(file, text, sizeof text, 0);
   auto json = json_or_null({text, static_cast<std::size_t>(std::max<ssize_t>(0, size))});
   return json.is_object() ? json : nlohmann::json::object();
@@ -107,16 +107,24 @@ bool bears(const std::string& name, const FileDescriptor& opened) {
 }
 
 // Takes hold of the folder and of its file, where there are such; `made`: of the folder in any
-// case, and with O_CREAT of the file. RequestError where another process has them.
+// case, and with O_CREAT of the file, made once the folder is held. RequestError where another
+// process has them.
 void lock(Folder& folder, bool made, int create) {
   const std::string file = (fs::path(folder.path) / kFile).string();
-  // What a link leads to is nobody's to sign; a pipe is nobody's to wait for.
-  FileDescriptor opened(
-      ::open(file.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | create, 0666));
-  const int code = errno;
   const auto refuse = [&](const std::string& why) {
     throw RequestError(fmt::format("{}: {}: {}", quoted(folder.key, folder.path), file, why));
   };
+  if (folder.folder_lock.get() < 0) {
+    folder.folder_lock =
+        FileDescriptor(::open(folder.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  }
+  if (made && folder.folder_lock.get() < 0) refuse("was removed meanwhile; try again");
+  const bool folder_held = folder.folder_lock.get() >= 0 && taken(folder.folder_lock);
+  // What a link leads to is nobody's to sign; a pipe is nobody's to wait for.
+  FileDescriptor opened(
+      ::open(file.c_str(),
+             O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | (folder_held ? 0 : create), 0666));
+  const int code = errno;
   struct stat status {};
   if (opened.get() >= 0 && (::fstat(opened.get(), &status) != 0 || !S_ISREG(status.st_mode))) {
     refuse("not a regular file");
@@ -125,18 +133,12 @@ void lock(Folder& folder, bool made, int create) {
     refuse(code == ELOOP ? "is a link; remove it"
                          : "can't open: " + std::system_category().message(code));
   }
-  if (folder.folder_lock.get() < 0) {
-    folder.folder_lock =
-        FileDescriptor(::open(folder.path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  }
-  if (made && (folder.folder_lock.get() < 0 || (create != 0 && opened.get() < 0))) {
-    refuse("was removed meanwhile; try again");
-  }
   const bool held = opened.get() >= 0 && taken(opened);
   if (opened.get() >= 0) folder.owner = owner_in(opened.get());  // as the lock finds it
-  if (!held && (folder.folder_lock.get() < 0 || !taken(folder.folder_lock))) {
+  if (!held && !folder_held) {
     // Somebody may have removed what was opened, and a third one have made and locked it anew.
-    if (!bears(file, opened) || !bears(folder.path, folder.folder_lock)) {
+    const bool lost = made && create != 0 && opened.get() < 0;
+    if (lost || !bears(file, opened) || !bears(folder.path, folder.folder_lock)) {
       refuse("was replaced meanwhile; try again");
     }
     folder.lock = std::move(opened);
@@ -177,7 +179,8 @@ void sign(const Folder& folder, const nlohmann::ordered_json& owner) {
   const std::size_t size = text.size();
   struct stat old {};
   if (::fstat(folder.lock.get(), &old) != 0) return;
-  text.resize(std::max(size, static_cast<std::size_t>(old.st_size)), ' ');
+  const auto before = static_cast<std::size_t>(old.st_size);
+  text.resize(std::max(size, std::min(before, kFileRead)), ' ');  // more of it nobody reads
   const ssize_t written = ::pwrite(folder.lock.get(), text.data(), text.size(), 0);
   if (written == static_cast<ssize_t>(text.size())) {
     [[maybe_unused]] const int cut = ::ftruncate(folder.lock.get(), static_cast<off_t>(size));

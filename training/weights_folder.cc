@@ -289,10 +289,8 @@ std::string run_of_weights(const std::string& directory) {
   } catch (const RequestError&) {
     return "";  // what says nothing names nobody
   }
-  const auto text = [&](const char* key) {
-    return owner.is_object() ? owner.find(key) : owner.end();
-  };
-  const auto id = text("run_id"), weights = text("weights");
+  if (!owner.is_object()) return "";
+  const auto id = owner.find("run_id"), weights = owner.find("weights");
   if (id == owner.end() || !id->is_string()) return "";
   if (weights == owner.end() || !weights->is_object()) return "";
   for (const auto& [name, print] : weights->items()) {

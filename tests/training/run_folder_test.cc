@@ -182,6 +182,10 @@ TEST_F(RunFolder, IsSignedOverALongerText) {
   RunFolders(same, 0, "trident train");
   EXPECT_LT(std::filesystem::file_size(file), 1000U);
   check_output(same, 0);
+  std::filesystem::resize_file(file, std::uintmax_t{6} << 40);  // no memory holds that
+  same.checkpoint.overwrite = true;
+  RunFolders(same, 0, "trident train");
+  EXPECT_LT(std::filesystem::file_size(file), 1000U);
 }
 
 // What would only be found when the weights are moved there, at the end.
