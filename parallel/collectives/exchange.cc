@@ -70,7 +70,9 @@ void Exchange::meet(const void* input, void* output) {
         new (meeting()->desk()) Card{static_cast<const std::byte*>(input),
                                      static_cast<std::byte*>(output), &group_.ready, &group_.done};
   }
-  const Meeting::Result result = meeting()->arrive(descriptor_, shown, output, looks_, countdown());
+  const Meeting::Result result =
+      meeting()->arrive(descriptor_, shown, output, looks_ || met_, countdown());
+  met_ = true;  // who has come to an operation is soon at its next meeting
   if (result.outcome == Outcome::complete) {
     for (int i = 0; !on_host() && i < size(); ++i) {
       if (i == rank()) continue;

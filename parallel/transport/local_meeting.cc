@@ -25,12 +25,14 @@ struct Shown {
   std::byte* output = nullptr;
 };
 
+constexpr std::size_t desk_size = 16384;
+
 struct alignas(64) Seat {
   std::atomic<std::uint64_t> arrived{0};   // number of the member's last meeting
   std::atomic<std::uint64_t> touching{0};  // the meeting whose buffers it may touch, 0: none
   std::atomic<std::uint64_t> finished{0};  // the last meeting it has finished
   Shown shown[2];
-  std::unique_ptr<std::byte[]> desks = std::make_unique<std::byte[]>(2 * Meeting::desk_bytes);
+  std::unique_ptr<std::byte[]> desks = std::make_unique<std::byte[]>(2 * desk_size);
 };
 
 }  // namespace
@@ -101,7 +103,9 @@ class LocalMeeting final : public Meeting {
         self_(static_cast<std::size_t>(std::find(members_.begin(), members_.end(), rank) -
                                        members_.begin())) {}
 
-  std::byte* desk() override { return own().desks.get() + (number_ + 1) % 2 * desk_bytes; }
+  Sharing sharing() const override { return Sharing::tensors; }
+  std::size_t desk_bytes() const override { return desk_size; }
+  std::byte* desk() override { return own().desks.get() + (number_ + 1) % 2 * desk_size; }
 
   Result arrive(const Descriptor& descriptor, const void* input, void* output, bool looks,
                 Countdown countdown) override {

@@ -1,8 +1,10 @@
-// Where the members of a group share an address space they need no messages: each shows the others
-// its descriptor and its buffers, and reads and writes theirs.
+// Where the members of a group share memory they need no messages: each shows the others its
+// descriptor and its buffers, and reads and writes theirs. Processes share no buffers, only the
+// desks that each has for what it shows.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -18,15 +20,25 @@ enum class Outcome {
   mismatch     // the peer's descriptor differs; no data was touched
 };
 
+// How far the members of a group reach into each other's memory.
+enum class Sharing : std::uint8_t {
+  nothing,  // they send messages
+  desks,    // each shows the others some bytes of its own (Meeting::desk)
+  tensors   // threads of one process: they read and write each other's tensors
+};
+
 // One member's seat at the meetings of its group. One operation at a time: arrive, then, where
 // others use this member's buffers, leave.
 class Meeting {
  public:
   virtual ~Meeting() = default;
 
+  // Not nothing.
+  virtual Sharing sharing() const = 0;
+
   // Bytes that a member may put on its desk before it arrives, for all to read until they meet the
   // next time.
-  static constexpr std::size_t desk_bytes = 16384;
+  virtual std::size_t desk_bytes() const = 0;
   virtual std::byte* desk() = 0;
 
   struct Result {
@@ -38,7 +50,7 @@ class Meeting {
   // `looks`: may keep its core for some microseconds in the hope that the others come soon.
   virtual Result arrive(const Descriptor& descriptor, const void* input, void* output, bool looks,
                         Countdown countdown) = 0;
-  // What a member has shown, after arrive.
+  // What a member has shown, after arrive: its buffers, or as input its desk (Sharing::desks).
   virtual const Descriptor& descriptor(int member) const = 0;
   virtual const std::byte* input(int member) const = 0;
   virtual std::byte* output(int member) const = 0;

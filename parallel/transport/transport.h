@@ -8,11 +8,14 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "parallel/nodes.h"
 #include "parallel/process_group.h"
 
 namespace trident {
+
+struct Collective;
 
 struct TransportOptions {
   bool deterministic = true;                   // reductions add in group-rank order
@@ -24,6 +27,9 @@ struct TransportOptions {
   // For tests: a point-to-point message arrives this much later than it was sent, for as many
   // messages at once as there are; the sender does not wait for it. Collectives are not delayed.
   std::chrono::microseconds injected_latency{0};
+  // Collectives of the program's own (collectives/collective.h), asked before the built-in ones;
+  // the same on all ranks.
+  std::shared_ptr<const std::vector<Collective>> more_collectives;
 };
 
 // An exception's text, for people; exit code: 2 for a RequestError, else 3.
