@@ -140,7 +140,8 @@ class Exchange {
   std::int64_t sent_ = 0;  // by this operation
   Descriptor descriptor_;
   int channel_;
-  bool looks_, met_ = false;
+  std::chrono::microseconds look_;  // of the first meeting
+  bool met_ = false;
   Reach reach_;
   std::vector<Transfer> announced_;
   std::vector<std::shared_ptr<DeviceEvent>> others_done_;  // their groups may go after leave()

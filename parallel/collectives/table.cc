@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "parallel/collectives/desks.h"
 #include "parallel/collectives/direct.h"
 #include "parallel/collectives/queued.h"
 #include "parallel/collectives/ring.h"
@@ -24,6 +25,9 @@ bool by_library(const Case& c) {
 bool by_memory(const Case& c) {
   return c.sharing == Sharing::tensors && c.asks_for(Algorithm::direct);
 }
+bool by_desks(const Case& c) {
+  return c.sharing == Sharing::desks && c.asks_for(Algorithm::direct);
+}
 bool by_messages(const Case& c) {
   return c.asks_for(Algorithm::direct);
 }
@@ -41,11 +45,14 @@ bool by_tree(const Case& c) {
   return c.algorithm == Algorithm::tree;
 }
 
-// The first row of an operation that serves is taken.
+// The first row of an operation that serves is taken. Over desks no staging is used, but taken: so
+// an operation takes the same memory wherever the ranks of a job lie, and the plan holds for all.
 constexpr Collective table[] = {
     {all_reduce, Algorithm::direct, "queued", by_library, queued::all_reduce,
      queued::all_reduce_staging},
     {all_reduce, Algorithm::direct, "shared", by_memory, shared::all_reduce},
+    {all_reduce, Algorithm::direct, "desks", by_desks, desks::all_reduce,
+     direct::all_reduce_staging},
     {all_reduce, Algorithm::ring, "ring", by_ring, ring::all_reduce, ring::all_reduce_staging},
     {all_reduce, Algorithm::tree, "tree", by_tree, tree::all_reduce, tree::all_reduce_staging},
     {all_reduce, Algorithm::direct, "direct", by_messages, direct::all_reduce,
@@ -54,35 +61,44 @@ constexpr Collective table[] = {
     {reduce_scatter, Algorithm::direct, "queued", by_library, queued::reduce_scatter,
      queued::reduce_scatter_staging},
     {reduce_scatter, Algorithm::direct, "shared", by_memory, shared::reduce_scatter},
+    {reduce_scatter, Algorithm::direct, "desks", by_desks, desks::reduce_scatter,
+     direct::reduce_scatter_staging},
     {reduce_scatter, Algorithm::direct, "direct", by_messages, direct::reduce_scatter,
      direct::reduce_scatter_staging},
 
     {reduce, Algorithm::direct, "queued", by_library, queued::reduce, queued::reduce_staging},
     {reduce, Algorithm::direct, "shared", by_memory, shared::reduce},
+    {reduce, Algorithm::direct, "desks", by_desks, desks::reduce, direct::reduce_staging},
     {reduce, Algorithm::direct, "direct", by_messages, direct::reduce, direct::reduce_staging},
 
     {all_gather, Algorithm::direct, "queued", by_library, queued::all_gather},
     {all_gather, Algorithm::direct, "shared", by_memory, shared::all_gather},
+    {all_gather, Algorithm::direct, "desks", by_desks, desks::all_gather},
     {all_gather, Algorithm::direct, "direct", by_messages, direct::all_gather},
 
     {broadcast, Algorithm::direct, "queued", by_library, queued::broadcast},
     {broadcast, Algorithm::direct, "shared", by_memory, shared::broadcast},
+    {broadcast, Algorithm::direct, "desks", by_desks, desks::broadcast},
     {broadcast, Algorithm::direct, "direct", by_messages, direct::broadcast},
 
     {gather, Algorithm::direct, "queued", by_library, queued::gather},
     {gather, Algorithm::direct, "shared", by_memory, shared::gather},
+    {gather, Algorithm::direct, "desks", by_desks, desks::gather},
     {gather, Algorithm::direct, "direct", by_messages, direct::gather},
 
     {scatter, Algorithm::direct, "queued", by_library, queued::scatter},
     {scatter, Algorithm::direct, "shared", by_memory, shared::scatter},
+    {scatter, Algorithm::direct, "desks", by_desks, desks::scatter},
     {scatter, Algorithm::direct, "direct", by_messages, direct::scatter},
 
     {all_to_all, Algorithm::direct, "queued", by_library, queued::all_to_all},
     {all_to_all, Algorithm::direct, "shared", by_memory, shared::all_to_all},
+    {all_to_all, Algorithm::direct, "desks", by_desks, desks::all_to_all},
     {all_to_all, Algorithm::direct, "direct", by_messages, direct::all_to_all},
 
     // The hosts', whatever carries the tensors.
     {barrier, Algorithm::direct, "shared", by_memory, shared::barrier},
+    {barrier, Algorithm::direct, "desks", by_desks, desks::barrier},
     {barrier, Algorithm::direct, "direct", by_messages, direct::barrier},
 };
 

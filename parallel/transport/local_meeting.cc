@@ -16,9 +16,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long a member looks before it sleeps, where every rank has a core.
-constexpr std::chrono::microseconds look_time{300};
-
 struct Shown {
   Descriptor descriptor;
   const std::byte* input = nullptr;
@@ -43,12 +40,13 @@ class Board {
   std::vector<Seat> seats;
 
   // Returns when ready(), which another thread makes true before it calls tell(), or when the
-  // countdown is over. What asleep() gives is kept while the member sleeps.
+  // countdown is over. What asleep() gives is kept while the member sleeps; before, it looks so
+  // long.
   template <class Ready, class Asleep>
-  void wait_until(bool looks, Countdown countdown, Ready ready, Asleep asleep) {
+  void wait_until(std::chrono::microseconds look, Countdown countdown, Ready ready, Asleep asleep) {
     if (ready()) return;
-    if (looks) {
-      const auto end = Clock::now() + look_time;
+    if (look.count() > 0) {
+      const auto end = Clock::now() + look;
       do {
         for (int i = 0; i < 64; ++i) {
           if (ready()) return;
@@ -107,8 +105,8 @@ class LocalMeeting final : public Meeting {
   std::size_t desk_bytes() const override { return desk_size; }
   std::byte* desk() override { return own().desks.get() + (number_ + 1) % 2 * desk_size; }
 
-  Result arrive(const Descriptor& descriptor, const void* input, void* output, bool looks,
-                Countdown countdown) override {
+  Result arrive(const Descriptor& descriptor, const void* input, void* output,
+                std::chrono::microseconds look, Countdown countdown) override {
     ++number_;
     own().shown[number_ % 2] = {descriptor, static_cast<const std::byte*>(input),
                                 static_cast<std::byte*>(output)};
@@ -131,7 +129,7 @@ class LocalMeeting final : public Meeting {
       }
       return nobody;
     };
-    board_->wait_until(looks && world_->spins(), countdown, over,
+    board_->wait_until(world_->spins() ? look : none, countdown, over,
                        [&] { return WaitTable::Entry(world_->waits(rank_), missing); });
     Result result;
     for (std::size_t i = 0; i < members_.size(); ++i) {
@@ -172,15 +170,15 @@ class LocalMeeting final : public Meeting {
     board_->tell();
   }
 
-  void leave(bool looks) override {
+  void leave(std::chrono::microseconds look) override {
     finish();
     const auto all_finished = [&] {
       return std::all_of(board_->seats.begin(), board_->seats.end(),
                          [&](const Seat& seat) { return seat.finished.load() >= number_; });
     };
     board_->wait_until(
-        looks && world_->spins(), Countdown(), [&] { return all_finished() || world_->aborted(); },
-        [] { return 0; });
+        world_->spins() ? look : none, Countdown(),
+        [&] { return all_finished() || world_->aborted(); }, [] { return 0; });
     if (all_finished()) return;
     abandon();
     world_->throw_aborted(rank_);
@@ -188,7 +186,7 @@ class LocalMeeting final : public Meeting {
 
   void abandon() noexcept override {
     board_->wait_until(
-        false, Countdown(),
+        none, Countdown(),
         [&] {
           return std::all_of(board_->seats.begin(), board_->seats.end(),
                              [&](const Seat& seat) { return seat.touching.load() != number_; });
@@ -197,6 +195,7 @@ class LocalMeeting final : public Meeting {
   }
 
  private:
+  static constexpr std::chrono::microseconds none{0};
   Seat& own() { return board_->seats[self_]; }
   const Shown& shown(int member) const {
     return board_->seats[static_cast<std::size_t>(member)].shown[number_ % 2];

@@ -3,6 +3,7 @@
 // desks that each has for what it shows.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -47,9 +48,9 @@ class Meeting {
   };
   // Shows the descriptor and the buffers and waits for all members to do so. Only where the outcome
   // is complete may this member touch the others' buffers. Throws AbortedError.
-  // `looks`: may keep its core for some microseconds in the hope that the others come soon.
-  virtual Result arrive(const Descriptor& descriptor, const void* input, void* output, bool looks,
-                        Countdown countdown) = 0;
+  // `look`: for so long it may keep its core in the hope that the others come soon.
+  virtual Result arrive(const Descriptor& descriptor, const void* input, void* output,
+                        std::chrono::microseconds look, Countdown countdown) = 0;
   // What a member has shown, after arrive: its buffers, or as input its desk (Sharing::desks).
   virtual const Descriptor& descriptor(int member) const = 0;
   virtual const std::byte* input(int member) const = 0;
@@ -57,7 +58,7 @@ class Meeting {
   // This member touches no other's buffers any more. After every arrive.
   virtual void finish() noexcept = 0;
   // Waits until all members have finished. Throws AbortedError.
-  virtual void leave(bool looks) = 0;
+  virtual void leave(std::chrono::microseconds look) = 0;
   // After an abort: waits until nobody can be touching this member's buffers.
   virtual void abandon() noexcept = 0;
 };

@@ -33,6 +33,10 @@ TEST(Table, MembersThatShareMemoryUseIt) {
   }
 }
 
+TEST(Table, ProcessesOfAHostUseTheirDesks) {
+  for (const int members : {2, 3, 8, 64}) EXPECT_EQ(name(Sharing::desks, members, large), "desks");
+}
+
 TEST(Table, ARingServesTwoProcessesWithLargeMessagesInEqualSegments) {
   EXPECT_EQ(name(Sharing::nothing, 2, small), "direct");
   EXPECT_EQ(name(Sharing::nothing, 2, large), "ring");
