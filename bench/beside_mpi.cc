@@ -1,10 +1,12 @@
 // All-reduce over the MPI transport beside MPI_Allreduce, in turns in one run: sums of fp32.
 //
-//   mpirun --bind-to none -n N beside_mpi [--deterministic] [--messages] [--sizes 4096,65536]
+//   mpirun --bind-to none -n N beside_mpi [--deterministic] [--no-single-copy] [--messages]
+//                                         [--sizes 4096,65536]
 //
-// --messages plays that each rank has a node of its own, so that none shares memory. One line for
-// each size: microseconds of both, medians of the slowest rank's, and MPI's time over ours (above
-// 1: ours is faster).
+// --no-single-copy is for Trident what OMPI_MCA_btl_vader_single_copy_mechanism=none is for Open
+// MPI: as in containers that forbid a process to read another's memory. --messages plays that each
+// rank has a node of its own, so that none shares memory. One line for each size: microseconds of
+// both, medians of the slowest rank's, and MPI's time over ours (above 1: ours is faster).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,7 +26,7 @@ namespace {
 using namespace trident;
 
 struct Options {
-  bool deterministic = false, messages = false;
+  bool deterministic = false, messages = false, single_copy = true;
   std::vector<std::int64_t> sizes;
 };
 
@@ -37,6 +39,8 @@ Options read(int count, char** arguments) {
       options.deterministic = true;
     } else if (argument == "--messages") {
       options.messages = true;
+    } else if (argument == "--no-single-copy") {
+      options.single_copy = false;
     } else if (argument == "--sizes" && i + 1 < count) {
       options.sizes.clear();
       for (char* at = std::strtok(arguments[++i], ","); at != nullptr;
@@ -102,6 +106,8 @@ void measure(Transport& transport, const Options& options) {
 
 int main(int count, char** arguments) {
   const Options options = read(count, arguments);
-  run_mpi({.deterministic = options.deterministic, .ranks_per_node = options.messages ? 1 : 0},
+  run_mpi({.deterministic = options.deterministic,
+           .ranks_per_node = options.messages ? 1 : 0,
+           .single_copy = options.single_copy},
           [&](Transport& transport) { measure(transport, options); });
 }

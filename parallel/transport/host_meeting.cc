@@ -5,11 +5,14 @@
 #include <linux/futex.h>
 #include <sched.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <climits>
+#include <cstring>
 #include <ctime>
 #include <optional>
 
@@ -35,7 +38,9 @@ std::size_t desk_size_of(std::size_t members) {
 // In shared memory, zeros at first.
 struct alignas(64) Seat {
   std::atomic<std::uint64_t> arrived;  // number of the member's last meeting
-  Descriptor shown[2];                 // in the last two
+  std::atomic<int> process;
+  Descriptor shown[2];        // in the last two
+  const std::byte* input[2];  // in the member's own memory
 };
 struct alignas(64) Board {
   std::atomic<std::uint32_t> bell;  // changes when somebody arrives while others sleep
@@ -50,6 +55,20 @@ void sleep_on(std::atomic<std::uint32_t>& bell, std::uint32_t seen, Clock::durat
   ::syscall(SYS_futex, &bell, FUTEX_WAIT, seen, &time, nullptr, 0);
 }
 
+void copy_from(int process, std::byte* to, const std::byte* from, std::size_t bytes) {
+  while (bytes > 0) {
+    const iovec here{to, bytes}, there{const_cast<std::byte*>(from), bytes};
+    const ssize_t got = ::process_vm_readv(process, &here, 1, &there, 1, 0);
+    if (got <= 0) {
+      throw CommunicationError(fmt::format("mpi: the memory of process {} can't be read: {}",
+                                           process, got < 0 ? std::strerror(errno) : "no bytes"));
+    }
+    to += got;
+    from += got;
+    bytes -= static_cast<std::size_t>(got);
+  }
+}
+
 class HostMeeting final : public Meeting {
  public:
   HostMeeting(std::unique_ptr<HostMemory::Region> region, std::vector<int> members, int rank,
@@ -62,7 +81,9 @@ class HostMeeting final : public Meeting {
         members_(std::move(members)),
         self_(static_cast<std::size_t>(std::find(members_.begin(), members_.end(), rank) -
                                        members_.begin())),
-        watch_(std::move(watch)) {}
+        watch_(std::move(watch)) {
+    seats_[self_].process.store(::getpid());
+  }
   ~HostMeeting() override {
     if (board_.gone.fetch_add(1) + 1 == members_.size()) region_->discard();
   }
@@ -74,15 +95,16 @@ class HostMeeting final : public Meeting {
     return desks_begin(members) + members * 2 * desk_size_of(members);
   }
 
-  Sharing sharing() const override { return Sharing::desks; }
+  Sharing sharing() const override { return watch_.fetches ? Sharing::fetches : Sharing::desks; }
   std::size_t desk_bytes() const override { return desk_size_; }
   std::byte* desk() override { return desk_of(self_, number_ + 1); }
 
-  Result arrive(const Descriptor& descriptor, const void*, void*, microseconds time,
+  Result arrive(const Descriptor& descriptor, const void* input, void*, microseconds time,
                 Countdown countdown) override {
     ++number_;
     Seat& own = seats_[self_];
     own.shown[number_ % 2] = descriptor;
+    own.input[number_ % 2] = static_cast<const std::byte*>(input);
     own.arrived.store(number_);
     if (board_.sleepers.load() > 0) {
       board_.bell.fetch_add(1);
@@ -105,6 +127,10 @@ class HostMeeting final : public Meeting {
     return desk_of(static_cast<std::size_t>(member), number_);
   }
   std::byte* output(int) const override { return nullptr; }
+  const std::byte* address(int member) const override { return seats_[member].input[number_ % 2]; }
+  void fetch(int member, std::byte* to, const std::byte* from, std::size_t bytes) override {
+    copy_from(seats_[member].process.load(), to, from, bytes);
+  }
 
   // Desks stay as they are until the meeting after the next one, so nobody is waited for.
   void finish() noexcept override {}
@@ -188,6 +214,17 @@ class HostMeeting final : public Meeting {
 };
 
 }  // namespace
+
+bool may_fetch(int process, std::uint64_t address, std::uint64_t word) {
+  std::uint64_t found = 0;
+  try {
+    copy_from(process, reinterpret_cast<std::byte*>(&found),
+              reinterpret_cast<const std::byte*>(address), sizeof found);
+  } catch (const CommunicationError&) {
+    return false;
+  }
+  return found == word;
+}
 
 std::unique_ptr<Meeting> make_host_meeting(const std::shared_ptr<HostMemory>& memory,
                                            std::uint64_t group, std::vector<int> members, int rank,

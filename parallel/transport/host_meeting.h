@@ -16,8 +16,13 @@ namespace trident {
 struct HostWatch {
   std::function<bool(int)> ended;  // whether a world rank has ended
   WaitTable* waits = nullptr;
-  bool spins = false;  // every rank of the host has a core
+  bool spins = false;    // every rank of the host has a core
+  bool fetches = false;  // may_fetch() of all
 };
+
+// Whether this process may copy from the memory of another one on its host; `word` is there at
+// `address`. Containers often forbid it.
+bool may_fetch(int process, std::uint64_t address, std::uint64_t word);
 
 // The seat of world rank `rank` among the members (world ranks by group rank). Throws Error where
 // the memory can't be mapped, or is used up.

@@ -25,6 +25,7 @@ enum class Outcome {
 enum class Sharing : std::uint8_t {
   nothing,  // they send messages
   desks,    // each shows the others some bytes of its own (Meeting::desk)
+  fetches,  // so, and the system copies from another's tensors (Meeting::fetch)
   tensors   // threads of one process: they read and write each other's tensors
 };
 
@@ -51,10 +52,16 @@ class Meeting {
   // `look`: for so long it may keep its core in the hope that the others come soon.
   virtual Result arrive(const Descriptor& descriptor, const void* input, void* output,
                         std::chrono::microseconds look, Countdown countdown) = 0;
-  // What a member has shown, after arrive: its buffers, or as input its desk (Sharing::desks).
+  // What a member has shown, after arrive: its buffers; as input its desk where members don't reach
+  // each other's tensors.
   virtual const Descriptor& descriptor(int member) const = 0;
   virtual const std::byte* input(int member) const = 0;
   virtual std::byte* output(int member) const = 0;
+  // Where members fetch: the input that a member has shown, in its own memory, and a copy from
+  // there.
+  virtual const std::byte* address(int /*member*/) const { return nullptr; }
+  virtual void fetch(int /*member*/, std::byte* /*to*/, const std::byte* /*from*/,
+                     std::size_t /*bytes*/) {}
   // This member touches no other's buffers any more. After every arrive.
   virtual void finish() noexcept = 0;
   // Waits until all members have finished. Throws AbortedError.

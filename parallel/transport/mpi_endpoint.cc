@@ -1,6 +1,7 @@
 #include "parallel/transport/mpi_endpoint.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -98,6 +99,22 @@ void MpiEndpoint::share_memory(MPI_Comm host) {
   int usable = host_memory_ != nullptr ? 1 : 0;
   MPI_Allreduce(MPI_IN_PLACE, &usable, 1, MPI_INT, MPI_MIN, host);
   if (usable == 0) host_memory_ = nullptr;
+  // Each tries to read a word of the next one's.
+  struct Word {
+    std::uint64_t process, address, value;
+  };
+  const std::uint64_t value = 0x7472'6964'656e'7400u ^ static_cast<std::uint64_t>(::getpid());
+  const Word own{static_cast<std::uint64_t>(::getpid()), reinterpret_cast<std::uintptr_t>(&value),
+                 value};
+  std::vector<Word> words(static_cast<std::size_t>(size));
+  MPI_Allgather(&own, sizeof own, MPI_BYTE, words.data(), sizeof own, MPI_BYTE, host);
+  const Word& next = words[static_cast<std::size_t>((rank + 1) % size)];
+  int fetches =
+      options_.single_copy && may_fetch(static_cast<int>(next.process), next.address, next.value)
+          ? 1
+          : 0;
+  MPI_Allreduce(MPI_IN_PLACE, &fetches, 1, MPI_INT, MPI_MIN, host);  // until then words stay
+  fetches_ = fetches != 0;
 }
 
 std::unique_ptr<Meeting> MpiEndpoint::open_meeting(std::uint64_t group,
@@ -110,7 +127,8 @@ std::unique_ptr<Meeting> MpiEndpoint::open_meeting(std::uint64_t group,
   return make_host_meeting(host_memory_, group, members, rank_,
                            {.ended = [this](int peer) { return control_->ended(peer); },
                             .waits = &control_->waits(),
-                            .spins = spins_});
+                            .spins = spins_,
+                            .fetches = fetches_});
 }
 
 void MpiEndpoint::close() {

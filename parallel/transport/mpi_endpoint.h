@@ -74,6 +74,7 @@ class MpiEndpoint final : public Endpoint {
   std::uint64_t group_slots_ = 0;  // tags hold a group's slot and a channel
   MPI_Comm messages_ = MPI_COMM_NULL;
   std::shared_ptr<HostMemory> host_memory_;  // null: none
+  bool fetches_ = false;                     // its ranks may copy from each other's memory
   bool spins_ = false;                       // every rank of this host has a core
   std::unique_ptr<MpiControl> control_;
   std::atomic<bool> closed_{false};

@@ -45,8 +45,8 @@ class Watchdog {
 // Ends all processes of the job that MPI and mpirun can reach, and this one in any case.
 [[noreturn]] void abort_job(int exit_code) noexcept;
 
-// Between looks at something that moves only while somebody looks, as MPI's messages do: looks again
-// for some hundred microseconds, then sleeps a little longer each time. restart() after each
+// Between looks at something that moves only while somebody looks, as MPI's messages do: looks
+// again for some hundred microseconds, then sleeps a little longer each time. restart() after each
 // progress, so that a message on its way is looked after all the time, and one whose peer is late
 // costs nothing.
 class BackOff {

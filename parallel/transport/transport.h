@@ -24,6 +24,8 @@ struct TransportOptions {
   int ranks_per_node = 0;                      // 0: nodes are hosts
   bool nccl = false;                           // tensors of GPUs go by NCCL, one rank a GPU
   int threads_per_rank = 1;                    // a waiting rank sleeps at once if cores are few
+  // Processes of a host copy large tensors from each other's memory where the system lets them.
+  bool single_copy = true;
   // For tests: a point-to-point message arrives this much later than it was sent, for as many
   // messages at once as there are; the sender does not wait for it. Collectives are not delayed.
   std::chrono::microseconds injected_latency{0};

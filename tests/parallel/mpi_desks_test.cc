@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <random>
 #include <string>
@@ -36,22 +37,25 @@ void expect_equal(const std::string& what, std::int64_t inputs, std::int64_t out
                   const Run& run) {
   const auto device = make_cpu_device();
   Context context(*device, 1);
-  const auto desks = make_mpi_transport({});
+  const auto desks = make_mpi_transport({.single_copy = false});
+  const auto fetched = make_mpi_transport({});
   // Each rank has a node of its own, so none shares memory.
   const auto messages = make_mpi_transport({.ranks_per_node = 1});
   std::vector<std::vector<T>> results;
   std::vector<std::int64_t> sent;
-  for (Transport* const transport : {desks.get(), messages.get()}) {
+  for (Transport* const transport : {desks.get(), fetched.get(), messages.get()}) {
     const ProcessGroup world = transport->world();
     const Tensor input = random<T>(context, world.rank(), inputs);
     const Tensor output = random<T>(context, world.rank() + 100, outputs);
     results.push_back(context.to_host<T>(run(context, world, input, output)));
     sent.push_back(world.traffic().bytes_sent);
   }
-  ASSERT_EQ(results[0].size(), results[1].size());
-  EXPECT_EQ(std::memcmp(results[0].data(), results[1].data(), results[0].size() * sizeof(T)), 0)
-      << what;
-  EXPECT_EQ(sent[0], sent[1]) << what;
+  for (std::size_t i = 0; i < 2; ++i) {
+    ASSERT_EQ(results[i].size(), results[2].size());
+    EXPECT_EQ(std::memcmp(results[i].data(), results[2].data(), results[i].size() * sizeof(T)), 0)
+        << what;
+    EXPECT_EQ(sent[i], sent[2]) << what;
+  }
 }
 
 template <class T>

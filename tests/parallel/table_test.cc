@@ -34,7 +34,11 @@ TEST(Table, MembersThatShareMemoryUseIt) {
 }
 
 TEST(Table, ProcessesOfAHostUseTheirDesks) {
-  for (const int members : {2, 3, 8, 64}) EXPECT_EQ(name(Sharing::desks, members, large), "desks");
+  for (const int members : {2, 3, 8, 64}) {
+    EXPECT_EQ(name(Sharing::desks, members, large), "desks");
+    EXPECT_EQ(name(Sharing::fetches, members, small), "desks");
+    EXPECT_EQ(name(Sharing::fetches, members, large), "fetched");
+  }
 }
 
 TEST(Table, ARingServesTwoProcessesWithLargeMessagesInEqualSegments) {
@@ -71,7 +75,8 @@ TEST(Table, AlgorithmsThatACaseCanNotHaveAreRefused) {
 // By message, by memory or by a library, on every operation.
 TEST(Table, EveryCaseIsServed) {
   for (int operation = 0; operation <= static_cast<int>(Operation::barrier); ++operation) {
-    for (const Sharing sharing : {Sharing::nothing, Sharing::desks, Sharing::tensors}) {
+    for (const Sharing sharing :
+         {Sharing::nothing, Sharing::desks, Sharing::fetches, Sharing::tensors}) {
       for (const bool by_library : {false, true}) {
         const Collective& row = chosen({.operation = static_cast<Operation>(operation),
                                         .sharing = sharing,
