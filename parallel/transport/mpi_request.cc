@@ -14,7 +14,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t small_bytes = 4096;
-constexpr std::size_t part_bytes = std::size_t{256} << 10;  // each that has come is progress
+// Each that has come is progress. Below what MPI sends over TCP without asking the receiver first.
+constexpr std::size_t part_bytes = std::size_t{60} << 10;
 // A peer's farewell may overtake its last messages.
 constexpr std::chrono::milliseconds farewell_grace{500};
 // A wait that takes some milliseconds is one that others may ask for.

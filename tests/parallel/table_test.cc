@@ -42,7 +42,7 @@ TEST(Table, ProcessesOfAHostUseTheirDesks) {
 }
 
 TEST(Table, ARingServesTwoProcessesWithLargeMessagesInEqualSegments) {
-  EXPECT_EQ(name(Sharing::nothing, 2, small), "direct");
+  EXPECT_EQ(name(Sharing::nothing, 2, small), "swap");
   EXPECT_EQ(name(Sharing::nothing, 2, large), "ring");
   EXPECT_EQ(name(Sharing::nothing, 2, large + 1), "direct");
 }
