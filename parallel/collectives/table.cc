@@ -13,6 +13,7 @@
 #include "parallel/collectives/tree.h"
 
 namespace trident {
+namespace collective_table {
 namespace {
 
 using Case = CollectiveCase;
@@ -63,7 +64,7 @@ bool by_tree(const Case& c) {
 
 // The first row of an operation that serves is taken. Over desks no staging is used, but taken: so
 // an operation takes the same memory wherever the ranks of a job lie, and the plan holds for all.
-constexpr Collective table[] = {
+constexpr Collective rows[] = {
     {all_reduce, Algorithm::direct, "queued", by_library, queued::all_reduce,
      queued::all_reduce_staging},
     {all_reduce, Algorithm::direct, "shared", by_memory, shared::all_reduce},
@@ -151,28 +152,30 @@ void refuse(const Case& c, const std::function<std::string()>& place) {
   }
 }
 
-const Collective* first(std::span<const Collective> rows, const Case& c) {
-  for (const Collective& row : rows) {
+const Collective* first(std::span<const Collective> list, const Case& c) {
+  for (const Collective& row : list) {
     if (row.operation == c.operation && row.serves(c)) return &row;
   }
   return nullptr;
 }
 
 }  // namespace
+}  // namespace collective_table
 
 std::span<const Collective> collectives() {
-  return table;
+  return collective_table::rows;
 }
 
 std::span<const AlgorithmName> collective_algorithms() {
-  return names;
+  return collective_table::names;
 }
 
 const Collective& choose(const CollectiveCase& c, std::span<const Collective> more,
                          const std::function<std::string()>& place) {
+  using namespace collective_table;
   if (const Collective* const row = first(more, c)) return *row;
   refuse(c, place);
-  if (const Collective* const row = first(table, c)) return *row;
+  if (const Collective* const row = first(rows, c)) return *row;
   throw Error(fmt::format("{}: no implementation serves it", place()));
 }
 

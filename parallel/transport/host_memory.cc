@@ -16,9 +16,9 @@ namespace trident {
 namespace {
 
 // Addresses, not memory.
-constexpr std::uint64_t total_bytes = std::uint64_t{1} << 36;
-constexpr std::size_t slots = 1 << 16;
-constexpr std::uint64_t page = 4096;
+constexpr std::uint64_t host_memory_bytes = std::uint64_t{1} << 36;
+constexpr std::size_t host_memory_slots = 1 << 16;
+constexpr std::uint64_t page_bytes = 4096;
 
 }  // namespace
 
@@ -29,7 +29,7 @@ struct HostMemory::Table {
     std::atomic<std::uint64_t> begin;  // 0: not yet known
   };
   std::atomic<std::uint64_t> taken;  // bytes behind the table
-  Slot slot[slots];
+  Slot slot[host_memory_slots];
 };
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
@@ -46,10 +46,10 @@ std::unique_ptr<HostMemory> HostMemory::map(int descriptor) {
 std::unique_ptr<HostMemory> HostMemory::make() {
   // Where files have a limit, growing beyond it is a signal, not an error.
   rlimit limit{};
-  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur < total_bytes) return nullptr;
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur < host_memory_bytes) return nullptr;
   const int descriptor = ::memfd_create("trident", MFD_CLOEXEC);
   if (descriptor < 0) return nullptr;
-  if (::ftruncate(descriptor, static_cast<off_t>(total_bytes)) != 0) {
+  if (::ftruncate(descriptor, static_cast<off_t>(host_memory_bytes)) != 0) {
     ::close(descriptor);
     return nullptr;
   }
@@ -84,18 +84,18 @@ std::unique_ptr<HostMemory::Region> HostMemory::region(const std::shared_ptr<Hos
                                                        std::uint64_t name, std::size_t bytes,
                                                        bool& full) {
   constexpr std::uint64_t none = ~std::uint64_t{0};
-  const std::uint64_t rounded = (bytes + page - 1) / page * page;
+  const std::uint64_t rounded = (bytes + page_bytes - 1) / page_bytes * page_bytes;
   Table& table = *memory->table_;
   name = name == 0 ? none : name;
   full = false;
   std::uint64_t begin = none;
-  for (std::size_t i = 0; i < slots; ++i) {
-    Table::Slot& slot = table.slot[(name + i) % slots];
+  for (std::size_t i = 0; i < host_memory_slots; ++i) {
+    Table::Slot& slot = table.slot[(name + i) % host_memory_slots];
     std::uint64_t seen = 0;
     if (slot.name.compare_exchange_strong(seen, name)) {
-      const std::uint64_t first = (sizeof(Table) + page - 1) / page * page;
+      const std::uint64_t first = (sizeof(Table) + page_bytes - 1) / page_bytes * page_bytes;
       begin = first + table.taken.fetch_add(rounded);
-      if (begin + rounded > total_bytes) begin = none;
+      if (begin + rounded > host_memory_bytes) begin = none;
       slot.begin.store(begin);
       break;
     }

@@ -5,7 +5,7 @@
 namespace trident {
 namespace {
 
-constexpr TransportKind table[] = {
+constexpr TransportKind transport_kinds[] = {
     {.name = "local",
      .doc = "threads of one process; ranks may share a GPU",
      .run_threads = run_local,
@@ -27,13 +27,13 @@ constexpr TransportKind table[] = {
 }  // namespace
 
 std::span<const TransportKind> transports() {
-  return table;
+  return transport_kinds;
 }
 
 const TransportKind* find_transport(std::string_view name) {
-  const auto* const found = std::find_if(std::begin(table), std::end(table),
+  const auto* const found = std::find_if(std::begin(transport_kinds), std::end(transport_kinds),
                                          [&](const TransportKind& t) { return t.name == name; });
-  return found == std::end(table) ? nullptr : found;
+  return found == std::end(transport_kinds) ? nullptr : found;
 }
 
 }  // namespace trident
