@@ -111,7 +111,7 @@ LoadedConfig load(const ConfigOptions& options, const Launch& launch,
   }
   const auto size = largest_micro_batch(config, architecture, limit);
   if (!size && !memory) {
-    schedule_of(config);  // throws where it is the schedule that allows no size
+    schedule_of(config, architecture);  // throws where it is the schedule that allows no size
     throw RequestError(fmt::format(
         "config: /batch/micro_batch_size: \"auto\" finds none that fits {} bytes a rank; `trident "
         "plan --memory {}B` says what would",

@@ -32,7 +32,7 @@ void run(const Config& config, int steps) {
   run_local(1, transport_options(config), [&](Transport& transport) {
     const Devices devices(config);
     Context context(devices.of(0), 1);
-    const Schedule schedule = schedule_of(config);
+    const Schedule schedule = schedule_of(config, *architectures.at(config.model.architecture));
     const Topology topology = topology_of(config, schedule, transport);
     RankModel model(context, config, *architectures.at(config.model.architecture), schedule,
                     topology);

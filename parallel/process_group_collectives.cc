@@ -11,6 +11,7 @@
 #include "parallel/collectives/tree.h"
 #include "parallel/process_group.h"
 #include "parallel/process_group_checks.h"
+#include "parallel/process_group_trace.h"
 #include "parallel/queued_work.h"
 
 namespace trident {
@@ -94,7 +95,10 @@ Work issue(const GroupHandle& group, Context& context, Async async, Descriptor d
           context.empty({static_cast<std::int64_t>(bytes)}, DType::u8, Category::communication);
     }
   }
-  if (context.plans()) return Work(std::make_shared<PlannedWork>(staging));
+  if (context.plans()) {
+    trace(context, impl.membership, descriptor, async);
+    return Work(std::make_shared<PlannedWork>(staging));
+  }
   need_reach(group, name_of(descriptor.operation).data(), context);
   if (on_gpu) {  // hosts meet in a barrier
     impl.prepare(context.device(),

@@ -16,6 +16,7 @@
 #include "kernels/backend.h"
 #include "parallel/transport/nccl/nccl.h"
 #include "training/from_config.h"
+#include "training/model_costs.h"
 #include "training/monitor.h"
 #include "training/plan.h"
 #include "training/product_rate.h"
@@ -283,7 +284,7 @@ Json bench_step(const Config& config, const ArchitectureSet& architectures, int 
   const Devices devices(config);
   const auto threads = config.world_size() * config.runtime.threads_per_rank;
   const DType dtype = dtype_of(config.precision.dtype);
-  const Schedule schedule = schedule_of(config);
+  const Schedule schedule = schedule_of(config, architecture);
   const double flops = flops_per_step(config, architecture);
   // Of a GPU what its maker says, where that is known; several ranks may share one.
   const auto peak = devices.peak(config.precision);

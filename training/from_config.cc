@@ -6,10 +6,10 @@
 
 #include "core/error.h"
 #include "core/file.h"
-#include "core/layer_split.h"
 #include "scheduler/csv.h"
 #include "scheduler/schedules.h"
 #include "scheduler/validate.h"
+#include "training/model_costs.h"
 
 namespace trident {
 namespace {
@@ -38,22 +38,12 @@ Schedule schedule_of_file(const std::string& path, const ScheduleRequest& run) {
 
 }  // namespace
 
-StageTimes stage_flops(const Config& config) {
-  StageTimes times;
-  for (const PartCost& stage : stage_costs(layer_costs(config), config.pipeline.layer_split)) {
-    times.forward.push_back(stage.forward);
-    times.backward_input.push_back(stage.backward_input);
-    times.backward_weight.push_back(stage.backward_weight);
-  }
-  return times;
-}
-
 std::string schedule_name(const Config& config) {
   return config.pipeline.schedule_file.empty() ? config.pipeline.schedule
                                                : config.pipeline.schedule_file;
 }
 
-Schedule schedule_of(const Config& config) {
+Schedule schedule_of(const Config& config, const Architecture& architecture) {
   ScheduleRequest request{
       .kind = config.pipeline.schedule,
       .stages = static_cast<int>(config.parallel.pipeline_model_parallel_size),
@@ -64,7 +54,8 @@ Schedule schedule_of(const Config& config) {
   if (request.kind == "auto" && file.empty()) {
     // Searched with the FLOPs of each stage, within the memory of 1F1B.
     request.max_in_flight = request.stages;
-    request.stage_times = stage_flops(config);
+    request.stage_times =
+        stage_costs(model_costs(config, architecture), config.pipeline.layer_split);
   }
   try {
     if (!file.empty()) return schedule_of_file(file, request);
@@ -81,7 +72,7 @@ BucketLimits bucket_limits(const Config& config) {
   const ZeroConfig& zero = config.zero_optimization;
   return {.elements = std::min(zero.reduce_bucket_size, zero.allgather_bucket_size),
           .persistence_threshold = zero.stage3_param_persistence_threshold,
-          .parts = static_cast<int>(config.parallel.ranks(Group::shard))};
+          .axes = config.parallel.axes()};
 }
 
 bool reduces_each_micro_batch(const Config& config) {
@@ -113,9 +104,9 @@ BatchShape batch_shape(const Config& config, const Topology& topology) {
 }
 
 TensorParallel tensor_parallel_of(const Config& config, const Topology& topology) {
-  return {.group = topology.tensor,
-          .rank = topology.tensor.rank(),
-          .size = topology.tensor.size(),
+  return {.group = topology.of(Group::tensor),
+          .rank = topology.place(Group::tensor),
+          .size = topology.size(Group::tensor),
           .sequence_parallel = config.parallel.sequence_parallel,
           .gathers_again = config.activation_checkpointing.granularity == "selective",
           .overlap = config.parallel.tp_comm_overlap};

@@ -53,9 +53,4 @@ std::string plan_text(const Plan&);
 // what StepFigures::peak_memory measures.
 std::map<std::string, std::int64_t> largest_rank(const Plan&);
 
-// FLOPs of a training step without recomputation: 6 for each weight of a matrix product and token,
-// 12·s·h a layer and token for attention, counted whole. For GPT this is
-// 72·B·s·l·h²(1 + s/(6h) + V/(12·l·h)) (Narayanan 2021).
-double flops_per_step(const Config&, const Architecture&);
-
 }  // namespace trident

@@ -145,7 +145,7 @@ void on_ranks(const Config& config, const TransportOptions& options,
   for (int i = 0; i < (options.nccl ? static_cast<int>(config.world_size()) : 1); ++i) {
     devices.push_back(options.nccl ? make_cuda_device(i) : make_device(usual_device()));
   }
-  const Schedule schedule = schedule_of(config);
+  const Schedule schedule = schedule_of(config, *architecture);
   run_local(static_cast<int>(config.world_size()), options, [&](Transport& transport) {
     const auto rank = static_cast<std::size_t>(transport.world().rank());
     Context context(*devices[rank % devices.size()],

@@ -32,14 +32,15 @@ TEST(Executed, TraceIsTheListOfTheScheduleAskedForOnEveryRank) {
           seeded_config("gpt2", dir.path(),
                         overrides_of({1, 1, stages, chunks}) +
                             Overrides{"pipeline.schedule=" + kind, "model.num_layers=8"});
-      const Schedule schedule = schedule_of(config);
+      const Schedule schedule =
+          schedule_of(config, *built_in_architectures().at(config.model.architecture));
       EXPECT_EQ(schedule.kind, kind);
       const auto lists = lower(schedule);
       std::vector<std::vector<LoweredAction>> ran(static_cast<std::size_t>(stages));
       std::vector<std::vector<Action>> computed(ran.size());
       on_ranks(config, transport_options(config), [&](RankModel& model) {
         for (int k = 0; k < 2; ++k) model.train(random_batches(model, k), 1e-3);
-        const auto rank = static_cast<std::size_t>(model.topology().pipeline.rank());
+        const auto rank = static_cast<std::size_t>(model.topology().of(Group::pipeline).rank());
         ran[rank] = actions_of(model.trace());
         computed[rank] = compute_actions(model.trace());
       });
@@ -112,9 +113,9 @@ double step_over_list(const std::string& kind) {
     for (int k = 0; k < steps; ++k) {
       model.train(random_batches(model, k), 1e-3);
       traces[static_cast<std::size_t>(k)]
-            [static_cast<std::size_t>(model.topology().pipeline.rank())] = model.trace();
+            [static_cast<std::size_t>(model.topology().of(Group::pipeline).rank())] = model.trace();
     }
-    if (model.topology().pipeline.rank() == 0) schedule = model.schedule();
+    if (model.topology().of(Group::pipeline).rank() == 0) schedule = model.schedule();
   });
   std::vector<double> ratios;
   for (const auto& step : traces) {

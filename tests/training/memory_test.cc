@@ -13,8 +13,8 @@
 #include "support/training_run.h"
 #include "training/fit.h"
 #include "training/from_config.h"
-#include "training/memory_plan.h"
 #include "training/plan.h"
+#include "training/planned_pipeline.h"
 
 namespace trident::testing {
 namespace {
@@ -180,7 +180,9 @@ TEST(Fit, TheLargestMicroBatchFitsAndTheNextDoesNot) {
                              overrides_of({2, 1, 1}) + more);
   };
   const auto peak = [&](const Config& config) {
-    return plan_memory(config, architecture, schedule_of(config)).back().peak_total +
+    return plan_pipeline(config, architecture, schedule_of(config, architecture))
+               .front()
+               .collecting.peak_total +
            library_bytes(config);
   };
   const Config config = sized("1");
@@ -224,7 +226,9 @@ TEST(Fit, LargerSizesMayTakeLessAndProposalsHoldAsTheyAreWritten) {
             more);
   };
   const auto peak = [&](const Config& config) {
-    return plan_memory(config, architecture, schedule_of(config)).back().peak_total +
+    return plan_pipeline(config, architecture, schedule_of(config, architecture))
+               .front()
+               .collecting.peak_total +
            library_bytes(config);
   };
   ASSERT_LT(peak(sized("12")), peak(sized("6")));

@@ -173,11 +173,9 @@ double norm_of(const Layout& layout, const Overrides& overrides, double scale) {
       copy(context, context.from_host<float>(spec.placement.local(), values, Category::workspace),
            parameter->gradient(0));
     }
-    StepCheck check(model.topology().world, model.topology().shard.size());
-    check.begin(context,
-                gradient_squares(context, model.buckets(), model.topology().shard,
-                                 model.topology().tensor.rank()),
-                nullptr, 0, false, 1, Async::no);
+    StepCheck check(model.topology().world, model.topology().of(Group::shard).size());
+    check.begin(context, gradient_squares(context, model.buckets(), model.topology()), nullptr, 0,
+                false, 1, Async::no);
     const double found = check.end(context).grad_norm;
     if (model.topology().world.rank() == 0) norm = found;
   });

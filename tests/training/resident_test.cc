@@ -15,7 +15,7 @@
 #include "support/temp_dir.h"
 #include "support/training_run.h"
 #include "training/from_config.h"
-#include "training/memory_plan.h"
+#include "training/planned_pipeline.h"
 
 namespace trident::testing {
 namespace {
@@ -156,7 +156,7 @@ TEST(Resident, PagesTouchedAgreeWithTheLedger) {
                         std::string("activation_checkpointing.granularity=") + granularity});
       const auto cpu = make_cpu_device();
       const auto architecture = built_in_architectures().at("llama");
-      const Schedule schedule = schedule_of(config);
+      const Schedule schedule = schedule_of(config, *architecture);
       run_local(2, transport_options(config), [&](Transport& transport) {
         PageCountingDevice device(*cpu);
         Context context(device, 1);

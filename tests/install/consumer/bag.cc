@@ -85,10 +85,15 @@ class BagLayer final : public Module {
   Mlp mlp_;
 };
 
-// Embedding, head and sizes are GPT-2's.
+// Embedding, head and sizes are GPT-2's, the MLP is gated: one sum over the tensor group a layer
+// each way, and three products where GPT-2's MLP has two. Plans find that out by themselves.
 class Bag final : public Architecture {
  public:
-  TransformerShape shape(const Config& config) const override { return gpt2_->shape(config); }
+  TransformerShape shape(const Config& config) const override {
+    TransformerShape shape = gpt2_->shape(config);
+    shape.swiglu = true;
+    return shape;
+  }
   std::unique_ptr<Module> embedding(const TensorParallel& parallel, const TransformerShape& shape,
                                     Weight table) const override {
     return gpt2_->embedding(parallel, shape, std::move(table));
