@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "app/commands.h"
-#include "core/config.h"
+#include "config/config.h"
 
 namespace trident::app {
 

@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "models/module.h"
 #include "models/transformer.h"
 #include "parallel/data/bucket_layout.h"

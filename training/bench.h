@@ -6,7 +6,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "models/architecture.h"
 #include "training/devices.h"
 

@@ -6,10 +6,10 @@
 
 #include "core/error.h"
 #include "core/file.h"
-#include "core/layer_split.h"
 #include "scheduler/csv.h"
 #include "scheduler/schedules.h"
 #include "scheduler/validate.h"
+#include "training/layer_split.h"
 
 namespace trident {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "parallel/data/bucket_layout.h"
 #include "parallel/mesh.h"
 #include "parallel/tensor/linear.h"

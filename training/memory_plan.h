@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "core/ledger.h"
 #include "models/architecture.h"
 #include "scheduler/action.h"

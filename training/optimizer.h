@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "core/context.h"
 #include "parallel/data/buckets.h"
 #include "parallel/process_group.h"

@@ -7,7 +7,7 @@
 #include <map>
 #include <string>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "models/architecture.h"
 #include "scheduler/action.h"
 #include "training/optimizer.h"

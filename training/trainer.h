@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "core/device.h"
 #include "models/architecture.h"
 #include "parallel/transport/transport.h"

@@ -10,7 +10,7 @@
 #include <sstream>
 #include <string>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "core/error.h"
 #include "scheduler/interleaved.h"
 #include "scheduler/simulate.h"
@@ -243,7 +243,7 @@ TEST(Schedules, ChunksDefaultByKind) {
   EXPECT_THROW(interleaved.rank_of_stage(4), Error);
 }
 
-// core/ can't ask this folder, so it has a rule of its own (core/config.h).
+// core/ can't ask this folder, so it has a rule of its own (config/config.h).
 TEST(Schedules, TheConfigKnowsHowManyChunksAKindHolds) {
   for (const std::string& kind : schedule_kinds()) {
     SCOPED_TRACE(kind);

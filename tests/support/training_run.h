@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "support/devices.h"
 #include "training/data/batch_sampler.h"
 #include "training/rank_model.h"

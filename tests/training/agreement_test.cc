@@ -10,7 +10,7 @@
 #include <map>
 #include <thread>
 
-#include "core/config_values.h"
+#include "config/values.h"
 #include "core/error.h"
 #include "support/temp_dir.h"
 #include "support/training_run.h"

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "bag.h"
-#include "core/config.h"
+#include "config/config.h"
 #include "training/trainer.h"
 
 namespace {

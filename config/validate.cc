@@ -9,7 +9,7 @@
 #include <limits>
 #include <numeric>
 
-#include "core/config_fields.h"
+#include "config/fields.h"
 #include "core/error.h"
 
 namespace trident {

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "core/config_fields.h"
+#include "config/fields.h"
 #include "core/content_hash.h"
 #include "core/error.h"
 #include "core/json.h"

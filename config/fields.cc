@@ -1,5 +1,5 @@
 // The field table: the one place that knows a key's path, range, choices and meaning.
-#include "core/config_fields.h"
+#include "config/fields.h"
 
 namespace trident::config_detail {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "core/config_fields.h"
+#include "config/fields.h"
 #include "core/printable.h"
 
 namespace trident::config_detail {

@@ -1,5 +1,5 @@
-// The table of the config's fields and the pieces that read it. Private to core/config_*.cc: the
-// contract for everybody else is core/config.h.
+// The table of the config's fields and the pieces that read it. Private to config/: the
+// contract for everybody else is config/config.h.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-#include "core/config.h"
+#include "config/config.h"
 
 namespace trident::config_detail {
 

@@ -5,10 +5,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/config.h"
-#include "core/config_fields.h"
+#include "config/config.h"
+#include "config/fields.h"
 #include "core/error.h"
-#include "tests/core/config_support.h"
+#include "tests/config/support.h"
 
 namespace trident {
 namespace {

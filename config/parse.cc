@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "core/config_fields.h"
+#include "config/fields.h"
 #include "core/error.h"
 #include "core/json.h"
 #include "core/nearest.h"

@@ -6,10 +6,10 @@
 #include <cmath>
 #include <filesystem>
 
-#include "core/config_fields.h"
+#include "config/fields.h"
 #include "core/error.h"
-#include "core/layer_split.h"
 #include "core/printable.h"
+#include "training/layer_split.h"
 
 namespace trident {
 namespace config_detail {

@@ -1,4 +1,4 @@
-#include "core/layer_split.h"
+#include "training/layer_split.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <numeric>
 #include <random>
 
-#include "config_support.h"
+#include "tests/config/support.h"
 
 namespace trident {
 namespace {

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "core/config_fields.h"
-#include "tests/core/config_support.h"
+#include "config/fields.h"
+#include "tests/config/support.h"
 #include "tests/support/source_dir.h"
 
 namespace trident {

@@ -1,4 +1,4 @@
-#include "core/layer_split.h"
+#include "training/layer_split.h"
 
 #include <algorithm>
 

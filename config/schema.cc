@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "core/config_fields.h"
-#include "core/config_values.h"
+#include "config/fields.h"
+#include "config/values.h"
 #include "core/json.h"
 
 namespace trident {
@@ -307,8 +307,8 @@ std::string config_reference_markdown() {
   using namespace config_detail;
   std::string page =
       "# The configuration file\n\n"
-      "<!-- Generated from the field table in core/config_fields.cc; "
-      "tests/core/config_schema_test.cc keeps it current. -->\n\n"
+      "<!-- Generated from the field table in config/fields.cc; "
+      "tests/config/schema_test.cc keeps it current. -->\n\n"
       "One JSON object of sections. Every key is checked: an unknown key, a wrong type or a "
       "number out of range is an error, and all errors are shown at once. A key that is left out "
       "gets its default; a key whose default is described in words may also be `null`, which is "
