@@ -27,9 +27,7 @@ Changes operator+(Changes a, const Changes& b) {
 // The config with these changes, nothing where they don't go with it.
 std::optional<Config> changed(const Config& config, const Changes& changes) {
   try {
-    return parse_config(config_to_json(config), changes,
-                        {.architectures = {config.model.architecture}})
-        .config;
+    return parse_config(config_to_json(config), changes, {.rules = config.rules}).config;
   } catch (const RequestError&) {
     return std::nullopt;
   }

@@ -12,6 +12,7 @@
 #include "parallel/transport/planning.h"
 #include "scheduler/simulate.h"
 #include "training/from_config.h"
+#include "training/kinds.h"
 #include "training/monitor.h"
 #include "training/rank_model.h"
 #include "training/trainer.h"
@@ -30,7 +31,7 @@ Shortened shortened(const Config& config, const Schedule& schedule) {
   const std::int64_t unit = config.stages() * 2;
   const std::int64_t m = config.num_microbatches();
   if (m <= std::max<std::int64_t>(2 * unit, 16) || !config.pipeline.schedule_file.empty() ||
-      config.pipeline.schedule == "auto") {
+      schedule_rules(config).searched) {
     return {config, schedule, m};
   }
   const auto wanted = peak_in_flight(schedule);
@@ -60,8 +61,7 @@ std::pair<MemoryPlan, MemoryPlan> memory_of(const Shortened& run,
                   kernel_options(config));
   const auto transport = make_planning_transport(
       mesh.moved(0, Group::pipeline, pipeline), static_cast<int>(config.world_size()),
-      config.runtime.transport == "mpi" || config.runtime.transport == "nccl",
-      transport_options(config));
+      transport_of(config).needs_staging, transport_options(config));
   RankModel model(context, config, architecture, lists,
                   topology_of(config, run.schedule, *transport));
   context.ledger().reset_peaks();
@@ -127,7 +127,7 @@ struct Planning {
 // next, in lists of one rule.
 std::vector<std::vector<int>> even_stretches(const Config& config, const Schedule& schedule) {
   std::vector<std::vector<int>> stretches;
-  const bool one_rule = config.pipeline.schedule_file.empty() && config.pipeline.schedule != "auto";
+  const bool one_rule = config.pipeline.schedule_file.empty() && !schedule_rules(config).searched;
   const std::vector<double> in_flight = peak_in_flight(schedule);
   std::map<std::vector<std::int64_t>, std::size_t> latest;  // of those alike
   for (int rank = 0; rank < schedule.stages; ++rank) {
@@ -263,7 +263,7 @@ std::int64_t library_bytes(const Config& config) {
   // Measured (docs/memory.md): a small run's peak resident memory less its ledgers.
   constexpr std::int64_t process = 33'000'000;  // code, libraries and their tables
   constexpr std::int64_t rank = 4'500'000;      // what its allocator keeps ready, stacks
-  if (config.runtime.transport == "mpi") return process + rank;  // a rank is a process
+  if (!transport_rules(config).threads) return process + rank;  // a rank is a process
   return process / config.world_size() + rank;
 }
 

@@ -60,7 +60,7 @@ Plan plan_ranks(const Config& config, const Architecture& architecture, const Sc
   const DataSharing sharing(config);
   const bool mixed = shape.dtype != DType::f32;
   const auto element = static_cast<std::int64_t>(size_of(shape.dtype));
-  const auto rule = make_update_rule(config.optimizer);
+  const auto rule = make_update_rule(config);
   // Master weights and state once more where an update may be taken back.
   const bool keeps = overlaps_next_iteration(schedule);
 

@@ -62,7 +62,7 @@ RankModel::RankModel(Context& context, const Config& config, const Architecture&
                         .overlap = zero.overlap_comm,
                         .each_round = each,
                         .long_rounds = !each && config.num_microbatches() > 1});
-    optimizer_ = std::make_unique<Optimizer>(context, *buckets_, make_update_rule(config.optimizer),
+    optimizer_ = std::make_unique<Optimizer>(context, *buckets_, make_update_rule(config),
                                              topology.shard, topology.tensor, late_check());
   }
 

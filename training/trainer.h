@@ -78,8 +78,8 @@ struct TrainingInputs {
 
 // Opens the data, turns train_epochs into iterations, checks schedule and weights. RequestError
 // with all that is wrong. Writes nothing.
-TrainingInputs prepare_training(const LoadedConfig&, const ArchitectureSet&);
-TrainingInputs prepare_training(const Config&, const ArchitectureSet&);
+TrainingInputs prepare_training(const LoadedConfig&);
+TrainingInputs prepare_training(const Config&);
 
 // One rank's run; collective over the transport's world. The summary is rank 0's.
 TrainingSummary train_rank(const TrainingInputs&, Transport&, Device&, const TrainerHooks&);

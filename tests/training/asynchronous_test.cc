@@ -89,7 +89,7 @@ Outcome serial(const Config& config, const std::vector<std::int64_t>& split, boo
                              {.data_rank = topology.shard.rank(), .limits = bucket_limits(config)});
     GradientReduction gradients(context, buckets, topology.shard, {}, tensor, topology.embedding,
                                 {});
-    Optimizer optimizer(context, buckets, make_update_rule(config.optimizer), topology.shard,
+    Optimizer optimizer(context, buckets, make_update_rule(config), topology.shard,
                         topology.tensor);
     StepCheck check(topology.world, topology.shard.size());
     // Every version that there has been, by parameter.

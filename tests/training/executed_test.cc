@@ -22,7 +22,7 @@ std::vector<LoweredAction> actions_of(const ExecutionTrace& trace) {
 }
 
 TEST(Executed, TraceIsTheListOfTheScheduleAskedForOnEveryRank) {
-  for (const std::string& kind : schedule_kinds()) {
+  for (const std::string& kind : names_of(schedule_kinds())) {
     for (const int stages : {2, 4}) {
       SCOPED_TRACE(kind + " on " + std::to_string(stages));
       const int chunks = std::max(1, complete({kind, stages, 12}).chunks);

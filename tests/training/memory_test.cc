@@ -101,7 +101,8 @@ TEST(ModelStates, ThePlanKnowsThePublishedSizes) {
                          "parallel.sequence_parallel=false", "precision.dtype=bf16",
                          "precision.grad_accum_dtype=bf16", "batch.micro_batch_size=1",
                          "batch.gradient_accumulation_steps=1", "model.tie_word_embeddings=false"} +
-                   overrides)
+                   overrides,
+               {.rules = built_in_rules()})
         .config;
   };
   // 7 billion: 112 GB.

@@ -281,7 +281,7 @@ TEST(Plan, EveryKindRunsAtEverySmallSizeThatItAccepts) {
   const auto shared = built_in_architectures().at("gpt2");
   const Architecture& architecture = *shared;
   int planned = 0;
-  for (const std::string& kind : schedule_kinds()) {
+  for (const std::string& kind : names_of(schedule_kinds())) {
     const bool looped =
         kind == "interleaved_1f1b" || kind == "looped_bfs" || kind == "interleaved_zero_bubble";
     const int chunks = looped || kind == "zbv" || kind == "dualpipev" ? 2 : 1;
@@ -338,7 +338,8 @@ TEST(Plan, TakesNoMemoryForTheBatch) {
 }
 
 TEST(Plan, TheTrillionParameterConfigHas1008BillionOn3072Ranks) {
-  const Config config = load_config(source_dir() + "/configs/gpt_1t.json").config;
+  const Config config =
+      load_config(source_dir() + "/configs/gpt_1t.json", {}, {.rules = built_in_rules()}).config;
   const Plan plan = make_plan(config, *built_in_architectures().at("gpt2"));
   EXPECT_EQ(plan.world_size, 3072);
   std::int64_t counted = 0;
