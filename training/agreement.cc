@@ -12,7 +12,7 @@
 #include <set>
 #include <sstream>
 
-#include "core/config_values.h"
+#include "config/values.h"
 #include "core/content_hash.h"
 #include "core/error.h"
 #include "core/file.h"

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "training/devices.h"
 
 namespace trident {

@@ -48,7 +48,7 @@ void convert_weights(const ArchitectureSet& architectures, const std::string& fr
   const auto device = make_cpu_device();
   run_local(1, {}, [&](Transport& transport) {
     Context context(*device, 1);
-    RankModel model(context, config, architecture, schedule_of(config, architecture),
+    RankModel model(context, config, architecture, schedule_of(config),
                     make_topology(transport.world(), Mesh({}), transport.nodes()),
                     RankModel::Purpose::inference);
     load_hugging_face(model, from);

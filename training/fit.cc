@@ -27,9 +27,7 @@ Changes operator+(Changes a, const Changes& b) {
 // The config with these changes, nothing where they don't go with it.
 std::optional<Config> changed(const Config& config, const Changes& changes) {
   try {
-    return parse_config(config_to_json(config), changes,
-                        {.architectures = {config.model.architecture}})
-        .config;
+    return parse_config(config_to_json(config), changes, {.rules = config.rules}).config;
   } catch (const RequestError&) {
     return std::nullopt;
   }
@@ -43,7 +41,7 @@ Changes micro_batch(std::int64_t size) {
 
 std::optional<std::int64_t> planned_peak(const Config& config, const Architecture& architecture) {
   try {
-    const auto ranks = plan_pipeline(config, architecture, schedule_of(config, architecture));
+    const auto ranks = plan_pipeline(config, architecture, schedule_of(config));
     std::int64_t peak = ranks.front().collecting.peak_total;
     for (const PlannedRank& rank : ranks) peak = std::max(peak, rank.memory.peak_total);
     return peak + library_bytes(config);

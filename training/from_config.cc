@@ -9,6 +9,7 @@
 #include "scheduler/csv.h"
 #include "scheduler/schedules.h"
 #include "scheduler/validate.h"
+#include "training/kinds.h"
 #include "training/model_costs.h"
 
 namespace trident {
@@ -43,19 +44,21 @@ std::string schedule_name(const Config& config) {
                                                : config.pipeline.schedule_file;
 }
 
-Schedule schedule_of(const Config& config, const Architecture& architecture) {
+Schedule schedule_of(const Config& config) {
+  const ScheduleRules& kind = schedule_rules(config);
   ScheduleRequest request{
-      .kind = config.pipeline.schedule,
+      .kind = kind.name,
       .stages = static_cast<int>(config.parallel.pipeline_model_parallel_size),
       .microbatches = static_cast<int>(config.num_microbatches()),
       .chunks = static_cast<int>(config.parallel.virtual_pipeline_model_parallel_size),
-      .group_size = static_cast<int>(config.pipeline.microbatch_group_size_per_vp_stage)};
+      .group_size = static_cast<int>(config.pipeline.microbatch_group_size_per_vp_stage),
+      .kinds = &kinds_of(config).schedules};
   const std::string& file = config.pipeline.schedule_file;
-  if (request.kind == "auto" && file.empty()) {
+  if (kind.searched && file.empty()) {
     // Searched with the FLOPs of each stage, within the memory of 1F1B.
     request.max_in_flight = request.stages;
     request.stage_times =
-        stage_costs(model_costs(config, architecture), config.pipeline.layer_split);
+        stage_costs(model_costs(config, *architecture_of(config)), config.pipeline.layer_split);
   }
   try {
     if (!file.empty()) return schedule_of_file(file, request);
@@ -68,6 +71,10 @@ Schedule schedule_of(const Config& config, const Architecture& architecture) {
   }
 }
 
+std::unique_ptr<UpdateRule> make_update_rule(const Config& config) {
+  return optimizer_of(config).make(config.optimizer.params);
+}
+
 BucketLimits bucket_limits(const Config& config) {
   const ZeroConfig& zero = config.zero_optimization;
   return {.elements = std::min(zero.reduce_bucket_size, zero.allgather_bucket_size),
@@ -76,9 +83,9 @@ BucketLimits bucket_limits(const Config& config) {
 }
 
 bool reduces_each_micro_batch(const Config& config) {
-  // PipeDream updates after each by itself.
+  // Where stages update after each by themselves, there is nothing more to reduce.
   return config.zero_optimization.reduce_each_micro_batch && config.num_microbatches() > 1 &&
-         config.parallel.ranks(Group::loss) > 1 && config.pipeline.schedule != "pipedream";
+         config.parallel.ranks(Group::loss) > 1 && !schedule_rules(config).each_microbatch;
 }
 
 std::int64_t recompute_layers(const Config& config) {

@@ -72,7 +72,7 @@ std::vector<std::int32_t> generate(Context& context, Transport& transport,
   }
   const ProcessGroup world = transport.world();
   const Topology topology = make_topology(world, Mesh({}), transport.nodes());
-  RankModel model(context, config, architecture, schedule_of(config, architecture), topology,
+  RankModel model(context, config, architecture, schedule_of(config), topology,
                   RankModel::Purpose::inference);
   load_hugging_face(model, directory);
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "models/architecture.h"
 #include "training/hugging_face_extras.h"
 #include "training/rank_model.h"

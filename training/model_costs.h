@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "models/architecture.h"
 #include "scheduler/simulate.h"
 

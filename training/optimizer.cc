@@ -7,14 +7,6 @@
 
 namespace trident {
 
-std::unique_ptr<UpdateRule> make_update_rule(const OptimizerConfig& config) {
-  if (config.type == "AdamW") return make_adam(config.params, true);
-  if (config.type == "Adam") return make_adam(config.params, false);
-  if (config.type == "Adafactor") return make_adafactor(config.params);
-  if (config.type == "SGD") return make_sgd(config.params);
-  throw RequestError("config: /optimizer/type: unknown optimizer " + config.type);
-}
-
 std::vector<UpdateRange> update_ranges(const BucketLayout& layout, int zero_stage, int place) {
   const auto [begin, count] = layout.updated(zero_stage, place);
   const std::int64_t shard = layout.shard();

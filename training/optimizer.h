@@ -1,5 +1,5 @@
 // Optimizers update flat stretches of fp32 master weights; which stretch is whose, they are told. A
-// new one is one small file that makes an UpdateRule, and a line in optimizer.cc.
+// new one is one small file that makes an UpdateRule, and a row of training/optimizer_kinds.cc.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "core/context.h"
 #include "parallel/data/buckets.h"
 #include "parallel/process_group.h"
@@ -71,7 +71,6 @@ class UpdateRule {
 std::unique_ptr<UpdateRule> make_adam(const OptimizerParams&, bool decoupled);
 std::unique_ptr<UpdateRule> make_adafactor(const OptimizerParams&);
 std::unique_ptr<UpdateRule> make_sgd(const OptimizerParams&);
-std::unique_ptr<UpdateRule> make_update_rule(const OptimizerConfig&);
 
 // The optimizer of one rank: state for what the rank updates of each parameter.
 class Optimizer {

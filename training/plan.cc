@@ -109,7 +109,7 @@ std::vector<PlanRank> ranks_of_column(const Config& config, const Mesh& mesh,
 Plan plan_ranks(const Config& config, const Architecture& architecture, const Schedule& schedule,
                 Entries entries) {
   const Mesh mesh = mesh_of(config);
-  const auto rule = make_update_rule(config.optimizer);
+  const auto rule = make_update_rule(config);
   Plan plan{.world_size = config.world_size(),
             .flops_per_step = flops_per_step(config, architecture)};
   for (const MeshAxis& axis : mesh.axes()) plan.axes.push_back(axis.name);
@@ -149,7 +149,7 @@ Plan plan_ranks(const Config& config, const Architecture& architecture, const Sc
 }  // namespace
 
 Plan make_plan(const Config& config, const Architecture& architecture) {
-  return make_plan(config, architecture, schedule_of(config, architecture));
+  return make_plan(config, architecture, schedule_of(config));
 }
 
 Plan make_plan(const Config& config, const Architecture& architecture, const Schedule& schedule) {
@@ -157,7 +157,7 @@ Plan make_plan(const Config& config, const Architecture& architecture, const Sch
 }
 
 Plan plan_each_rank(const Config& config, const Architecture& architecture) {
-  return plan_ranks(config, architecture, schedule_of(config, architecture), Entries::each_rank);
+  return plan_ranks(config, architecture, schedule_of(config), Entries::each_rank);
 }
 
 std::map<std::string, std::int64_t> largest_rank(const Plan& plan) {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "parallel/mesh.h"
 #include "training/optimizer.h"
 #include "training/planned_rank.h"

@@ -17,7 +17,7 @@ namespace {
 // next, in lists of one rule.
 std::vector<std::vector<int>> even_stretches(const Config& config, const Schedule& schedule) {
   std::vector<std::vector<int>> stretches;
-  const bool one_rule = config.pipeline.schedule_file.empty() && config.pipeline.schedule != "auto";
+  const bool one_rule = config.pipeline.schedule_file.empty() && !schedule_rules(config).searched;
   const std::vector<double> in_flight = peak_in_flight(schedule);
   std::map<std::vector<std::int64_t>, std::size_t> latest;  // of those alike
   for (int rank = 0; rank < schedule.stages; ++rank) {

@@ -9,6 +9,7 @@
 #include "parallel/transport/planning.h"
 #include "scheduler/simulate.h"
 #include "training/from_config.h"
+#include "training/kinds.h"
 #include "training/monitor.h"
 #include "training/rank_model.h"
 #include "training/trainer.h"
@@ -22,12 +23,11 @@ struct Shortened {
 };
 
 // The same with fewer micro-batches, where every rank still comes to hold as many at once.
-Shortened shortened(const Config& config, const Schedule& schedule,
-                    const Architecture& architecture) {
+Shortened shortened(const Config& config, const Schedule& schedule) {
   const std::int64_t unit = config.stages() * 2;
   const std::int64_t m = config.num_microbatches();
   if (m <= std::max<std::int64_t>(2 * unit, 16) || !config.pipeline.schedule_file.empty() ||
-      config.pipeline.schedule == "auto") {
+      schedule_rules(config).searched) {
     return {config, schedule};
   }
   const auto wanted = peak_in_flight(schedule);
@@ -37,7 +37,7 @@ Shortened shortened(const Config& config, const Schedule& schedule,
     batch.gradient_accumulation_steps = few;
     batch.global_batch_size = batch.micro_batch_size * few * config.parallel.ranks(Group::batch);
     try {
-      result.schedule = schedule_of(result.config, architecture);
+      result.schedule = schedule_of(result.config);
     } catch (const RequestError&) {
       continue;  // the kind doesn't take so few
     }
@@ -69,7 +69,7 @@ std::vector<Action> computes_of(const ExecutionTrace& trace) {
 RankPlanner::RankPlanner(const Config& config, const Architecture& architecture,
                          const Schedule& schedule)
     : config_(config), architecture_(architecture), schedule_(schedule) {
-  const Shortened less = shortened(config, schedule, architecture);
+  const Shortened less = shortened(config, schedule);
   run_ = run_of(less.config, less.schedule);
   const std::string& on = config.runtime.device;
   const bool cuda = on == "cuda" || (on == "auto" && find_gpus().count > 0);
@@ -105,8 +105,7 @@ PlannedRank RankPlanner::plan(const Run& run, int pipeline,
   OperationTrace trace;
   const auto transport = make_planning_transport(
       mesh.moved(0, Group::pipeline, pipeline), static_cast<int>(config.world_size()),
-      config.runtime.transport == "mpi" || config.runtime.transport == "nccl",
-      transport_options(config));
+      transport_of(config).needs_staging, transport_options(config));
   RankModel model(context, config, architecture_, run.lists,
                   topology_of(config, run.schedule, *transport));
   context.ledger().reset_peaks();
@@ -158,7 +157,7 @@ std::int64_t library_bytes(const Config& config) {
   // Measured (docs/memory.md): a small run's peak resident memory less its ledgers.
   constexpr std::int64_t process = 33'000'000;  // code, libraries and their tables
   constexpr std::int64_t rank = 4'500'000;      // what its allocator keeps ready, stacks
-  if (config.runtime.transport == "mpi") return process + rank;  // a rank is a process
+  if (!transport_rules(config).threads) return process + rank;  // a rank is a process
   return process / config.world_size() + rank;
 }
 

@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "core/device.h"
 #include "core/ledger.h"
 #include "models/architecture.h"

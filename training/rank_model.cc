@@ -63,8 +63,8 @@ RankModel::RankModel(Context& context, const Config& config, const Architecture&
                         .overlap = zero.overlap_comm,
                         .each_round = each,
                         .long_rounds = !each && config.num_microbatches() > 1});
-    optimizer_ = std::make_unique<Optimizer>(context, *buckets_, make_update_rule(config.optimizer),
-                                             topology);
+    optimizer_ =
+        std::make_unique<Optimizer>(context, *buckets_, make_update_rule(config), topology);
     if (late_check()) {
       State changed;
       buckets_->list(StateKind::master, topology_, changed);

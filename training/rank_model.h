@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "core/context.h"
 #include "models/architecture.h"
 #include "parallel/data/buckets.h"

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "models/architecture.h"
 #include "parallel/data/bucket_layout.h"
 #include "scheduler/action.h"

@@ -19,6 +19,7 @@
 #include "training/finite_weights.h"
 #include "training/from_config.h"
 #include "training/hugging_face.h"
+#include "training/kinds.h"
 #include "training/learning_rate.h"
 #include "training/log_writer.h"
 #include "training/model_costs.h"
@@ -440,13 +441,13 @@ void refuse_checkpoints(const Config& config) {
 
 }  // namespace
 
-TrainingInputs prepare_training(const LoadedConfig& loaded, const ArchitectureSet& architectures) {
+TrainingInputs prepare_training(const LoadedConfig& loaded) {
   TrainingInputs inputs{.config = loaded.config,
                         .written = loaded.written,
-                        .architecture = architectures.at(loaded.config.model.architecture)};
+                        .architecture = architecture_of(loaded.config)};
   Config& config = inputs.config;
   RequestProblems problems;
-  problems.collect([&] { inputs.schedule = schedule_of(config, *inputs.architecture); });
+  problems.collect([&] { inputs.schedule = schedule_of(config); });
   if (!config.checkpoint.load.empty()) {
     problems.collect([&] {
       check_hugging_face(config.checkpoint.load, config, *inputs.architecture);
@@ -490,8 +491,8 @@ void go_on_from(TrainingInputs& inputs, std::int64_t k,
   inputs.lists = std::make_shared<RunLists>(inputs.schedule, iterations - k);
 }
 
-TrainingInputs prepare_training(const Config& config, const ArchitectureSet& architectures) {
-  return prepare_training(LoadedConfig{.config = config}, architectures);
+TrainingInputs prepare_training(const Config& config) {
+  return prepare_training(LoadedConfig{.config = config});
 }
 
 TrainingSummary train_rank(const TrainingInputs& inputs, Transport& transport, Device& device,
@@ -506,28 +507,32 @@ TrainingSummary train_rank(const TrainingInputs& inputs, Transport& transport, D
 }
 
 TransportOptions transport_options(const Config& config) {
-  const auto& name = config.runtime.collective_algorithm;
+  const AlgorithmKind* const algorithm =
+      find_kind(kinds_of(config).algorithms, config.runtime.collective_algorithm);
   return {.deterministic = config.training.deterministic,
           .timeout = std::chrono::milliseconds(
               static_cast<std::int64_t>(config.runtime.timeout_seconds * 1000)),
-          .algorithm = name == "direct" ? Algorithm::direct
-                       : name == "ring" ? Algorithm::ring
-                       : name == "tree" ? Algorithm::tree
-                                        : Algorithm::automatic,
+          .algorithm = algorithm == nullptr ? Algorithm::automatic : algorithm->algorithm,
           .ranks_per_node = static_cast<int>(config.runtime.ranks_per_node),
-          .nccl = config.runtime.transport == "nccl",
+          .nccl = transport_of(config).nccl,
           .threads_per_rank = static_cast<int>(config.runtime.threads_per_rank)};
 }
 
 TrainingSummary train_local(const TrainingInputs& inputs, const Devices& devices,
                             const TrainerHooks& hooks) {
+  const Config& config = inputs.config;
+  const TransportKind& kind = transport_of(config);
+  if (kind.run_threads == nullptr) {
+    throw RequestError(
+        fmt::format("config: /runtime/transport: \"{}\" runs no ranks in one process", kind.name));
+  }
   TrainingSummary summary;
-  run_local(static_cast<int>(inputs.config.world_size()), transport_options(inputs.config),
-            [&](Transport& transport) {
-              TrainingSummary mine =
-                  train_rank(inputs, transport, devices.of(transport.world().rank()), hooks);
-              if (transport.world().rank() == 0) summary = std::move(mine);
-            });
+  kind.run_threads(static_cast<int>(config.world_size()), transport_options(config),
+                   [&](Transport& transport) {
+                     const int rank = transport.world().rank();
+                     TrainingSummary mine = train_rank(inputs, transport, devices.of(rank), hooks);
+                     if (rank == 0) summary = std::move(mine);
+                   });
   return summary;
 }
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "core/device.h"
 #include "models/architecture.h"
 #include "parallel/state.h"
@@ -83,8 +83,8 @@ struct TrainingInputs {
 
 // Opens the data, turns train_epochs into iterations, checks schedule and weights. RequestError
 // with all that is wrong. Writes nothing.
-TrainingInputs prepare_training(const LoadedConfig&, const ArchitectureSet&);
-TrainingInputs prepare_training(const Config&, const ArchitectureSet&);
+TrainingInputs prepare_training(const LoadedConfig&);
+TrainingInputs prepare_training(const Config&);
 
 // Lets the run begin at iteration k, from 0, with a state: `restore` writes what RankModel::state()
 // lists beside weights and gradients, and the trainer's own numbers: "iteration", which has to be

@@ -88,7 +88,7 @@ Outcome serial(const Config& config, const std::vector<std::int64_t>& split, boo
     ParameterBuckets buckets(context, backward_groups(chunks), {.limits = bucket_limits(config)},
                              topology);
     GradientReduction gradients(context, buckets, topology, {});
-    Optimizer optimizer(context, buckets, make_update_rule(config.optimizer), topology);
+    Optimizer optimizer(context, buckets, make_update_rule(config), topology);
     StepCheck check(topology.world, topology.of(Group::shard).size());
     // Every version that there has been, by parameter.
     std::map<const Parameter*, std::vector<std::vector<float>>> versions;

@@ -22,7 +22,7 @@ std::vector<LoweredAction> actions_of(const ExecutionTrace& trace) {
 }
 
 TEST(Executed, TraceIsTheListOfTheScheduleAskedForOnEveryRank) {
-  for (const std::string& kind : schedule_kinds()) {
+  for (const std::string& kind : names_of(schedule_kinds())) {
     for (const int stages : {2, 4}) {
       SCOPED_TRACE(kind + " on " + std::to_string(stages));
       const int chunks = std::max(1, complete({kind, stages, 12}).chunks);
@@ -32,8 +32,7 @@ TEST(Executed, TraceIsTheListOfTheScheduleAskedForOnEveryRank) {
           seeded_config("gpt2", dir.path(),
                         overrides_of({1, 1, stages, chunks}) +
                             Overrides{"pipeline.schedule=" + kind, "model.num_layers=8"});
-      const Schedule schedule =
-          schedule_of(config, *built_in_architectures().at(config.model.architecture));
+      const Schedule schedule = schedule_of(config);
       EXPECT_EQ(schedule.kind, kind);
       const auto lists = lower(schedule);
       std::vector<std::vector<LoweredAction>> ran(static_cast<std::size_t>(stages));

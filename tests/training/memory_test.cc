@@ -101,7 +101,8 @@ TEST(ModelStates, ThePlanKnowsThePublishedSizes) {
                          "parallel.sequence_parallel=false", "precision.dtype=bf16",
                          "precision.grad_accum_dtype=bf16", "batch.micro_batch_size=1",
                          "batch.gradient_accumulation_steps=1", "model.tie_word_embeddings=false"} +
-                   overrides)
+                   overrides,
+               {.rules = built_in_rules()})
         .config;
   };
   // 7 billion: 112 GB.
@@ -180,9 +181,7 @@ TEST(Fit, TheLargestMicroBatchFitsAndTheNextDoesNot) {
                              overrides_of({2, 1, 1}) + more);
   };
   const auto peak = [&](const Config& config) {
-    return plan_pipeline(config, architecture, schedule_of(config, architecture))
-               .front()
-               .collecting.peak_total +
+    return plan_pipeline(config, architecture, schedule_of(config)).front().collecting.peak_total +
            library_bytes(config);
   };
   const Config config = sized("1");
@@ -226,9 +225,7 @@ TEST(Fit, LargerSizesMayTakeLessAndProposalsHoldAsTheyAreWritten) {
             more);
   };
   const auto peak = [&](const Config& config) {
-    return plan_pipeline(config, architecture, schedule_of(config, architecture))
-               .front()
-               .collecting.peak_total +
+    return plan_pipeline(config, architecture, schedule_of(config)).front().collecting.peak_total +
            library_bytes(config);
   };
   ASSERT_LT(peak(sized("12")), peak(sized("6")));

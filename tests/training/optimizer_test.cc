@@ -15,6 +15,7 @@
 #include "training/gradient_norm.h"
 #include "training/learning_rate.h"
 #include "training/loss_scale.h"
+#include "training/optimizer_kinds.h"
 #include "training/step_check.h"
 
 namespace trident::testing {
@@ -87,7 +88,7 @@ TEST(UpdateRules, TenStepsWithClippingAndDecayMatchFp64) {
         OptimizerConfig{"SGD", {.lr = 0.01, .weight_decay = 0.0, .momentum = 0.0}}}) {
     for (const bool decays : {true, false}) {
       SCOPED_TRACE(config.type + (decays ? " decays" : ""));
-      const auto rule = make_update_rule(config);
+      const auto rule = find_kind(optimizer_kinds(), config.type)->make(config.params);
       std::mt19937 random(5);
       std::normal_distribution<float> normal;
       std::vector<float> start(n);

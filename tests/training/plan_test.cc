@@ -270,7 +270,7 @@ TEST(Plan, OfManyPipelineRanksIsThatOfEachPlannedAlone) {
             Overrides{"pipeline.schedule=" + kind, "model.num_layers=" + std::to_string(layers),
                       split + "]", "batch.micro_batch_size=1", "batch.global_batch_size=40"});
     const auto architecture = built_in_architectures().at("gpt2");
-    const Schedule schedule = schedule_of(config, *architecture);
+    const Schedule schedule = schedule_of(config);
     const auto plans = plan_pipeline(config, *architecture, schedule);
     ASSERT_EQ(plans.size(), 20U);
     const RankPlanner planner(config, *architecture, schedule);
@@ -318,7 +318,7 @@ TEST(Plan, EveryKindRunsAtEverySmallSizeThatItAccepts) {
   const auto shared = built_in_architectures().at("gpt2");
   const Architecture& architecture = *shared;
   int planned = 0;
-  for (const std::string& kind : schedule_kinds()) {
+  for (const std::string& kind : names_of(schedule_kinds())) {
     const bool looped =
         kind == "interleaved_1f1b" || kind == "looped_bfs" || kind == "interleaved_zero_bubble";
     const int chunks = looped || kind == "zbv" || kind == "dualpipev" ? 2 : 1;
@@ -375,7 +375,8 @@ TEST(Plan, TakesNoMemoryForTheBatch) {
 }
 
 TEST(Plan, TheTrillionParameterConfigHas1008BillionOn3072Ranks) {
-  const Config config = load_config(source_dir() + "/configs/gpt_1t.json").config;
+  const Config config =
+      load_config(source_dir() + "/configs/gpt_1t.json", {}, {.rules = built_in_rules()}).config;
   const Plan plan = make_plan(config, *built_in_architectures().at("gpt2"));
   EXPECT_EQ(plan.world_size, 3072);
   std::int64_t counted = 0;

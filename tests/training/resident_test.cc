@@ -156,7 +156,7 @@ TEST(Resident, PagesTouchedAgreeWithTheLedger) {
                         std::string("activation_checkpointing.granularity=") + granularity});
       const auto cpu = make_cpu_device();
       const auto architecture = built_in_architectures().at("llama");
-      const Schedule schedule = schedule_of(config, *architecture);
+      const Schedule schedule = schedule_of(config);
       run_local(2, transport_options(config), [&](Transport& transport) {
         PageCountingDevice device(*cpu);
         Context context(device, 1);

@@ -195,13 +195,12 @@ TEST(State, IsAllThatARunGoesOnFromInAnotherLayout) {
 
       Store store;
       const Config first = config_of(move.from, {});
-      const TrainingInputs inputs = prepare_training(first, built_in_architectures());
+      const TrainingInputs inputs = prepare_training(first);
       on_ranks(first, transport_options(first), [&](RankModel& model) {
         train_steps(model, inputs, kept);
         store.save(model, kept);
       });
-      TrainingInputs rest =
-          prepare_training(config_of(move.to, move.then), built_in_architectures());
+      TrainingInputs rest = prepare_training(config_of(move.to, move.then));
       go_on_from(rest, kept,
                  [&](Context& context, State& state) { store.restore(context, state); });
       const TrainingSummary summary = train_local(rest, {});
@@ -223,7 +222,7 @@ TEST(State, IsAllThatARunGoesOnFromInAnotherLayout) {
 TEST(State, OfAnotherIterationIsRefused) {
   const TempDir dir;
   const Config config = seeded_config("gpt2", dir / "run", {"training.train_iters=6"});
-  TrainingInputs inputs = prepare_training(config, built_in_architectures());
+  TrainingInputs inputs = prepare_training(config);
   EXPECT_THROW(go_on_from(inputs, 6, [](Context&, State&) {}), RequestError);
   go_on_from(inputs, 2, [](Context&, State&) {});
   EXPECT_THROW(train_local(inputs, {}), Error);

@@ -1,6 +1,6 @@
 // consumer DIR: trains the bag model over 4 ranks on a text that it writes into DIR; exit code 0 if
-// the loss falls on data 2 × pipeline 2, and on tensor 2 × pipeline 2 what is planned is measured:
-// the bytes of each group, and the bubble.
+// the loss falls on data 2 × pipeline 2 in a schedule of its own, and on tensor 2 × pipeline 2 what
+// is planned is measured: the bytes of each group, and the bubble.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -13,7 +13,8 @@
 #include <vector>
 
 #include "bag.h"
-#include "core/config.h"
+#include "config/config.h"
+#include "training/kinds.h"
 #include "training/plan.h"
 #include "training/trainer.h"
 
@@ -22,6 +23,7 @@ namespace {
 constexpr const char* config_text = R"({
   "model": {"architecture": "bag", "num_layers": 4, "hidden_size": 32, "num_attention_heads": 2},
   "parallel": {"data_parallel_size": 2, "pipeline_model_parallel_size": 2},
+  "pipeline": {"schedule": "latest_first"},
   "batch": {"global_batch_size": 16, "micro_batch_size": 2},
   "optimizer": {"params": {"lr": 0.01}},
   "data": {"train": [{"path": "text.txt"}], "sequence_length": 32},
@@ -29,20 +31,30 @@ constexpr const char* config_text = R"({
   "logging": {"dir": "run"}
 })";
 
-trident::LoadedConfig config_in(const std::string& directory, std::vector<std::string> overrides) {
-  overrides.push_back("data.train.0.path=" + directory + "/text.txt");
-  overrides.push_back("logging.dir=" + directory + "/run");
-  return trident::parse_config(config_text, overrides, {.architectures = {"bag"}});
+// A schedule of the user's own: GPipe with the forwards of the last micro-batch first.
+trident::Schedule latest_first(const trident::ScheduleRequest& request) {
+  trident::Schedule schedule = trident::gpipe(request.stages, request.microbatches);
+  for (auto& list : schedule.ranks) std::reverse(list.begin(), list.begin() + request.microbatches);
+  return schedule;
 }
 
-bool loss_falls(const std::string& directory, const trident::ArchitectureSet& architectures) {
+trident::LoadedConfig config_in(const std::string& directory, std::vector<std::string> overrides) {
+  trident::Kinds kinds = trident::built_in_kinds();
+  kinds.architectures["bag"] = make_bag();
+  kinds.schedules.push_back({{.name = "latest_first"}, latest_first});
+  overrides.push_back("data.train.0.path=" + directory + "/text.txt");
+  overrides.push_back("logging.dir=" + directory + "/run");
+  return trident::parse_config(config_text, overrides, {.rules = trident::rules_of(kinds)});
+}
+
+bool loss_falls(const std::string& directory) {
   const trident::LoadedConfig loaded = config_in(directory, {});
   trident::TrainerHooks hooks;
   hooks.on_iteration = [](trident::IterationMetrics& metrics) {
     metrics.extra["bits_per_byte"] = metrics.loss / std::log(2.0);
   };
   const trident::TrainingSummary summary =
-      trident::train_local(trident::prepare_training(loaded.config, architectures), hooks);
+      trident::train_local(trident::prepare_training(loaded), hooks);
   const double first = summary.history.front().loss, last = summary.history.back().loss;
   std::printf("loss %.3f at first, %.3f after %zu iterations\n", first, last,
               summary.history.size());
@@ -51,18 +63,19 @@ bool loss_falls(const std::string& directory, const trident::ArchitectureSet& ar
 
 // Two layers on the first stage and six on the second: the bubble is another than that of equal
 // stages, and follows what a layer costs beside the head.
-bool plan_is_right(const std::string& directory, const trident::ArchitectureSet& architectures) {
+bool plan_is_right(const std::string& directory) {
   const trident::LoadedConfig loaded = config_in(
       directory, {"parallel.data_parallel_size=1", "parallel.tensor_model_parallel_size=2",
-                  "model.num_layers=8", "pipeline.layer_split=[2,6]", "model.hidden_size=128",
-                  "training.train_iters=12", "logging.overwrite=true"});
-  const trident::Plan plan = trident::make_plan(loaded.config, *architectures.at("bag"));
+                  "pipeline.schedule=1f1b", "model.num_layers=8", "pipeline.layer_split=[2,6]",
+                  "model.hidden_size=128", "training.train_iters=12", "logging.overwrite=true"});
+  const trident::Plan plan =
+      trident::make_plan(loaded.config, *trident::architecture_of(loaded.config));
   std::map<std::string, std::int64_t> planned;
   for (const trident::PlanRank& rank : plan.ranks) {
     for (const auto& [group, bytes] : rank.bytes_sent) planned[group] += rank.count * bytes;
   }
   const trident::TrainingSummary summary =
-      trident::train_local(trident::prepare_training(loaded.config, architectures), {});
+      trident::train_local(trident::prepare_training(loaded), {});
   std::vector<double> bubbles;
   bool equal = true;
   for (const trident::IterationMetrics& step : summary.history) {
@@ -91,8 +104,7 @@ int main(int argc, char** argv) {
     std::ofstream text(directory + "/text.txt");
     for (int i = 0; i < 300; ++i) text << "and the light shineth in darkness; ";
     text.close();
-    const trident::ArchitectureSet architectures{{"bag", make_bag()}};
-    return loss_falls(directory, architectures) && plan_is_right(directory, architectures) ? 0 : 1;
+    return loss_falls(directory) && plan_is_right(directory) ? 0 : 1;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 3;

@@ -1,4 +1,4 @@
-#include "core/layer_split.h"
+#include "training/layer_split.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <numeric>
 #include <random>
 
-#include "config_support.h"
+#include "tests/config/support.h"
 
 namespace trident {
 namespace {
@@ -106,29 +106,6 @@ TEST(LayerSplit, NoOtherSplitIsBetterByRanksAndThenByStages) {
     for (std::size_t i = 0; i < 3; ++i) EXPECT_NEAR(mine[i], best[i], 1e-9) << i;
   }
   EXPECT_GT(unfit, 5);
-}
-
-TEST(LayerSplit, CostsAreTheFlopsOfTheProducts) {
-  const Config config = small_config();
-  const LayerCosts costs = layer_costs(config);
-  const double h = 64, s = 32, v = 256;
-  const double tokens = s * static_cast<double>(config.batch.micro_batch_size);
-  // 12 h² weights a layer; attention's scores and sums over half of the positions.
-  EXPECT_DOUBLE_EQ(costs.layer.backward_weight, 2 * tokens * 12 * h * h);
-  EXPECT_DOUBLE_EQ(costs.layer.forward, 2 * tokens * 12 * h * h + 4 * tokens * h * s / 2);
-  EXPECT_GT(costs.layer.backward_input, costs.layer.forward);
-  EXPECT_DOUBLE_EQ(costs.head.total(), 6 * tokens * h * v);
-  Config again = config;
-  again.activation_checkpointing.granularity = "full";
-  EXPECT_DOUBLE_EQ(layer_costs(again).layer.backward_input,
-                   costs.layer.backward_input + costs.layer.forward);
-  again.activation_checkpointing.granularity = "selective";
-  EXPECT_DOUBLE_EQ(layer_costs(again).layer.backward_input,
-                   costs.layer.backward_input + 4 * tokens * h * s / 2);
-  const auto stages = stage_costs(costs, {1, 3});
-  EXPECT_DOUBLE_EQ(stages[0].forward, costs.layer.forward);
-  EXPECT_DOUBLE_EQ(stages[1].forward, 3 * costs.layer.forward + costs.head.forward);
-  EXPECT_DOUBLE_EQ(stages[1].backward_weight, 3 * costs.layer.backward_weight);
 }
 
 }  // namespace

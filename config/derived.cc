@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "core/config_fields.h"
+#include "config/fields.h"
 #include "core/content_hash.h"
 #include "core/error.h"
 #include "core/json.h"
@@ -104,8 +104,7 @@ bool overridden(const std::string& path, const std::vector<std::string>& overrid
 // As far as it can be derived; what can't be is unsound.
 struct Derived {
   Derived(const json& document, const LoadOptions& options, const std::string& name) {
-    resolve(config, read_fields(document, options.architectures, config, problems), options, name,
-            problems);
+    fill_in(document, options, name, config, problems);
   }
   json value(const std::string& path) const {
     const auto field = std::find_if(fields().begin(), fields().end(),

@@ -1,20 +1,44 @@
-// The table of the config's fields and the pieces that read it. Private to core/config_*.cc: the
-// contract for everybody else is core/config.h.
+// The table of the config's fields and the pieces that read it. Private to config/: the
+// contract for everybody else is config/config.h.
 #pragma once
 
 #include <functional>
-#include <initializer_list>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <utility>
 #include <variant>
 #include <vector>
 
-#include "core/config.h"
+#include "config/config.h"
+#include "config/kinds.h"
+#include "config/problems.h"
 
 namespace trident::config_detail {
+
+using Problems = ConfigProblems;
+
+// Text of the reference page and of messages: fixed, or made from what the rooms' tables say.
+class Text {
+ public:
+  using Make = std::function<std::string(const ConfigRules&)>;
+  Text() = default;
+  Text(const char* text) : Text(std::string(text)) {}  // NOLINT(google-explicit-constructor)
+  Text(std::string text) : text_(std::move(text)) {}   // NOLINT(google-explicit-constructor)
+  template <class Maker>
+  requires std::is_invocable_r_v<std::string, Maker, const ConfigRules&> Text(Maker make)
+      : make_(std::move(make)) {}  // NOLINT(google-explicit-constructor)
+
+  bool empty() const { return text_.empty() && !make_; }
+  std::string operator()(const ConfigRules& rules) const { return make_ ? make_(rules) : text_; }
+
+ private:
+  std::string text_;
+  Make make_;
+};
 
 // A name that a field may take. `later` says which coming feature brings it; "" means available.
 struct Choice {
@@ -42,11 +66,12 @@ using AnyMember =
 struct Field {
   std::string path;  // JSON pointer
   AnyMember member;
-  std::string doc;
+  Text doc;
   std::string unit = {};
   Range range = {};                  // of a number, or of each number of a list
   std::vector<Choice> choices = {};  // of a string; of another type: words in place of the value
-  std::string derived = {};          // where the default follows from; such a key may be null
+  std::function<std::vector<std::string>(const ConfigRules&)> kinds = {};  // choices of a table
+  Text derived = {};  // where the default follows from; such a key may be null
   bool required = false;
   std::string later =
       {};  // the coming feature that reads this key; till then only the default goes
@@ -62,33 +87,28 @@ struct Section {
 };
 const std::vector<Section>& sections();
 
-// The choices of a field; model.architecture takes `architectures`.
-std::vector<Choice> choices_of(const Field& field, const std::vector<std::string>& architectures);
+// The choices of a field, those of a table after its own.
+std::vector<Choice> choices_of(const Field& field, const ConfigRules& rules);
 
 // "an integer, at least 1"; "one of "a", "b""; ….
-std::string expected(const Field& field, const std::vector<std::string>& architectures);
+std::string expected(const Field& field, const ConfigRules& rules);
 
 // The value of a field as JSON; null where it is "none" or still to be derived.
 nlohmann::ordered_json value_of(const Field& field, const Config& config);
 
+// Values are whole numbers, or lists of such.
+bool is_integer(const Field& field);
+
+// "/model/hidden_size" is "hidden_size" of "/model".
+inline std::string leaf(const std::string& path) {
+  return path.substr(path.rfind('/') + 1);
+}
+inline std::string parent(const std::string& path) {
+  return path.substr(0, path.rfind('/'));
+}
+
 // The section of a filled-in config that no field has.
 inline constexpr auto kDerived = "derived";
-
-// Everything wrong with a config, and which fields can't be relied on by later checks.
-class Problems {
- public:
-  // Reports a problem at `path` and takes `path` for unsound.
-  void add(std::string_view path, const std::string& what);
-  // `path` has no usable value because of a problem reported elsewhere.
-  void spoil(std::string_view path) { unsound_.emplace(path); }
-  bool sound(std::string_view path) const { return !unsound_.contains(path); }
-  bool sound(std::initializer_list<std::string_view> paths) const;
-  const std::vector<std::string>& lines() const { return lines_; }
-
- private:
-  std::vector<std::string> lines_;
-  std::set<std::string, std::less<>> unsound_;
-};
 
 // Paths of the keys that the file or an override gave.
 using Given = std::set<std::string, std::less<>>;
@@ -108,16 +128,40 @@ std::string written_text(const nlohmann::json& written);
 // Sets each "a.b=value" in the document; null removes the key. Throws RequestError.
 void apply_overrides(nlohmann::json& document, const std::vector<std::string>& overrides);
 
-// Reads every field of the document into `config`; unknown keys, types, ranges and choices.
-Given read_fields(const nlohmann::json& document, const std::vector<std::string>& architectures,
-                  Config& config, Problems& problems);
+// Looks for keys that no field has, and for sections that aren't objects.
+void check_keys(const nlohmann::json& document, Problems& problems);
+
+// A value as it is shown in a problem.
+std::string shown(const nlohmann::json& value);
+
+// Reads every field of the document into `config`, whose rules are set; types, ranges and choices.
+Given read_fields(const nlohmann::json& document, Config& config, Problems& problems);
 
 // Fills in what follows from other keys.
 void resolve(Config& config, const Given& given, const LoadOptions& options,
              const std::string& name, Problems& problems);
 
+// Reads a document into `config` and fills in what follows: all but the rules between fields.
+void fill_in(const nlohmann::json& document, const LoadOptions& options, const std::string& name,
+             Config& config, Problems& problems);
+
 // The rules between fields, on a resolved config.
 void validate(const Config& config, Problems& problems);
+// Its parts.
+void validate_model(const Config& config, Problems& problems);
+void validate_tensor_parallel(const Config& config, Problems& problems);
+void validate_pipeline(const Config& config, Problems& problems);
+void validate_layout(const Config& config, Problems& problems);
+void validate_zero(const Config& config, Problems& problems);
+void validate_optimizer(const Config& config, Problems& problems);
+void validate_precision(const Config& config, Problems& problems);
+void validate_fp16_schedule(const Config& config, Problems& problems);
+
+// The names of the axes, in the order that parallel.rank_order has by default, then those that it
+// may leave out.
+std::vector<std::string> ordered_axes(const ParallelConfig& parallel);
+// Whether the sizes of all axes that a file gives are sound.
+bool axes_sound(const Config& config, const Problems& problems);
 
 // The learning-rate schedule's numbers that follow from training.train_iters, if that is set.
 void resolve_iterations(Config& config);
@@ -125,12 +169,5 @@ void validate_iterations(const Config& config, Problems& problems);
 
 // "949,50,1" as fractions of its sum; nothing where it is malformed.
 std::optional<std::array<double, 3>> parse_split(const std::string& split);
-
-// "1, 2 or 4".
-std::string list_or(const std::vector<std::string>& names);
-// The divisors of n that are nearest to `value`, at most six, as a list.
-std::string divisors_near(std::int64_t n, std::int64_t value);
-// The positive multiples of `unit` around `value`: "12 or 16".
-std::string multiples_near(std::int64_t unit, std::int64_t value);
 
 }  // namespace trident::config_detail

@@ -1,33 +1,46 @@
 // How problems are collected and worded.
+#include "config/problems.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <numeric>
 
-#include "core/config_fields.h"
 #include "core/printable.h"
 
-namespace trident::config_detail {
+namespace trident {
 
 // A name of a file or of a list can have line ends, too.
 constexpr std::size_t kMaxLine = 2000;
 
-void Problems::add(std::string_view path, const std::string& what) {
+void ConfigProblems::add(std::string_view path, const std::string& what) {
   lines_.push_back(printable(fmt::format("config: {}: {}", path, what), kMaxLine));
   spoil(path);
 }
 
-bool Problems::sound(std::initializer_list<std::string_view> paths) const {
+bool ConfigProblems::sound(std::initializer_list<std::string_view> paths) const {
   return std::all_of(paths.begin(), paths.end(), [&](auto path) { return sound(path); });
 }
 
-std::string list_or(const std::vector<std::string>& names) {
+namespace {
+
+std::string listed(const std::vector<std::string>& names, const char* before_last) {
   std::string text;
   for (std::size_t i = 0; i < names.size(); ++i) {
-    if (i > 0) text += i + 1 == names.size() ? " or " : ", ";
+    if (i > 0) text += i + 1 == names.size() ? before_last : ", ";
     text += names[i];
   }
   return text;
+}
+
+}  // namespace
+
+std::string list_or(const std::vector<std::string>& names) {
+  return listed(names, " or ");
+}
+
+std::string list_and(const std::vector<std::string>& names) {
+  return listed(names, " and ");
 }
 
 std::string divisors_near(std::int64_t n, std::int64_t value) {
@@ -52,4 +65,4 @@ std::string multiples_near(std::int64_t unit, std::int64_t value) {
   return fmt::format("{} or {}", below, below + unit);
 }
 
-}  // namespace trident::config_detail
+}  // namespace trident

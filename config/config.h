@@ -1,14 +1,15 @@
 // The configuration of a training run: what the JSON file says, with every default filled in.
 //
-// Members are named exactly as the keys of the file; docs/config.md (generated from the field table
-// in config_fields.cc) says what each one means, its range and its unit. The initialisers here are
-// the constant defaults; defaults that follow from other keys are marked "derived" and are filled
-// in by load_config, so after loading every number is final. In a loaded Config 0 and "" mean
-// "none" where a comment says so, nowhere else.
+// Members are named exactly as the keys of the file; docs/config.md (generated from the field
+// table, config/fields.h) says what each one means, its range and its unit. The initialisers here
+// are the constant defaults; defaults that follow from other keys are marked "derived" and are
+// filled in by load_config, so after loading every number is final. In a loaded Config 0 and ""
+// mean "none" where a comment says so, nowhere else.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -18,17 +19,19 @@
 
 namespace trident {
 
+struct ConfigRules;  // config/kinds.h
+
 struct ModelConfig {
-  std::string architecture = "gpt2";  // "gpt2", "llama", or a name that the program added
+  std::string architecture = "gpt2";
   std::int64_t num_layers = 0;
   std::int64_t hidden_size = 0;
   std::int64_t num_attention_heads = 0;
   std::int64_t num_query_groups = 0;         // derived: num_attention_heads
-  std::int64_t ffn_hidden_size = 0;          // derived: 4·hidden_size; must be given for llama
+  std::int64_t ffn_hidden_size = 0;          // derived: 4·hidden_size; some models need it given
   std::int64_t max_position_embeddings = 0;  // derived: data.sequence_length
   std::int64_t vocab_size = 0;               // derived: 256 for the byte tokenizer
   std::int64_t make_vocab_size_divisible_by = 128;
-  bool tie_word_embeddings = true;  // derived: false for llama
+  bool tie_word_embeddings = true;  // derived: by the model
   double norm_epsilon = 1e-5;
   double rotary_base = 10000.0;
   double init_method_std = 0.02;
@@ -56,13 +59,8 @@ struct ParallelConfig {
   bool operator==(const ParallelConfig&) const = default;
 };
 
-// How many chunks a rank holds in a pipeline schedule: several are 2 by default, any 1. The
-// schedules' own table (scheduler/schedules.cc) says the same.
-enum class ChunkRule : std::uint8_t { one, two, several, any };
-ChunkRule chunk_rule(std::string_view schedule);
-
 struct PipelineConfig {
-  std::string schedule = {};       // derived: "1f1b", or "interleaved_1f1b" with several chunks
+  std::string schedule = {};       // derived: the usual one for one chunk a rank, or for several
   std::string schedule_file = {};  // "": none
   std::int64_t microbatch_group_size_per_vp_stage = 0;  // 0: the schedule's own rule
   // Layers of each of the p·v stages, in stage order; "even" and "auto" are numbers once loaded.
@@ -112,13 +110,13 @@ struct OptimizerParams {
   double lr = 1e-3;
   std::array<double, 2> betas{0.9, 0.999};
   double eps = 1e-8;
-  double weight_decay = 0.01;  // derived: 0 but for AdamW
-  double momentum = 0.0;       // SGD only
+  double weight_decay = 0.01;  // derived: by the optimizer
+  double momentum = 0.0;
   bool operator==(const OptimizerParams&) const = default;
 };
 
 struct OptimizerConfig {
-  std::string type = "AdamW";  // "AdamW", "Adam", "SGD", "Adafactor"
+  std::string type = "AdamW";
   OptimizerParams params = {};
   bool operator==(const OptimizerConfig&) const = default;
 };
@@ -228,6 +226,8 @@ struct Config {
   CheckpointConfig checkpoint = {};
   RuntimeConfig runtime = {};
   LoggingConfig logging = {};
+  // What its names stand for, as LoadOptions said.
+  std::shared_ptr<const ConfigRules> rules = {};
 
   // Ranks in all: the product of the axes.
   std::int64_t world_size() const;
@@ -246,9 +246,9 @@ struct Config {
 
 // What the file can't know.
 struct LoadOptions {
-  // Names that model.architecture may take. A program with models of its own adds theirs; they
-  // derive the same defaults as gpt2.
-  std::vector<std::string> architectures{"gpt2", "llama"};
+  // What names may stand for: built_in_rules() (training/kinds.h), or with rows of the program's
+  // own. Has to be given.
+  std::shared_ptr<const ConfigRules> rules = {};
   // Axes beside the config's own, with their sizes.
   std::vector<MeshAxis> more_axes = {};
   // Ranks that run (--ranks, or the size of the MPI world); resolves data_parallel_size "auto".
@@ -283,12 +283,12 @@ struct LoadedConfig {
 // element by its number: "data.train.0.path=x"); a value that isn't JSON is a string. Throws
 // RequestError with every problem, each as "config: /json/path: what was got, the rule; the
 // choice".
-LoadedConfig load_config(const std::string& path, const std::vector<std::string>& overrides = {},
-                         const LoadOptions& options = {});
+LoadedConfig load_config(const std::string& path, const std::vector<std::string>& overrides,
+                         const LoadOptions& options);
 
 // The same from JSON text. `name` stands for the file in errors and in logging.dir's default.
-LoadedConfig parse_config(std::string_view text, const std::vector<std::string>& overrides = {},
-                          const LoadOptions& options = {}, const std::string& name = "config.json");
+LoadedConfig parse_config(std::string_view text, const std::vector<std::string>& overrides,
+                          const LoadOptions& options, const std::string& name = "config.json");
 
 // Sets training.train_iters and what follows from it: scheduler.warmup_iters (from warmup_ratio)
 // and scheduler.decay_iters where it isn't given. For a trainer that has turned train_epochs into
@@ -306,9 +306,9 @@ std::string config_to_json(const Config& config, const std::string& written);
 bool is_written(const std::string& written, std::string_view path);
 
 // The JSON Schema (draft 2020-12) of a config file, indented.
-std::string config_schema(const std::vector<std::string>& architectures = {"gpt2", "llama"});
+std::string config_schema(const ConfigRules&);
 
 // The reference page, docs/config.md.
-std::string config_reference_markdown();
+std::string config_reference_markdown(const ConfigRules&);
 
 }  // namespace trident

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "core/error.h"
+#include "training/kinds.h"
 
 namespace trident {
 
@@ -15,9 +17,25 @@ inline constexpr const char* kSmallConfig = R"({
   "data": {"train": [{"path": "text.txt"}], "sequence_length": 32}
 })";
 
+inline LoadOptions with_rules(LoadOptions options) {
+  if (!options.rules) options.rules = built_in_rules();
+  return options;
+}
+
+// parse_config and load_config with what this library has, unless the options have other rules.
+inline LoadedConfig parse(std::string_view text, const std::vector<std::string>& overrides = {},
+                          const LoadOptions& options = {},
+                          const std::string& name = "config.json") {
+  return parse_config(text, overrides, with_rules(options), name);
+}
+inline LoadedConfig load(const std::string& path, const std::vector<std::string>& overrides = {},
+                         const LoadOptions& options = {}) {
+  return load_config(path, overrides, with_rules(options));
+}
+
 inline Config small_config(const std::vector<std::string>& overrides = {},
                            const LoadOptions& options = {}) {
-  return parse_config(kSmallConfig, overrides, options).config;
+  return parse(kSmallConfig, overrides, options).config;
 }
 
 // Every problem of the small config with these overrides, in order; empty where it loads.
@@ -25,7 +43,7 @@ inline std::vector<std::string> problems_of(const std::vector<std::string>& over
                                             const LoadOptions& options = {},
                                             const std::string& text = kSmallConfig) {
   try {
-    parse_config(text, overrides, options);
+    parse(text, overrides, options);
     return {};
   } catch (const RequestError& error) {
     return error.problems();

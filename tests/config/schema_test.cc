@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "core/config_fields.h"
-#include "tests/core/config_support.h"
+#include "config/fields.h"
+#include "tests/config/support.h"
 #include "tests/support/source_dir.h"
 
 namespace trident {
@@ -84,13 +84,13 @@ TEST(FilledInConfig, HasEveryKeyAndLoadsBackAsTheSame) {
        R"(data.validation={"a": [{"path": "v", "weight": 0.1}], "b": [{"path": "w"}]})"},
       {R"(data.validation=[{"path": "v"}])", "parallel.rank_order=pp-dp-tp"}};
   for (const auto& overrides : changes) {
-    const LoadedConfig loaded = parse_config(kSmallConfig, overrides, {.cores = 5});
+    const LoadedConfig loaded = parse(kSmallConfig, overrides, {.cores = 5});
     const json document = json::parse(loaded.filled_in);
     for (const std::string& path : published_paths()) {
       EXPECT_TRUE(document.contains(json::json_pointer(path))) << path;
     }
     // Other circumstances change nothing: all that was derived is written down.
-    const LoadedConfig again = parse_config(
+    const LoadedConfig again = parse(
         loaded.filled_in, {}, {.ranks = loaded.config.world_size(), .cores = 64}, "elsewhere.json");
     EXPECT_EQ(again.config, loaded.config);
     EXPECT_EQ(again.filled_in, loaded.filled_in);
@@ -103,13 +103,13 @@ TEST(CommittedConfigs, AllLoad) {
     if (entry.path().extension() != ".json") continue;
     ++count;
     EXPECT_NO_THROW({
-      const LoadedConfig loaded = load_config(entry.path());
-      EXPECT_EQ(parse_config(loaded.filled_in).config, loaded.config) << entry.path();
+      const LoadedConfig loaded = load(entry.path());
+      EXPECT_EQ(parse(loaded.filled_in).config, loaded.config) << entry.path();
     }) << entry.path();
   }
   EXPECT_GE(count, 8);
   const auto layout = [](const char* name) {
-    const Config config = load_config(kRoot / "configs" / name).config;
+    const Config config = load(kRoot / "configs" / name).config;
     return std::array{config.parallel.data_parallel_size,
                       config.parallel.tensor_model_parallel_size,
                       config.parallel.pipeline_model_parallel_size,
@@ -121,7 +121,7 @@ TEST(CommittedConfigs, AllLoad) {
 }
 
 TEST(ConfigSchema, DescribesEveryKeyAndRefusesOthers) {
-  const json schema = json::parse(config_schema({"gpt2", "llama", "mine"}));
+  const json schema = json::parse(config_schema(*built_in_rules()));
   EXPECT_EQ(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
   for (const std::string& path : published_paths()) {
     const json* at = &schema;
@@ -137,14 +137,14 @@ TEST(ConfigSchema, DescribesEveryKeyAndRefusesOthers) {
   EXPECT_EQ(schema["required"], json({"model", "data"}));
   const json& model = schema["properties"]["model"];
   EXPECT_EQ(model["required"], json({"num_layers", "hidden_size", "num_attention_heads"}));
-  EXPECT_EQ(model["properties"]["architecture"]["enum"], json({"gpt2", "llama", "mine"}));
+  EXPECT_EQ(model["properties"]["architecture"]["enum"], json({"gpt2", "llama"}));
   EXPECT_EQ(model["properties"]["num_layers"]["minimum"], 1);
   EXPECT_EQ(model["properties"]["hidden_dropout"]["anyOf"],
             json::parse(R"([{"const": 0}, {"minimum": 1.2e-38, "maximum": 0.9999999}])"));
 }
 
 TEST(ConfigReference, TheCommittedPageIsCurrent) {
-  const std::string page = config_reference_markdown();
+  const std::string page = config_reference_markdown(*built_in_rules());
   const fs::path current = fs::path(testing::TempDir()) / "config.md";
   if (contents(kRoot / "docs" / "config.md") == page) return;
   std::ofstream(current) << page;

@@ -1,3 +1,5 @@
+#include "core/json.h"
+
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -5,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "core/json.h"
 
 namespace trident {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/config.h"
+#include "config/config.h"
 
 namespace trident {
 

@@ -1,6 +1,6 @@
 #include <gmock/gmock.h>
 
-#include "tests/core/config_support.h"
+#include "tests/config/support.h"
 
 namespace trident {
 namespace {

@@ -5,10 +5,10 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/config.h"
-#include "core/config_fields.h"
+#include "config/config.h"
+#include "config/fields.h"
 #include "core/error.h"
-#include "tests/core/config_support.h"
+#include "tests/config/support.h"
 
 namespace trident {
 namespace {
@@ -70,12 +70,12 @@ TEST(DerivedValues, FollowWhatAnOverrideChanges) {
   for (const Case& one : cases) {
     SCOPED_TRACE(testing::PrintToString(one.written) + " then " +
                  testing::PrintToString(one.change));
-    const LoadedConfig ran = parse_config(kSmallConfig, one.written, machine(8));
-    const LoadedConfig again = parse_config(ran.filled_in, one.change, machine(8));
+    const LoadedConfig ran = parse(kSmallConfig, one.written, machine(8));
+    const LoadedConfig again = parse(ran.filled_in, one.change, machine(8));
     Overrides all = one.written;
     // What was written as null goes where the change writes a value.
     all.insert(all.end(), one.change.begin(), one.change.end());
-    const LoadedConfig truth = parse_config(kSmallConfig, all, machine(8));
+    const LoadedConfig truth = parse(kSmallConfig, all, machine(8));
     EXPECT_EQ(again.config, truth.config) << again.filled_in << truth.filled_in;
     EXPECT_EQ(again.micro_batch_is_auto && !truth.micro_batch_is_auto, false);
   }
@@ -85,23 +85,23 @@ TEST(DerivedValues, FollowAnEditOfTheFileToo) {
   for (const Case& one : cases) {
     SCOPED_TRACE(testing::PrintToString(one.written) + " then " +
                  testing::PrintToString(one.change));
-    json file = json::parse(parse_config(kSmallConfig, one.written, machine(8)).filled_in);
+    json file = json::parse(parse(kSmallConfig, one.written, machine(8)).filled_in);
     config_detail::apply_overrides(file, one.change);  // by hand
     Overrides all = one.written;
     all.insert(all.end(), one.change.begin(), one.change.end());
-    EXPECT_EQ(parse_config(file.dump(), {}, machine(8)).config,
-              parse_config(kSmallConfig, all, machine(8)).config);
+    EXPECT_EQ(parse(file.dump(), {}, machine(8)).config,
+              parse(kSmallConfig, all, machine(8)).config);
   }
 }
 
 TEST(DerivedValues, StayAsTheyRanWhereNothingTheyFollowFromChanges) {
-  const LoadedConfig ran = parse_config(
-      kSmallConfig, {"training.train_iters=100", "batch.micro_batch_size=auto"}, machine(8));
+  const LoadedConfig ran =
+      parse(kSmallConfig, {"training.train_iters=100", "batch.micro_batch_size=auto"}, machine(8));
   LoadOptions elsewhere = machine(64);
   elsewhere.transport = "mpi";
   elsewhere.micro_batch_size = 4;
   const LoadedConfig again =
-      parse_config(ran.filled_in, {"logging.dir=runs/b", "training.seed=7"}, elsewhere);
+      parse(ran.filled_in, {"logging.dir=runs/b", "training.seed=7"}, elsewhere);
   Config expected = ran.config;
   expected.logging.dir = "runs/b";
   expected.training.seed = 7;
@@ -114,46 +114,44 @@ TEST(DerivedValues, StayAsTheyRanWhereNothingTheyFollowFromChanges) {
 }
 
 TEST(DerivedValues, AnOverrideOfOneWinsAndDerivedNullHoldsAll) {
-  const LoadedConfig ran = parse_config(kSmallConfig, {"training.train_iters=100"}, machine(8));
+  const LoadedConfig ran = parse(kSmallConfig, {"training.train_iters=100"}, machine(8));
   const Config own =
-      parse_config(ran.filled_in, {"training.train_iters=200", "scheduler.decay_iters=150"}).config;
+      parse(ran.filled_in, {"training.train_iters=200", "scheduler.decay_iters=150"}).config;
   EXPECT_EQ(own.scheduler.decay_iters, 150);
   const LoadedConfig same =  // as it was, but written now
-      parse_config(ran.filled_in, {"scheduler.decay_iters=100"}, machine(8));
+      parse(ran.filled_in, {"scheduler.decay_iters=100"}, machine(8));
   EXPECT_TRUE(is_written(same.written, "/scheduler/decay_iters"));
-  const Config held =
-      parse_config(ran.filled_in, {"derived=null", "training.train_iters=200"}).config;
+  const Config held = parse(ran.filled_in, {"derived=null", "training.train_iters=200"}).config;
   EXPECT_EQ(held.scheduler.decay_iters, 100);
   EXPECT_EQ(held.training.train_iters, 200);
 }
 
 TEST(DerivedValues, WrittenIsTheFileWithItsOverridesAndNoDefault) {
-  const LoadedConfig ran = parse_config(kSmallConfig, {"optimizer.params.lr=0.5"}, machine(8));
+  const LoadedConfig ran = parse(kSmallConfig, {"optimizer.params.lr=0.5"}, machine(8));
   json expected = json::parse(kSmallConfig);
   expected["optimizer"]["params"]["lr"] = 0.5;
   EXPECT_EQ(json::parse(ran.written), expected);
-  EXPECT_EQ(parse_config(ran.written, {}, machine(8)).config, ran.config);
+  EXPECT_EQ(parse(ran.written, {}, machine(8)).config, ran.config);
 }
 
 TEST(DerivedValues, EpochsThatBecameIterationsAreCountedAnew) {
   // As a trainer does with 10 iterations an epoch.
-  const LoadedConfig ran = parse_config(
-      kSmallConfig,
-      {"training.train_epochs=2", "scheduler.type=linear", "scheduler.warmup_ratio=0.1"});
+  const LoadedConfig ran = parse(kSmallConfig, {"training.train_epochs=2", "scheduler.type=linear",
+                                                "scheduler.warmup_ratio=0.1"});
   Config config = ran.config;
   set_train_iters(config, 20);
   const std::string file = config_to_json(config, ran.written);
   EXPECT_EQ(json::parse(file).at("training").at("train_iters"), 20);
   EXPECT_EQ(json::parse(file).at("scheduler").at("warmup_iters"), 2);
-  EXPECT_EQ(parse_config(file).config, ran.config) << "20 follows from the data";
-  const Config other = parse_config(file, {"training.train_epochs=3"}).config;
+  EXPECT_EQ(parse(file).config, ran.config) << "20 follows from the data";
+  const Config other = parse(file, {"training.train_epochs=3"}).config;
   EXPECT_EQ(other.training.train_epochs, 3);
   EXPECT_EQ(other.training.train_iters, 0);
   EXPECT_EQ(other.scheduler.warmup_ratio, 0.1);
 }
 
 TEST(DerivedValues, ADamagedRecordIsRefused) {
-  const LoadedConfig ran = parse_config(kSmallConfig, {}, machine(8));
+  const LoadedConfig ran = parse(kSmallConfig, {}, machine(8));
   for (const char* text :
        {"7", R"({"keys": {}})", R"({"keys": 3, "fingerprint": ""})",
         R"({"fingerprint": "x", "keys": {"/model/hidden_size/x": {"written": 1, "value": 2}}})",
@@ -162,7 +160,7 @@ TEST(DerivedValues, ADamagedRecordIsRefused) {
     json file = json::parse(ran.filled_in);
     file["derived"] = json::parse(text);
     try {
-      parse_config(file.dump());
+      parse(file.dump());
       ADD_FAILURE() << text;
     } catch (const RequestError& error) {
       EXPECT_THAT(error.what(), HasSubstr("config: /derived: ")) << text;

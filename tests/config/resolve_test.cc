@@ -1,6 +1,6 @@
 #include <gmock/gmock.h>
 
-#include "tests/core/config_support.h"
+#include "tests/config/support.h"
 
 namespace trident {
 namespace {
@@ -52,10 +52,12 @@ TEST(ConfigDefaults, LlamaIsUntiedAndMustNameItsMlpWidth) {
   EXPECT_EQ(llama.model.num_query_groups, 4);
 }
 
-TEST(ConfigDefaults, AProgramCanAddAnArchitecture) {
-  const LoadOptions options{.architectures = {"gpt2", "llama", "mine"}};
-  const Config config = small_config({"model.architecture=mine"}, options);
-  EXPECT_EQ(config.model.ffn_hidden_size, 256);
+TEST(ConfigDefaults, TooManyStagesAreRefusedBesideAnUnknownSchedule) {
+  EXPECT_THAT(problems_of({"pipeline.schedule=nonsense", "pipeline.layer_split=auto",
+                           "parallel.pipeline_model_parallel_size=5",
+                           "parallel.virtual_pipeline_model_parallel_size=1"}),
+              ElementsAre(HasSubstr("/pipeline/schedule: \"nonsense\" is not"),
+                          HasSubstr("5 stages, more than num_layers (4); use at most 4")));
 }
 
 TEST(ConfigDefaults, BatchSizesAreDerivedFromEachOther) {
