@@ -29,11 +29,20 @@ class Hash {
   std::string bytes_;
 };
 
+// Tells the endpoint of a group that has its members.
+void open(Membership& group) {
+  group.endpoint->open_group(group.id, group.name);
+  if (group.library == nullptr) {
+    group.meeting = group.endpoint->open_meeting(group.id, group.members);
+  }
+}
+
 GroupHandle make_group(const GroupHandle& parent, const std::vector<int>& members,
                        const std::string& name, std::uint64_t id) {
   const Membership& from = parent->membership;
   auto impl = std::make_shared<ProcessGroup::Impl>();
   impl->membership.endpoint = from.endpoint;
+  impl->membership.library = from.library;
   impl->membership.patient = from.patient;
   impl->membership.name = name;
   impl->membership.id = id;
@@ -41,9 +50,7 @@ GroupHandle make_group(const GroupHandle& parent, const std::vector<int>& member
     impl->membership.members.push_back(from.members[static_cast<std::size_t>(members[i])]);
     if (members[i] == from.rank) impl->membership.rank = static_cast<int>(i);
   }
-  Membership& own = impl->membership;
-  own.endpoint->open_group(own.id, own.name);
-  own.meeting = own.endpoint->open_meeting(own.id, own.members);
+  open(impl->membership);
   return impl;
 }
 
@@ -81,15 +88,14 @@ void ProcessGroup::Impl::prepare(Device& device, bool wants_communicator) {
     membership.ready = device.make_event();
     membership.done = device.make_event();
   }
-  Endpoint& endpoint = *membership.endpoint;
-  if (!wants_communicator || membership.communicator != nullptr || !endpoint.has_communicators() ||
+  if (!wants_communicator || membership.communicator != nullptr || membership.library == nullptr ||
       membership.members.size() == 1) {
     return;
   }
+  CommunicatorLibrary& library = *membership.library;
   // The first member's key goes to all by the hosts.
-  std::vector<std::byte> key = membership.rank == 0
-                                   ? endpoint.communicator_key()
-                                   : std::vector<std::byte>(endpoint.communicator_key_bytes());
+  std::vector<std::byte> key =
+      membership.rank == 0 ? library.make_key() : std::vector<std::byte>(library.key_bytes());
   Descriptor d;
   d.group = membership.id;
   d.operation = Operation::split;
@@ -98,10 +104,10 @@ void ProcessGroup::Impl::prepare(Device& device, bool wants_communicator) {
   d.count = static_cast<std::int64_t>(key.size());
   d.dtype = DType::u8;
   Exchange exchange(membership, d, control_channel);
-  direct::broadcast(exchange, key.data(), d.count);
+  direct::broadcast(exchange, {.input = key.data(), .output = key.data(), .n = d.count});
   membership.communicator =
-      endpoint.open_communicator(key, membership.name, static_cast<int>(membership.members.size()),
-                                 membership.rank, device, Carries::collectives);
+      library.open(key, membership.name, static_cast<int>(membership.members.size()),
+                   membership.rank, device, Carries::collectives);
 }
 
 ProcessGroup::Impl::Link& ProcessGroup::Impl::link(Device& device, int peer, int channel,
@@ -201,8 +207,9 @@ ProcessGroup ProcessGroup::split(int color, int key, const std::string& name) co
   d.count = sizeof(Choice);
   if (size() > 1) {
     Exchange exchange(impl_->membership, d, control_channel);
-    direct::all_gather(exchange, reinterpret_cast<const std::byte*>(&own),
-                       reinterpret_cast<std::byte*>(choices.data()), d.count);
+    direct::all_gather(exchange, {.input = reinterpret_cast<const std::byte*>(&own),
+                                  .output = reinterpret_cast<std::byte*>(choices.data()),
+                                  .n = d.count});
   }
   std::vector<int> members;
   for (int r = 0; r < size(); ++r) {
@@ -222,7 +229,7 @@ ProcessGroup ProcessGroup::split(int color, int key, const std::string& name) co
 void ProcessGroup::connect(Context& context, std::span<const ProcessGroup> groups) const {
   need(impl_, "connect");
   if (context.plans() || context.device().kind() != DeviceKind::cuda ||
-      !impl_->membership.endpoint->has_communicators() || size() == 1) {
+      impl_->membership.library == nullptr || size() == 1) {
     return;
   }
   impl_->prepare(context.device(), true);
@@ -236,15 +243,15 @@ void ProcessGroup::connect(Context& context, std::span<const ProcessGroup> group
   }
 }
 
-ProcessGroup make_world_group(std::shared_ptr<Endpoint> endpoint) {
+ProcessGroup make_world_group(std::shared_ptr<Endpoint> endpoint,
+                              std::shared_ptr<CommunicatorLibrary> library) {
   auto impl = std::make_shared<ProcessGroup::Impl>();
   impl->membership.name = "world";
   impl->membership.rank = endpoint->rank();
   for (int r = 0; r < endpoint->size(); ++r) impl->membership.members.push_back(r);
   impl->membership.endpoint = std::move(endpoint);
-  Membership& own = impl->membership;
-  own.endpoint->open_group(own.id, own.name);
-  own.meeting = own.endpoint->open_meeting(own.id, own.members);
+  impl->membership.library = std::move(library);
+  open(impl->membership);
   return ProcessGroup(std::move(impl));
 }
 

@@ -47,7 +47,8 @@ void need_member(const GroupHandle& group, const char* operation, const char* ar
 }
 
 void need_reach(const GroupHandle& group, const char* operation, Context& context) {
-  if (context.device().kind() == DeviceKind::cuda && !group->membership.endpoint->reaches_gpus()) {
+  if (context.device().kind() == DeviceKind::cuda && group->membership.library == nullptr &&
+      !group->membership.endpoint->reaches_gpus()) {
     throw RequestError(
         fmt::format("{}: this transport carries no tensors of a GPU", place(group, operation)));
   }

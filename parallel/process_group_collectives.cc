@@ -5,10 +5,7 @@
 
 #include "core/error.h"
 #include "kernels/backend.h"
-#include "parallel/collectives/choose.h"
-#include "parallel/collectives/direct.h"
-#include "parallel/collectives/ring.h"
-#include "parallel/collectives/tree.h"
+#include "parallel/collectives/table.h"
 #include "parallel/process_group.h"
 #include "parallel/process_group_checks.h"
 #include "parallel/process_group_trace.h"
@@ -19,34 +16,6 @@ namespace {
 
 std::byte* address(const Access& access, const Tensor& tensor) {
   return static_cast<std::byte*>(TensorAddress::of(access, tensor));
-}
-
-Algorithm resolve(const GroupHandle& group, Context& context, Algorithm algorithm,
-                  const Tensor& tensor) {
-  const Membership& own = group->membership;
-  const TransportOptions& options = own.endpoint->options();
-  if (algorithm == Algorithm::automatic) algorithm = options.algorithm;
-  const bool on_gpu = context.device().kind() == DeviceKind::cuda;
-  if (algorithm == Algorithm::automatic && on_gpu) algorithm = Algorithm::direct;
-  if (algorithm == Algorithm::automatic) {
-    algorithm = choose_all_reduce({.shared_memory = own.meeting != nullptr,
-                                   .members = static_cast<int>(own.members.size()),
-                                   .count = tensor.numel(),
-                                   .bytes = tensor.bytes()});
-  }
-  if (algorithm != Algorithm::direct && on_gpu) {
-    throw RequestError(fmt::format("{}: the {} algorithm is the CPU's; on a GPU use direct",
-                                   place(group, "all_reduce"),
-                                   algorithm == Algorithm::ring ? "ring" : "tree"));
-  }
-  if (algorithm != Algorithm::direct && options.deterministic &&
-      group->membership.members.size() > 2) {
-    throw RequestError(fmt::format(
-        "{}: the {} algorithm does not add in rank order, which deterministic mode needs above 2 "
-        "ranks; use direct",
-        place(group, "all_reduce"), algorithm == Algorithm::ring ? "ring" : "tree"));
-  }
-  return algorithm;
 }
 
 struct CollectiveWork final : Work::Impl {
@@ -72,45 +41,70 @@ Descriptor describe(const GroupHandle& group, Operation operation, const Tensor&
   return d;
 }
 
-// Numbers the operation and enqueues body(exchange, access, staging), with what it captures.
-template <class Body>
+std::span<const Collective> more_collectives(const Membership& own) {
+  const auto& more = own.endpoint->options().more_collectives;
+  return more == nullptr ? std::span<const Collective>() : std::span<const Collective>(*more);
+}
+
+CollectiveCase case_of(const Membership& own, Context& context, const Descriptor& d, std::int64_t n,
+                       Algorithm asked) {
+  const TransportOptions& options = own.endpoint->options();
+  const bool on_gpu = context.device().kernels() == DeviceKind::cuda;
+  const bool by_library = on_gpu && own.library != nullptr;
+  return {.operation = d.operation,
+          .algorithm = asked == Algorithm::automatic ? options.algorithm : asked,
+          .sharing = own.meeting == nullptr ? Sharing::nothing : own.meeting->sharing(),
+          .on_gpu = on_gpu,
+          .by_library = by_library && d.operation != Operation::barrier,
+          .library_reduces = by_library && own.library->reduces(d.reduce_op),
+          .views_need_staging = own.library != nullptr || own.endpoint->needs_staging(),
+          .deterministic = options.deterministic,
+          .members = static_cast<int>(own.members.size()),
+          .rank = own.rank,
+          .root = d.root,
+          .n = n,
+          .dtype = d.dtype,
+          .reduce_op = d.reduce_op};
+}
+
+// Numbers the operation, chooses who carries it out and enqueues that. n: elements of the member's
+// own part. `asked`: for all_reduce.
 Work issue(const GroupHandle& group, Context& context, Async async, Descriptor descriptor,
-           std::int64_t elements, Body body) {
+           std::int64_t n, const Tensor& input, const Tensor& output,
+           Algorithm asked = Algorithm::direct) {
   ProcessGroup::Impl& impl = *group;
+  const char* const operation = name_of(descriptor.operation).data();
+  const CollectiveCase c = case_of(impl.membership, context, descriptor, n, asked);
+  const Collective& row =
+      choose(c, more_collectives(impl.membership), [&] { return place(group, operation); });
+  descriptor.algorithm = row.algorithm;
   descriptor.sequence = impl.next_operation++;
   impl.operations.fetch_add(1, std::memory_order_relaxed);
   Tensor staging;
   const bool on_gpu = context.device().kind() == DeviceKind::cuda;
-  const Endpoint& endpoint = *impl.membership.endpoint;
-  const bool by_library = context.device().kernels() == DeviceKind::cuda &&
-                          endpoint.reduces(descriptor.reduce_op) &&
-                          (descriptor.operation == Operation::all_reduce ||
-                           descriptor.operation == Operation::reduce_scatter);
-  if (endpoint.needs_staging() && !by_library) {
-    const std::size_t bytes = staging_bytes(
-        descriptor.operation, descriptor.algorithm, elements, descriptor.dtype,
-        impl.membership.rank, static_cast<int>(impl.membership.members.size()), descriptor.root);
-    if (bytes > 0) {
-      staging =
-          context.empty({static_cast<std::int64_t>(bytes)}, DType::u8, Category::communication);
-    }
+  if (const std::size_t bytes = staging_bytes(row, c); bytes > 0) {
+    staging = context.empty({static_cast<std::int64_t>(bytes)}, DType::u8, Category::communication);
   }
   if (context.plans()) {
     trace(context, impl.membership, descriptor, async);
     return Work(std::make_shared<PlannedWork>(staging));
   }
-  need_reach(group, name_of(descriptor.operation).data(), context);
+  need_reach(group, operation, context);
   if (on_gpu) {  // hosts meet in a barrier
     impl.prepare(context.device(),
                  !impl.membership.patient || descriptor.operation != Operation::barrier);
   }
   // The group is a bare pointer here: its own thread must not be the last to hold it.
   const bool looks = async == Async::no;  // else the core is wanted beside it
-  auto run = [&impl, &context, descriptor, staging, body, looks](const Access& access) {
+  auto run = [&impl, &context, descriptor, input, output, n, staging, looks,
+              carry_out = row.run](const Access& access) {
     Exchange exchange(impl.membership, descriptor, collective_channel, looks,
                       reach_of(context, access));
     const LoggedSpan span(exchange);
-    body(exchange, access, address(access, staging));
+    carry_out(exchange, {.input = address(access, input),
+                         .output = address(access, output),
+                         .n = n,
+                         .staging = address(access, staging)});
   };
   if (async == Async::no) {
     context.stream().enqueue(
@@ -154,15 +148,7 @@ Work ProcessGroup::all_reduce(Context& context, const Tensor& tensor, ReduceOp o
   if (size() == 1) return Work();
   Descriptor d = describe(impl_, Operation::all_reduce, tensor);
   d.reduce_op = op;
-  d.algorithm = resolve(impl_, context, algorithm, tensor);
-  return issue(impl_, context, async, d, d.count,
-               [tensor](Exchange& exchange, const Access& access, std::byte* staging) {
-                 const auto run =
-                     exchange.descriptor().algorithm == Algorithm::ring   ? ring::all_reduce
-                     : exchange.descriptor().algorithm == Algorithm::tree ? tree::all_reduce
-                                                                          : direct::all_reduce;
-                 run(exchange, address(access, tensor), tensor.numel(), staging);
-               });
+  return issue(impl_, context, async, d, d.count, tensor, tensor, algorithm);
 }
 
 Work ProcessGroup::reduce_scatter(Context& context, const Tensor& input, const Tensor& output,
@@ -172,11 +158,7 @@ Work ProcessGroup::reduce_scatter(Context& context, const Tensor& input, const T
   if (size() == 1) return copy_own(context, input, output);
   Descriptor d = describe(impl_, Operation::reduce_scatter, input);
   d.reduce_op = op;
-  return issue(impl_, context, async, d, output.numel(),
-               [input, output](Exchange& exchange, const Access& access, std::byte* staging) {
-                 direct::reduce_scatter(exchange, address(access, input), address(access, output),
-                                        output.numel(), staging);
-               });
+  return issue(impl_, context, async, d, output.numel(), input, output);
 }
 
 Work ProcessGroup::all_gather(Context& context, const Tensor& input, const Tensor& output,
@@ -184,10 +166,7 @@ Work ProcessGroup::all_gather(Context& context, const Tensor& input, const Tenso
   need_parts(impl_, "all_gather", "output", output, "input", input);
   if (size() == 1) return copy_own(context, input, output);
   return issue(impl_, context, async, describe(impl_, Operation::all_gather, input), input.numel(),
-               [input, output](Exchange& exchange, const Access& access, std::byte*) {
-                 direct::all_gather(exchange, address(access, input), address(access, output),
-                                    input.numel());
-               });
+               input, output);
 }
 
 Work ProcessGroup::broadcast(Context& context, const Tensor& tensor, int root, Async async) const {
@@ -196,10 +175,7 @@ Work ProcessGroup::broadcast(Context& context, const Tensor& tensor, int root, A
   if (size() == 1) return Work();
   Descriptor d = describe(impl_, Operation::broadcast, tensor);
   d.root = root;
-  return issue(impl_, context, async, d, d.count,
-               [tensor](Exchange& exchange, const Access& access, std::byte*) {
-                 direct::broadcast(exchange, address(access, tensor), tensor.numel());
-               });
+  return issue(impl_, context, async, d, d.count, tensor, tensor);
 }
 
 Work ProcessGroup::reduce(Context& context, const Tensor& tensor, int root, ReduceOp op,
@@ -211,10 +187,7 @@ Work ProcessGroup::reduce(Context& context, const Tensor& tensor, int root, Redu
   Descriptor d = describe(impl_, Operation::reduce, tensor);
   d.root = root;
   d.reduce_op = op;
-  return issue(impl_, context, async, d, d.count,
-               [tensor](Exchange& exchange, const Access& access, std::byte* staging) {
-                 direct::reduce(exchange, address(access, tensor), tensor.numel(), staging);
-               });
+  return issue(impl_, context, async, d, d.count, tensor, tensor);
 }
 
 Work ProcessGroup::gather(Context& context, const Tensor& input, const Tensor& output, int root,
@@ -225,11 +198,7 @@ Work ProcessGroup::gather(Context& context, const Tensor& input, const Tensor& o
   if (size() == 1) return copy_own(context, input, output);
   Descriptor d = describe(impl_, Operation::gather, input);
   d.root = root;
-  return issue(impl_, context, async, d, input.numel(),
-               [input, output](Exchange& exchange, const Access& access, std::byte*) {
-                 direct::gather(exchange, address(access, input), address(access, output),
-                                input.numel());
-               });
+  return issue(impl_, context, async, d, input.numel(), input, output);
 }
 
 Work ProcessGroup::scatter(Context& context, const Tensor& input, const Tensor& output, int root,
@@ -240,11 +209,7 @@ Work ProcessGroup::scatter(Context& context, const Tensor& input, const Tensor& 
   if (size() == 1) return copy_own(context, input, output);
   Descriptor d = describe(impl_, Operation::scatter, output);
   d.root = root;
-  return issue(impl_, context, async, d, output.numel(),
-               [input, output](Exchange& exchange, const Access& access, std::byte*) {
-                 direct::scatter(exchange, address(access, input), address(access, output),
-                                 output.numel());
-               });
+  return issue(impl_, context, async, d, output.numel(), input, output);
 }
 
 Work ProcessGroup::all_to_all(Context& context, const Tensor& input, const Tensor& output,
@@ -259,11 +224,8 @@ Work ProcessGroup::all_to_all(Context& context, const Tensor& input, const Tenso
         output.numel(), size()));
   }
   if (size() == 1) return copy_own(context, input, output);
-  return issue(impl_, context, async, describe(impl_, Operation::all_to_all, input), input.numel(),
-               [input, output, n = input.numel() / size()](Exchange& exchange, const Access& access,
-                                                           std::byte*) {
-                 direct::all_to_all(exchange, address(access, input), address(access, output), n);
-               });
+  return issue(impl_, context, async, describe(impl_, Operation::all_to_all, input),
+               input.numel() / size(), input, output);
 }
 
 void ProcessGroup::barrier(Context& context) const {
@@ -272,8 +234,7 @@ void ProcessGroup::barrier(Context& context) const {
     Descriptor d;
     d.group = impl_->membership.id;
     d.operation = Operation::barrier;
-    issue(impl_, context, Async::no, d, 0,
-          [](Exchange& exchange, const Access&, std::byte*) { direct::barrier(exchange); });
+    issue(impl_, context, Async::no, d, 0, {}, {});
   }
   context.synchronize();
 }

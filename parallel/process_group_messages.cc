@@ -121,9 +121,9 @@ struct Handshake {
         answers(impl.membership, d, first_answer_channel + channel) {
     told = receives ? news.receive(peer, nullptr, 0) : news.send(peer, nullptr, 0);
     if (d.count == 0) return;
-    Endpoint& endpoint = *impl.membership.endpoint;
-    if (first && receives) key = endpoint.communicator_key();
-    if (first && !receives) key.resize(endpoint.communicator_key_bytes());
+    CommunicatorLibrary& library = *impl.membership.library;
+    if (first && receives) key = library.make_key();
+    if (first && !receives) key.resize(library.key_bytes());
     answer = receives ? answers.send(peer, key.data(), key.size())
                       : answers.receive(peer, key.data(), key.size());
   }
@@ -168,7 +168,7 @@ Work by_communicator(const GroupHandle& group, Context& context, const Descripto
         throw CommunicationError(
             fmt::format("group '{}': a link that did not open", impl.membership.name));
       }
-      link.communicator = impl.membership.endpoint->open_communicator(
+      link.communicator = impl.membership.library->open(
           hosts->key, impl.membership.name, 2, receives ? 1 : 0, *device, Carries::messages);
     }
     const Communicator::Part part{receives ? 0 : 1, TensorAddress::of(access, tensor), bytes};
@@ -215,8 +215,7 @@ Work message(const GroupHandle& group, Context& context, const Tensor& tensor, i
   d.count = tensor.numel();
   d.sequence = counters[static_cast<std::size_t>(peer)][static_cast<std::size_t>(channel)]++;
   group->operations.fetch_add(receives ? 0 : 1, std::memory_order_relaxed);
-  if (context.device().kind() == DeviceKind::cuda &&
-      group->membership.endpoint->has_communicators()) {
+  if (context.device().kind() == DeviceKind::cuda && group->membership.library != nullptr) {
     const Work work = by_communicator(group, context, d, tensor, peer, channel, receives);
     if (async == Async::yes) return work;
     work.wait(context);

@@ -507,15 +507,20 @@ TrainingSummary train_rank(const TrainingInputs& inputs, Transport& transport, D
 }
 
 TransportOptions transport_options(const Config& config) {
-  const AlgorithmKind* const algorithm =
-      find_kind(kinds_of(config).algorithms, config.runtime.collective_algorithm);
+  const auto& algorithms = kinds_of(config).algorithms;
+  const AlgorithmKind* const algorithm = find_kind(algorithms, config.runtime.collective_algorithm);
+  auto more = std::make_shared<std::vector<Collective>>();
+  for (const AlgorithmKind& kind : algorithms) {
+    more->insert(more->end(), kind.rows.begin(), kind.rows.end());
+  }
   return {.deterministic = config.training.deterministic,
           .timeout = std::chrono::milliseconds(
               static_cast<std::int64_t>(config.runtime.timeout_seconds * 1000)),
           .algorithm = algorithm == nullptr ? Algorithm::automatic : algorithm->algorithm,
           .ranks_per_node = static_cast<int>(config.runtime.ranks_per_node),
           .nccl = transport_of(config).nccl,
-          .threads_per_rank = static_cast<int>(config.runtime.threads_per_rank)};
+          .threads_per_rank = static_cast<int>(config.runtime.threads_per_rank),
+          .more_collectives = std::move(more)};
 }
 
 TrainingSummary train_local(const TrainingInputs& inputs, const Devices& devices,

@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "core/device.h"
 #include "core/dtype.h"
@@ -43,6 +44,22 @@ class Communicator {
   };
   virtual void exchange(const Access&, std::span<const Part> sends,
                         std::span<const Part> receives) = 0;
+};
+
+// Where communicators come from, on one rank. A group has one where its world was made with a
+// library (make_world_group).
+class CommunicatorLibrary {
+ public:
+  virtual ~CommunicatorLibrary() = default;
+  // One member makes a key, all open the communicator with that.
+  virtual std::size_t key_bytes() const = 0;
+  virtual std::vector<std::byte> make_key() = 0;
+  virtual std::shared_ptr<Communicator> open(const std::vector<std::byte>& key,
+                                             const std::string& name, int ranks, int rank, Device&,
+                                             Carries) = 0;
+  // Whether communicators reduce by this operation; if not, members exchange parts, and add them up
+  // in staging.
+  virtual bool reduces(ReduceOp) const = 0;
 };
 
 }  // namespace trident

@@ -4,11 +4,8 @@
 #include <vector>
 
 #include "kernels/reduce.h"
-#include "parallel/collectives/queued.h"
-#include "parallel/collectives/shared.h"
 
-namespace trident {
-namespace direct {
+namespace trident::direct {
 namespace {
 
 using Transfers = std::vector<Exchange::Transfer>;
@@ -62,9 +59,20 @@ void reduce_parts(Exchange& exchange, Transfers parts, const std::byte* own, std
 
 }  // namespace
 
-void all_reduce(Exchange& exchange, std::byte* data, std::int64_t n, std::byte* staging) {
-  if (exchange.communicator() != nullptr) return queued::all_reduce(exchange, data, n, staging);
-  if (exchange.meeting() != nullptr) return shared::all_reduce(exchange, data, n);
+std::int64_t all_reduce_staging(const CollectiveCase& c) {
+  return c.views_need_staging ? segment_of(c.n, c.members, c.rank).size() * (c.members - 1) : 0;
+}
+
+std::int64_t reduce_scatter_staging(const CollectiveCase& c) {
+  return c.views_need_staging ? c.n * (c.members - 1) : 0;
+}
+
+std::int64_t reduce_staging(const CollectiveCase& c) {
+  return c.rank == c.root ? reduce_scatter_staging(c) : 0;
+}
+
+void all_reduce(Exchange& exchange, const Buffers& buffers) {
+  const auto [input, data, n, staging] = buffers;
   const int size = exchange.size();
   const auto at = [&](int i) { return data + bytes_of(exchange, segment_of(n, size, i).begin); };
   const auto bytes = [&](int i) { return bytes_of(exchange, segment_of(n, size, i).size()); };
@@ -86,11 +94,8 @@ void all_reduce(Exchange& exchange, std::byte* data, std::int64_t n, std::byte* 
   exchange.wait(transfers);
 }
 
-void reduce_scatter(Exchange& exchange, const std::byte* input, std::byte* output, std::int64_t n,
-                    std::byte* staging) {
-  if (exchange.communicator() != nullptr)
-    return queued::reduce_scatter(exchange, input, output, n, staging);
-  if (exchange.meeting() != nullptr) return shared::reduce_scatter(exchange, input, output, n);
+void reduce_scatter(Exchange& exchange, const Buffers& buffers) {
+  const auto [input, output, n, staging] = buffers;
   const std::size_t bytes = bytes_of(exchange, n);
   const auto part = [&](int i) { return input + bytes * static_cast<std::size_t>(i); };
   Transfers parts = receive_parts(exchange, n, staging);
@@ -101,9 +106,8 @@ void reduce_scatter(Exchange& exchange, const std::byte* input, std::byte* outpu
   exchange.wait(sends);
 }
 
-void reduce(Exchange& exchange, std::byte* data, std::int64_t n, std::byte* staging) {
-  if (exchange.communicator() != nullptr) return queued::reduce(exchange, data, n, staging);
-  if (exchange.meeting() != nullptr) return shared::reduce(exchange, data, n);
+void reduce(Exchange& exchange, const Buffers& buffers) {
+  const auto [input, data, n, staging] = buffers;
   exchange.announce();
   const int root = exchange.descriptor().root;
   if (exchange.rank() == root) {
@@ -114,9 +118,8 @@ void reduce(Exchange& exchange, std::byte* data, std::int64_t n, std::byte* stag
   }
 }
 
-void all_gather(Exchange& exchange, const std::byte* input, std::byte* output, std::int64_t n) {
-  if (exchange.communicator() != nullptr) return queued::all_gather(exchange, input, output, n);
-  if (exchange.meeting() != nullptr) return shared::all_gather(exchange, input, output, n);
+void all_gather(Exchange& exchange, const Buffers& buffers) {
+  const auto [input, output, n, staging] = buffers;
   const std::size_t bytes = bytes_of(exchange, n);
   const auto part = [&](int i) { return output + bytes * static_cast<std::size_t>(i); };
   Transfers transfers;
@@ -128,9 +131,8 @@ void all_gather(Exchange& exchange, const std::byte* input, std::byte* output, s
   exchange.wait(transfers);
 }
 
-void broadcast(Exchange& exchange, std::byte* data, std::int64_t n) {
-  if (exchange.communicator() != nullptr) return queued::broadcast(exchange, data, n);
-  if (exchange.meeting() != nullptr) return shared::broadcast(exchange, data, n);
+void broadcast(Exchange& exchange, const Buffers& buffers) {
+  const auto [input, data, n, staging] = buffers;
   exchange.announce();
   const int root = exchange.descriptor().root;
   const std::size_t bytes = bytes_of(exchange, n);
@@ -144,9 +146,8 @@ void broadcast(Exchange& exchange, std::byte* data, std::int64_t n) {
   exchange.wait(transfers);
 }
 
-void gather(Exchange& exchange, const std::byte* input, std::byte* output, std::int64_t n) {
-  if (exchange.communicator() != nullptr) return queued::gather(exchange, input, output, n);
-  if (exchange.meeting() != nullptr) return shared::gather(exchange, input, output, n);
+void gather(Exchange& exchange, const Buffers& buffers) {
+  const auto [input, output, n, staging] = buffers;
   exchange.announce();
   const int root = exchange.descriptor().root;
   const std::size_t bytes = bytes_of(exchange, n);
@@ -163,9 +164,8 @@ void gather(Exchange& exchange, const std::byte* input, std::byte* output, std::
   exchange.wait(transfers);
 }
 
-void scatter(Exchange& exchange, const std::byte* input, std::byte* output, std::int64_t n) {
-  if (exchange.communicator() != nullptr) return queued::scatter(exchange, input, output, n);
-  if (exchange.meeting() != nullptr) return shared::scatter(exchange, input, output, n);
+void scatter(Exchange& exchange, const Buffers& buffers) {
+  const auto [input, output, n, staging] = buffers;
   exchange.announce();
   const int root = exchange.descriptor().root;
   const std::size_t bytes = bytes_of(exchange, n);
@@ -181,9 +181,8 @@ void scatter(Exchange& exchange, const std::byte* input, std::byte* output, std:
   exchange.wait(transfers);
 }
 
-void all_to_all(Exchange& exchange, const std::byte* input, std::byte* output, std::int64_t n) {
-  if (exchange.communicator() != nullptr) return queued::all_to_all(exchange, input, output, n);
-  if (exchange.meeting() != nullptr) return shared::all_to_all(exchange, input, output, n);
+void all_to_all(Exchange& exchange, const Buffers& buffers) {
+  const auto [input, output, n, staging] = buffers;
   const std::size_t bytes = bytes_of(exchange, n);
   const auto offset = [&](int i) { return bytes * static_cast<std::size_t>(i); };
   Transfers transfers;
@@ -197,8 +196,7 @@ void all_to_all(Exchange& exchange, const std::byte* input, std::byte* output, s
   exchange.wait(transfers);
 }
 
-void barrier(Exchange& exchange) {
-  if (exchange.meeting() != nullptr) return shared::barrier(exchange);
+void barrier(Exchange& exchange, const Buffers&) {
   const int size = exchange.size();
   for (int distance = 1; distance < size; distance *= 2) {
     Transfers transfers;
@@ -208,22 +206,4 @@ void barrier(Exchange& exchange) {
   }
 }
 
-}  // namespace direct
-
-std::size_t staging_bytes(Operation operation, Algorithm algorithm, std::int64_t n, DType dtype,
-                          int rank, int size, int root) {
-  std::int64_t elements = 0;
-  if (operation == Operation::all_reduce && algorithm == Algorithm::ring) {
-    elements = (n + size - 1) / size;
-  } else if (operation == Operation::all_reduce && algorithm == Algorithm::tree) {
-    elements = n;
-  } else if (operation == Operation::all_reduce) {
-    elements = segment_of(n, size, rank).size() * (size - 1);
-  } else if (operation == Operation::reduce_scatter ||
-             (operation == Operation::reduce && rank == root)) {
-    elements = n * (size - 1);
-  }
-  return static_cast<std::size_t>(elements) * size_of(dtype);
-}
-
-}  // namespace trident
+}  // namespace trident::direct

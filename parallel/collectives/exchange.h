@@ -12,6 +12,7 @@
 
 #include "core/device.h"
 #include "kernels/peers.h"
+#include "parallel/collectives/communicator.h"
 #include "parallel/operation_log.h"
 #include "parallel/transport/endpoint.h"
 
@@ -29,7 +30,9 @@ struct Membership {
   std::uint8_t log_number = 0;
   std::unique_ptr<Meeting> meeting;  // null where members send messages
   bool patient = false;              // waits as long as the members live
-  // Of tensors on GPUs that a library connects, made with the group's first operation.
+  // Carries tensors on GPUs between the members; null: the endpoint does.
+  std::shared_ptr<CommunicatorLibrary> library;
+  // The library's, made with the group's first operation on such a tensor.
   std::shared_ptr<Communicator> communicator;
   // Of tensors on a GPU, made with the group's first operation: when this member's queue has its
   // buffers ready, and when it is done with the others'.
@@ -97,7 +100,7 @@ class Exchange {
   // Of tensors on a GPU, where a library carries them; else null. The operation's queue.
   Communicator* communicator() const { return on_host() ? nullptr : group_.communicator.get(); }
   const Access& access() const { return reach_.access; }
-  bool reduced_by_library() const { return group_.endpoint->reduces(descriptor_.reduce_op); }
+  bool reduced_by_library() const { return group_.library->reduces(descriptor_.reduce_op); }
   // Waits for the member before this one to come to the same operation; throws like wait().
   void compare() {
     announce();
@@ -137,7 +140,8 @@ class Exchange {
   std::int64_t sent_ = 0;  // by this operation
   Descriptor descriptor_;
   int channel_;
-  bool looks_;
+  std::chrono::microseconds look_;  // of the first meeting
+  bool met_ = false;
   Reach reach_;
   std::vector<Transfer> announced_;
   std::vector<std::shared_ptr<DeviceEvent>> others_done_;  // their groups may go after leave()

@@ -47,7 +47,20 @@ void reduce_received(Exchange& exchange, const Parts& sends, const std::byte* ow
 
 }  // namespace
 
-void all_reduce(Exchange& exchange, std::byte* data, std::int64_t n, std::byte* staging) {
+std::int64_t all_reduce_staging(const CollectiveCase& c) {
+  return c.library_reduces ? 0 : segment_of(c.n, c.members, c.rank).size() * (c.members - 1);
+}
+
+std::int64_t reduce_scatter_staging(const CollectiveCase& c) {
+  return c.library_reduces ? 0 : c.n * (c.members - 1);
+}
+
+std::int64_t reduce_staging(const CollectiveCase& c) {
+  return c.rank == c.root ? c.n * (c.members - 1) : 0;
+}
+
+void all_reduce(Exchange& exchange, const Buffers& buffers) {
+  const auto [input, data, n, staging] = buffers;
   const int size = exchange.size(), self = exchange.rank();
   const Segment own = segment_of(n, size, self);
   const auto at = [&](int i) { return data + bytes_of(exchange, segment_of(n, size, i).begin); };
@@ -69,8 +82,8 @@ void all_reduce(Exchange& exchange, std::byte* data, std::int64_t n, std::byte* 
   move(exchange, results, others);
 }
 
-void reduce_scatter(Exchange& exchange, const std::byte* input, std::byte* output, std::int64_t n,
-                    std::byte* staging) {
+void reduce_scatter(Exchange& exchange, const Buffers& buffers) {
+  const auto [input, output, n, staging] = buffers;
   const std::size_t bytes = bytes_of(exchange, n);
   exchange.count_sent(bytes * static_cast<std::size_t>(exchange.size() - 1));
   exchange.compare();
@@ -86,7 +99,8 @@ void reduce_scatter(Exchange& exchange, const std::byte* input, std::byte* outpu
   reduce_received(exchange, sends, part(input, bytes, exchange.rank()), output, n, staging);
 }
 
-void reduce(Exchange& exchange, std::byte* data, std::int64_t n, std::byte* staging) {
+void reduce(Exchange& exchange, const Buffers& buffers) {
+  const auto [input, data, n, staging] = buffers;
   const int root = exchange.descriptor().root;
   exchange.compare();
   if (exchange.rank() == root) {
@@ -97,14 +111,16 @@ void reduce(Exchange& exchange, std::byte* data, std::int64_t n, std::byte* stag
   }
 }
 
-void all_gather(Exchange& exchange, const std::byte* input, std::byte* output, std::int64_t n) {
+void all_gather(Exchange& exchange, const Buffers& buffers) {
+  const auto [input, output, n, staging] = buffers;
   const std::size_t bytes = bytes_of(exchange, n);
   exchange.count_sent(bytes * static_cast<std::size_t>(exchange.size() - 1));
   exchange.compare();
   exchange.communicator()->all_gather(exchange.access(), input, output, bytes);
 }
 
-void broadcast(Exchange& exchange, std::byte* data, std::int64_t n) {
+void broadcast(Exchange& exchange, const Buffers& buffers) {
+  const auto [input, data, n, staging] = buffers;
   const int root = exchange.descriptor().root;
   const std::size_t bytes = bytes_of(exchange, n);
   if (exchange.rank() == root) {
@@ -114,7 +130,8 @@ void broadcast(Exchange& exchange, std::byte* data, std::int64_t n) {
   exchange.communicator()->broadcast(exchange.access(), data, bytes, root);
 }
 
-void gather(Exchange& exchange, const std::byte* input, std::byte* output, std::int64_t n) {
+void gather(Exchange& exchange, const Buffers& buffers) {
+  const auto [input, output, n, staging] = buffers;
   const int root = exchange.descriptor().root;
   const std::size_t bytes = bytes_of(exchange, n);
   exchange.compare();
@@ -130,7 +147,8 @@ void gather(Exchange& exchange, const std::byte* input, std::byte* output, std::
   exchange.copy(part(output, bytes, root), input, bytes);
 }
 
-void scatter(Exchange& exchange, const std::byte* input, std::byte* output, std::int64_t n) {
+void scatter(Exchange& exchange, const Buffers& buffers) {
+  const auto [input, output, n, staging] = buffers;
   const int root = exchange.descriptor().root;
   const std::size_t bytes = bytes_of(exchange, n);
   exchange.compare();
@@ -144,7 +162,8 @@ void scatter(Exchange& exchange, const std::byte* input, std::byte* output, std:
   exchange.copy(output, part(input, bytes, root), bytes);
 }
 
-void all_to_all(Exchange& exchange, const std::byte* input, std::byte* output, std::int64_t n) {
+void all_to_all(Exchange& exchange, const Buffers& buffers) {
+  const auto [input, output, n, staging] = buffers;
   const std::size_t bytes = bytes_of(exchange, n);
   exchange.count_sent(bytes * static_cast<std::size_t>(exchange.size() - 1));
   exchange.compare();

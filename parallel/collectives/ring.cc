@@ -4,7 +4,12 @@
 
 namespace trident::ring {
 
-void all_reduce(Exchange& exchange, std::byte* data, std::int64_t n, std::byte* staging) {
+std::int64_t all_reduce_staging(const CollectiveCase& c) {
+  return c.views_need_staging ? (c.n + c.members - 1) / c.members : 0;
+}
+
+void all_reduce(Exchange& exchange, const Buffers& buffers) {
+  const auto [input, data, n, staging] = buffers;
   if (exchange.meeting() != nullptr) exchange.agree();
   const Descriptor& d = exchange.descriptor();
   const int size = exchange.size(), self = exchange.rank();

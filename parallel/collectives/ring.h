@@ -3,14 +3,14 @@
 // segment, and 16-bit partial sums are rounded at every step.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
+#include "parallel/collectives/collective.h"
 #include "parallel/collectives/exchange.h"
 
 namespace trident::ring {
 
-// data [n], in place. `staging`: see staging_bytes in direct.h.
-void all_reduce(Exchange& exchange, std::byte* data, std::int64_t n, std::byte* staging);
+void all_reduce(Exchange& exchange, const Buffers& buffers);
+std::int64_t all_reduce_staging(const CollectiveCase&);
 
 }  // namespace trident::ring

@@ -46,12 +46,13 @@ void reduce_to(const Exchange& exchange, Segment segment, std::span<void* const>
 // What fits on a member's desk is copied there, so that nobody waits twice. The host's memory only:
 // a GPU's queue has to know when the others are done.
 bool fits_desk(const Exchange& exchange, std::size_t bytes) {
-  return exchange.on_host() && bytes <= Meeting::desk_bytes;
+  return exchange.on_host() && bytes <= exchange.meeting()->desk_bytes();
 }
 
 }  // namespace
 
-void all_reduce(Exchange& exchange, std::byte* data, std::int64_t n) {
+void all_reduce(Exchange& exchange, const Buffers& buffers) {
+  const auto [input, data, n, staging] = buffers;
   const int size = exchange.size();
   const Segment own = segment_of(n, size, exchange.rank());
   const std::size_t bytes = bytes_of(exchange, n);
@@ -74,7 +75,8 @@ void all_reduce(Exchange& exchange, std::byte* data, std::int64_t n) {
   visit.leave();
 }
 
-void reduce_scatter(Exchange& exchange, const std::byte* input, std::byte* output, std::int64_t n) {
+void reduce_scatter(Exchange& exchange, const Buffers& buffers) {
+  const auto [input, output, n, staging] = buffers;
   exchange.count_sent(bytes_of(exchange, n) * static_cast<std::size_t>(exchange.size() - 1));
   Visit visit(exchange, input, output);
   void* const place[] = {output};
@@ -82,7 +84,8 @@ void reduce_scatter(Exchange& exchange, const std::byte* input, std::byte* outpu
   visit.leave();
 }
 
-void reduce(Exchange& exchange, std::byte* data, std::int64_t n) {
+void reduce(Exchange& exchange, const Buffers& buffers) {
+  const auto [input, data, n, staging] = buffers;
   Visit visit(exchange, data, data);
   if (exchange.rank() == exchange.descriptor().root) {
     void* const place[] = {data};
@@ -93,7 +96,8 @@ void reduce(Exchange& exchange, std::byte* data, std::int64_t n) {
   visit.leave();
 }
 
-void all_gather(Exchange& exchange, const std::byte* input, std::byte* output, std::int64_t n) {
+void all_gather(Exchange& exchange, const Buffers& buffers) {
+  const auto [input, output, n, staging] = buffers;
   const std::size_t bytes = bytes_of(exchange, n);
   exchange.count_sent(bytes * static_cast<std::size_t>(exchange.size() - 1));
   const bool small = fits_desk(exchange, bytes);
@@ -106,7 +110,8 @@ void all_gather(Exchange& exchange, const std::byte* input, std::byte* output, s
   if (!small) visit.leave();
 }
 
-void broadcast(Exchange& exchange, std::byte* data, std::int64_t n) {
+void broadcast(Exchange& exchange, const Buffers& buffers) {
+  const auto [input, data, n, staging] = buffers;
   const std::size_t bytes = bytes_of(exchange, n);
   const int root = exchange.descriptor().root;
   Visit visit(exchange, data, data);
@@ -118,7 +123,8 @@ void broadcast(Exchange& exchange, std::byte* data, std::int64_t n) {
   visit.leave();
 }
 
-void gather(Exchange& exchange, const std::byte* input, std::byte* output, std::int64_t n) {
+void gather(Exchange& exchange, const Buffers& buffers) {
+  const auto [input, output, n, staging] = buffers;
   const std::size_t bytes = bytes_of(exchange, n);
   const int root = exchange.descriptor().root;
   Visit visit(exchange, input, output);
@@ -128,7 +134,8 @@ void gather(Exchange& exchange, const std::byte* input, std::byte* output, std::
   visit.leave();
 }
 
-void scatter(Exchange& exchange, const std::byte* input, std::byte* output, std::int64_t n) {
+void scatter(Exchange& exchange, const Buffers& buffers) {
+  const auto [input, output, n, staging] = buffers;
   const std::size_t bytes = bytes_of(exchange, n);
   const int root = exchange.descriptor().root;
   Visit visit(exchange, input, output);
@@ -140,7 +147,8 @@ void scatter(Exchange& exchange, const std::byte* input, std::byte* output, std:
   visit.leave();
 }
 
-void all_to_all(Exchange& exchange, const std::byte* input, std::byte* output, std::int64_t n) {
+void all_to_all(Exchange& exchange, const Buffers& buffers) {
+  const auto [input, output, n, staging] = buffers;
   const std::size_t bytes = bytes_of(exchange, n);
   exchange.count_sent(bytes * static_cast<std::size_t>(exchange.size() - 1));
   Visit visit(exchange, input, output);
@@ -153,7 +161,7 @@ void all_to_all(Exchange& exchange, const std::byte* input, std::byte* output, s
   visit.leave();
 }
 
-void barrier(Exchange& exchange) {
+void barrier(Exchange& exchange, const Buffers&) {
   Visit visit(exchange, nullptr, nullptr);
   if (!exchange.on_host()) visit.leave();  // the others look at this member's events
 }

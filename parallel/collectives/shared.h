@@ -1,23 +1,21 @@
-// The collectives of members that share memory: no message, no copy in between. Each member reads
-// the others' buffers in group-rank order and writes results where they belong, its own buffers or
-// everybody's. Arguments as in direct.h; results are equal to its to the bit.
+// The collectives of members that share an address space: no message, no copy in between. Each
+// member reads the others' buffers in group-rank order and writes results where they belong, its
+// own buffers or everybody's. Results are equal to direct's to the bit.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-
+#include "parallel/collectives/collective.h"
 #include "parallel/collectives/exchange.h"
 
 namespace trident::shared {
 
-void all_reduce(Exchange& exchange, std::byte* data, std::int64_t n);
-void reduce_scatter(Exchange& exchange, const std::byte* input, std::byte* output, std::int64_t n);
-void reduce(Exchange& exchange, std::byte* data, std::int64_t n);
-void all_gather(Exchange& exchange, const std::byte* input, std::byte* output, std::int64_t n);
-void broadcast(Exchange& exchange, std::byte* data, std::int64_t n);
-void gather(Exchange& exchange, const std::byte* input, std::byte* output, std::int64_t n);
-void scatter(Exchange& exchange, const std::byte* input, std::byte* output, std::int64_t n);
-void all_to_all(Exchange& exchange, const std::byte* input, std::byte* output, std::int64_t n);
-void barrier(Exchange& exchange);
+void all_reduce(Exchange& exchange, const Buffers& buffers);
+void reduce_scatter(Exchange& exchange, const Buffers& buffers);
+void reduce(Exchange& exchange, const Buffers& buffers);
+void all_gather(Exchange& exchange, const Buffers& buffers);
+void broadcast(Exchange& exchange, const Buffers& buffers);
+void gather(Exchange& exchange, const Buffers& buffers);
+void scatter(Exchange& exchange, const Buffers& buffers);
+void all_to_all(Exchange& exchange, const Buffers& buffers);
+void barrier(Exchange& exchange, const Buffers& buffers);
 
 }  // namespace trident::shared

@@ -6,7 +6,12 @@
 
 namespace trident::tree {
 
-void all_reduce(Exchange& exchange, std::byte* data, std::int64_t n, std::byte* staging) {
+std::int64_t all_reduce_staging(const CollectiveCase& c) {
+  return c.views_need_staging ? c.n : 0;
+}
+
+void all_reduce(Exchange& exchange, const Buffers& buffers) {
+  const auto [input, data, n, staging] = buffers;
   if (exchange.meeting() != nullptr) exchange.agree();
   const Descriptor& d = exchange.descriptor();
   const std::size_t bytes = static_cast<std::size_t>(n) * size_of(d.dtype);

@@ -11,7 +11,6 @@
 
 #include "core/countdown.h"
 #include "core/device.h"
-#include "parallel/collectives/communicator.h"
 #include "parallel/collectives/descriptor.h"
 #include "parallel/transport/file_work.h"
 #include "parallel/transport/meeting.h"
@@ -74,22 +73,8 @@ class Endpoint {
                                                      const Descriptor& expected, void* staging,
                                                      std::size_t bytes) = 0;
   virtual bool needs_staging() const = 0;
-  // Whether buffers on GPUs may be used: with a QueueSide, or where there are communicators by
-  // them.
+  // Whether buffers on GPUs may be used, with a QueueSide.
   virtual bool reaches_gpus() const { return false; }
-  // Communicators: one member makes a key, all open it with that.
-  virtual bool has_communicators() const { return false; }
-  virtual std::size_t communicator_key_bytes() const { return 0; }
-  virtual std::vector<std::byte> communicator_key() { return {}; }
-  virtual std::shared_ptr<Communicator> open_communicator(const std::vector<std::byte>& /*key*/,
-                                                          const std::string& /*name*/,
-                                                          int /*ranks*/, int /*rank*/, Device&,
-                                                          Carries) {
-    return nullptr;
-  }
-  // Whether communicators reduce by this operation; if not, members exchange parts, and add them up
-  // in staging.
-  virtual bool reduces(ReduceOp) const { return false; }
 
   // Of this rank; null where nobody waits for it.
   virtual FileTimes* file_times() { return nullptr; }
@@ -109,11 +94,6 @@ class Endpoint {
   virtual void fail(std::exception_ptr error) noexcept = 0;
   virtual void abort(const std::string& reason) noexcept = 0;
 };
-
-// NCCL doesn't say what it makes of NaNs in minimum and maximum, and has no operations on bits.
-inline bool nccl_reduces(const TransportOptions& options, ReduceOp op) {
-  return options.nccl && !options.deterministic && (op == ReduceOp::sum || op == ReduceOp::average);
-}
 
 // Channels of a group's messages.
 inline constexpr int collective_channel = 0;

@@ -16,7 +16,9 @@ namespace {
 class LocalTransport final : public Transport {
  public:
   explicit LocalTransport(std::shared_ptr<Endpoint> endpoint)
-      : endpoint_(std::move(endpoint)), world_(make_world_group(endpoint_)) {}
+      : endpoint_(std::move(endpoint)),
+        world_(make_world_group(endpoint_,
+                                endpoint_->options().nccl ? make_nccl(endpoint_) : nullptr)) {}
   ProcessGroup world() const override { return world_; }
   Nodes nodes() const override { return endpoint_->nodes(); }
   void abort(const std::string& reason) noexcept override { endpoint_->abort(reason); }
@@ -31,9 +33,7 @@ void run_rank(const std::shared_ptr<local::World>& world, int rank,
               const std::function<void(Transport&)>& body) {
   std::exception_ptr error;
   try {
-    std::shared_ptr<Endpoint> endpoint = local::make_endpoint(world, rank);
-    if (world->options().nccl) endpoint = with_nccl(std::move(endpoint));
-    LocalTransport transport(std::move(endpoint));
+    LocalTransport transport(local::make_endpoint(world, rank));
     body(transport);
   } catch (...) {
     error = std::current_exception();

@@ -16,21 +16,20 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How long a member looks before it sleeps, where every rank has a core.
-constexpr std::chrono::microseconds look_time{300};
-
 struct Shown {
   Descriptor descriptor;
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
 };
 
+constexpr std::size_t desk_size = 16384;
+
 struct alignas(64) Seat {
   std::atomic<std::uint64_t> arrived{0};   // number of the member's last meeting
   std::atomic<std::uint64_t> touching{0};  // the meeting whose buffers it may touch, 0: none
   std::atomic<std::uint64_t> finished{0};  // the last meeting it has finished
   Shown shown[2];
-  std::unique_ptr<std::byte[]> desks = std::make_unique<std::byte[]>(2 * Meeting::desk_bytes);
+  std::unique_ptr<std::byte[]> desks = std::make_unique<std::byte[]>(2 * desk_size);
 };
 
 }  // namespace
@@ -41,12 +40,13 @@ class Board {
   std::vector<Seat> seats;
 
   // Returns when ready(), which another thread makes true before it calls tell(), or when the
-  // countdown is over. What asleep() gives is kept while the member sleeps.
+  // countdown is over. What asleep() gives is kept while the member sleeps; before, it looks so
+  // long.
   template <class Ready, class Asleep>
-  void wait_until(bool looks, Countdown countdown, Ready ready, Asleep asleep) {
+  void wait_until(std::chrono::microseconds look, Countdown countdown, Ready ready, Asleep asleep) {
     if (ready()) return;
-    if (looks) {
-      const auto end = Clock::now() + look_time;
+    if (look.count() > 0) {
+      const auto end = Clock::now() + look;
       do {
         for (int i = 0; i < 64; ++i) {
           if (ready()) return;
@@ -101,10 +101,12 @@ class LocalMeeting final : public Meeting {
         self_(static_cast<std::size_t>(std::find(members_.begin(), members_.end(), rank) -
                                        members_.begin())) {}
 
-  std::byte* desk() override { return own().desks.get() + (number_ + 1) % 2 * desk_bytes; }
+  Sharing sharing() const override { return Sharing::tensors; }
+  std::size_t desk_bytes() const override { return desk_size; }
+  std::byte* desk() override { return own().desks.get() + (number_ + 1) % 2 * desk_size; }
 
-  Result arrive(const Descriptor& descriptor, const void* input, void* output, bool looks,
-                Countdown countdown) override {
+  Result arrive(const Descriptor& descriptor, const void* input, void* output,
+                std::chrono::microseconds look, Countdown countdown) override {
     ++number_;
     own().shown[number_ % 2] = {descriptor, static_cast<const std::byte*>(input),
                                 static_cast<std::byte*>(output)};
@@ -127,7 +129,7 @@ class LocalMeeting final : public Meeting {
       }
       return nobody;
     };
-    board_->wait_until(looks && world_->spins(), countdown, over,
+    board_->wait_until(world_->spins() ? look : none, countdown, over,
                        [&] { return WaitTable::Entry(world_->waits(rank_), missing); });
     Result result;
     for (std::size_t i = 0; i < members_.size(); ++i) {
@@ -168,15 +170,15 @@ class LocalMeeting final : public Meeting {
     board_->tell();
   }
 
-  void leave(bool looks) override {
+  void leave(std::chrono::microseconds look) override {
     finish();
     const auto all_finished = [&] {
       return std::all_of(board_->seats.begin(), board_->seats.end(),
                          [&](const Seat& seat) { return seat.finished.load() >= number_; });
     };
     board_->wait_until(
-        looks && world_->spins(), Countdown(), [&] { return all_finished() || world_->aborted(); },
-        [] { return 0; });
+        world_->spins() ? look : none, Countdown(),
+        [&] { return all_finished() || world_->aborted(); }, [] { return 0; });
     if (all_finished()) return;
     abandon();
     world_->throw_aborted(rank_);
@@ -184,7 +186,7 @@ class LocalMeeting final : public Meeting {
 
   void abandon() noexcept override {
     board_->wait_until(
-        false, Countdown(),
+        none, Countdown(),
         [&] {
           return std::all_of(board_->seats.begin(), board_->seats.end(),
                              [&](const Seat& seat) { return seat.touching.load() != number_; });
@@ -193,6 +195,7 @@ class LocalMeeting final : public Meeting {
   }
 
  private:
+  static constexpr std::chrono::microseconds none{0};
   Seat& own() { return board_->seats[self_]; }
   const Shown& shown(int member) const {
     return board_->seats[static_cast<std::size_t>(member)].shown[number_ % 2];

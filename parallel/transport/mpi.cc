@@ -29,7 +29,7 @@ class MpiTransport final : public Transport {
  public:
   explicit MpiTransport(const TransportOptions& options)
       : endpoint_(std::make_shared<MpiEndpoint>(options)),
-        world_(make_world_group(options.nccl ? with_nccl(endpoint_) : endpoint_)) {}
+        world_(make_world_group(endpoint_, options.nccl ? make_nccl(endpoint_) : nullptr)) {}
   ~MpiTransport() override {
     // The others wait for this rank: an orderly end would hang.
     if (std::uncaught_exceptions() > exceptions_) abort("an exception ended its work");

@@ -1,12 +1,15 @@
 #include "parallel/transport/mpi_endpoint.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <thread>
 
 #include "core/error.h"
 #include "core/process.h"
+#include "parallel/transport/host_meeting.h"
 #include "parallel/transport/mpi_job.h"
 #include "parallel/transport/mpi_request.h"
 
@@ -58,12 +61,13 @@ MpiEndpoint::~MpiEndpoint() {
 }
 
 // Ranks that MPI lets share memory share a host.
-void MpiEndpoint::find_hosts(std::vector<int>& hosts, std::vector<std::string>& names) const {
+void MpiEndpoint::find_hosts(std::vector<int>& hosts, std::vector<std::string>& names) {
   MPI_Comm host = MPI_COMM_NULL;
   check_mpi(MPI_Comm_split_type(messages_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &host),
             "MPI_Comm_split_type");
   int first = rank_;
   MPI_Bcast(&first, 1, MPI_INT, 0, host);
+  share_memory(host);
   MPI_Comm_free(&host);
   const auto places = static_cast<std::size_t>(size_);
   hosts.resize(places);
@@ -75,6 +79,56 @@ void MpiEndpoint::find_hosts(std::vector<int>& hosts, std::vector<std::string>& 
   std::vector<Name> all(places);
   MPI_Allgather(name.data(), name.size(), MPI_CHAR, all.data(), name.size(), MPI_CHAR, messages_);
   for (const Name& one : all) names.emplace_back(one.data());
+}
+
+// The first rank of a host makes it; all use it or none.
+void MpiEndpoint::share_memory(MPI_Comm host) {
+  int rank = 0, size = 1;
+  MPI_Comm_rank(host, &rank);
+  MPI_Comm_size(host, &size);
+  spins_ = std::thread::hardware_concurrency() >=
+           static_cast<unsigned>(size * options_.threads_per_rank);
+  if (size == 1) return;
+  HostMemory::Ticket ticket;
+  if (rank == 0) {
+    host_memory_ = HostMemory::make();
+    if (host_memory_ != nullptr) ticket = host_memory_->ticket();
+  }
+  MPI_Bcast(&ticket, sizeof ticket, MPI_BYTE, 0, host);
+  if (rank != 0 && ticket.descriptor >= 0) host_memory_ = HostMemory::open(ticket);
+  int usable = host_memory_ != nullptr ? 1 : 0;
+  MPI_Allreduce(MPI_IN_PLACE, &usable, 1, MPI_INT, MPI_MIN, host);
+  if (usable == 0) host_memory_ = nullptr;
+  // Each tries to read a word of the next one's.
+  struct Word {
+    std::uint64_t process, address, value;
+  };
+  const std::uint64_t value = 0x7472'6964'656e'7400u ^ static_cast<std::uint64_t>(::getpid());
+  const Word own{static_cast<std::uint64_t>(::getpid()), reinterpret_cast<std::uintptr_t>(&value),
+                 value};
+  std::vector<Word> words(static_cast<std::size_t>(size));
+  MPI_Allgather(&own, sizeof own, MPI_BYTE, words.data(), sizeof own, MPI_BYTE, host);
+  const Word& next = words[static_cast<std::size_t>((rank + 1) % size)];
+  int fetches =
+      options_.single_copy && may_fetch(static_cast<int>(next.process), next.address, next.value)
+          ? 1
+          : 0;
+  MPI_Allreduce(MPI_IN_PLACE, &fetches, 1, MPI_INT, MPI_MIN, host);  // until then words stay
+  fetches_ = fetches != 0;
+}
+
+std::unique_ptr<Meeting> MpiEndpoint::open_meeting(std::uint64_t group,
+                                                   const std::vector<int>& members) {
+  if (host_memory_ == nullptr || members.size() < 2 ||
+      std::any_of(members.begin(), members.end(),
+                  [&](int member) { return nodes_->of(member) != nodes_->of(rank_); })) {
+    return nullptr;
+  }
+  return make_host_meeting(host_memory_, group, members, rank_,
+                           {.ended = [this](int peer) { return control_->ended(peer); },
+                            .waits = &control_->waits(),
+                            .spins = spins_,
+                            .fetches = fetches_});
 }
 
 void MpiEndpoint::close() {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "parallel/transport/endpoint.h"
+#include "parallel/transport/host_memory.h"
 #include "parallel/transport/mpi_control.h"
 
 namespace trident {
@@ -29,6 +30,9 @@ class MpiEndpoint final : public Endpoint {
   Nodes nodes() const override { return *nodes_; }
   const TransportOptions& options() const override { return options_; }
   void open_group(std::uint64_t id, const std::string& name) override;
+  // Of the ranks of one node.
+  std::unique_ptr<Meeting> open_meeting(std::uint64_t group,
+                                        const std::vector<int>& members) override;
 
   std::unique_ptr<Request> post_send(int peer, int channel, const Descriptor& descriptor,
                                      const void* data, std::size_t bytes,
@@ -51,6 +55,7 @@ class MpiEndpoint final : public Endpoint {
 
   // For requests.
   MPI_Comm communicator() const { return messages_; }
+  bool spins() const { return spins_; }
   bool closed() const { return closed_.load(); }
   bool ended(int peer) { return control_->ended(peer); }
   void watch() { control_->watch(); }
@@ -59,7 +64,8 @@ class MpiEndpoint final : public Endpoint {
 
  private:
   int tag_of(std::uint64_t group, int channel) const;
-  void find_hosts(std::vector<int>& hosts, std::vector<std::string>& names) const;
+  void find_hosts(std::vector<int>& hosts, std::vector<std::string>& names);
+  void share_memory(MPI_Comm host);
 
   TransportOptions options_;
   int rank_ = 0;
@@ -67,6 +73,9 @@ class MpiEndpoint final : public Endpoint {
   std::optional<Nodes> nodes_;
   std::uint64_t group_slots_ = 0;  // tags hold a group's slot and a channel
   MPI_Comm messages_ = MPI_COMM_NULL;
+  std::shared_ptr<HostMemory> host_memory_;  // null: none
+  bool fetches_ = false;                     // its ranks may copy from each other's memory
+  bool spins_ = false;                       // every rank of this host has a core
   std::unique_ptr<MpiControl> control_;
   std::atomic<bool> closed_{false};
 

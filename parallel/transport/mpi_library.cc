@@ -18,6 +18,8 @@ namespace {
 
 // MPI_Abort asks the daemon of this host, which may be busy with a link that is cut.
 constexpr std::chrono::seconds abort_patience{3};
+// Of a BackOff. A fragment of a message is there sooner.
+constexpr std::chrono::microseconds looking{300};
 
 }  // namespace
 
@@ -88,13 +90,20 @@ void abort_job(int exit_code) noexcept {
 }
 
 void BackOff::pause() {
-  if (round_ < 16) {
-    std::this_thread::yield();
-  } else {
-    // Up to 1 ms, and at most a 16th of what was waited already.
-    std::this_thread::sleep_for(std::chrono::microseconds(std::min(10 << (round_ - 16) / 8, 1000)));
+  const auto waited = std::chrono::steady_clock::now() - begun_;
+  if (!sleeps_ && waited < looking) {
+    if (!keeps_core_) std::this_thread::yield();
+    return;
   }
-  if (round_ < 72) ++round_;
+  sleeps_ = true;
+  // Up to 1 ms, and at most an eighth of what was waited already.
+  std::this_thread::sleep_for(std::clamp<std::chrono::steady_clock::duration>(
+      waited / 8, std::chrono::microseconds(10), std::chrono::milliseconds(1)));
+}
+
+void BackOff::restart() {
+  sleeps_ = false;
+  begun_ = std::chrono::steady_clock::now();
 }
 
 }  // namespace trident

@@ -45,13 +45,21 @@ class Watchdog {
 // Ends all processes of the job that MPI and mpirun can reach, and this one in any case.
 [[noreturn]] void abort_job(int exit_code) noexcept;
 
-// Sleeps a little longer each time; the first few only yield.
+// Between looks at something that moves only while somebody looks, as MPI's messages do: looks
+// again for some hundred microseconds, then sleeps a little longer each time. restart() after each
+// progress, so that a message on its way is looked after all the time, and one whose peer is late
+// costs nothing.
 class BackOff {
  public:
+  // `keeps_core`: nobody else needs it meanwhile.
+  explicit BackOff(bool keeps_core = false) : keeps_core_(keeps_core) {}
   void pause();
+  void restart();
 
  private:
-  int round_ = 0;
+  bool keeps_core_;
+  bool sleeps_ = false;
+  std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
 };
 
 }  // namespace trident

@@ -14,7 +14,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t small_bytes = 4096;
-constexpr std::size_t part_bytes = std::size_t{16} << 20;  // each that has come is progress
+constexpr std::size_t part_bytes = std::size_t{256} << 10;  // each that has come is progress
 // A peer's farewell may overtake its last messages.
 constexpr std::chrono::milliseconds farewell_grace{500};
 // A wait that takes some milliseconds is one that others may ask for.
@@ -106,18 +106,13 @@ bool MpiRequest::read_envelope() {
 
 bool MpiRequest::advance() {
   if (complete_) return true;
-  for (std::size_t i = 0; i < requests_.size() && !mismatch_; ++i) {
-    if (requests_[i] != MPI_REQUEST_NULL) {
-      int done = 0;
-      const int code = MPI_Test(&requests_[i], &done, MPI_STATUS_IGNORE);
-      check_mpi(code, kind_ == Kind::send ? "MPI_Isend" : "MPI_Irecv");
-      if (done == 0) return false;
-      done_.fetch_add(1);
-    }
-    if (i == 0 && kind_ == Kind::receive && !checked_) {
-      checked_ = true;
-      mismatch_ = !read_envelope();
-    }
+  for (std::size_t i = done_.load(); i < requests_.size() && !mismatch_; ++i) {
+    int done = 0;
+    const int code = MPI_Test(&requests_[i], &done, MPI_STATUS_IGNORE);
+    check_mpi(code, kind_ == Kind::send ? "MPI_Isend" : "MPI_Irecv");
+    if (done == 0) return false;
+    done_.fetch_add(1);
+    if (i == 0 && kind_ == Kind::receive) mismatch_ = !read_envelope();
   }
   if (kind_ == Kind::receive && !mismatch_ && watched_) {
     const auto deliver_at = Clock::time_point(std::chrono::nanoseconds(envelope_.sent_at)) +
@@ -136,7 +131,7 @@ bool MpiRequest::test() {
 
 // Envelope and parts that have come, or gone, are progress, for which the countdown begins anew.
 Outcome MpiRequest::wait(Countdown& countdown) {
-  BackOff back_off;
+  BackOff back_off(endpoint_.spins());
   std::optional<Countdown> grace;  // once the peer has ended
   std::optional<WaitTable::Entry> entry;
   int looks = 0;
@@ -146,6 +141,7 @@ Outcome MpiRequest::wait(Countdown& countdown) {
       seen = now;
       countdown.restart();
       grace.reset();
+      back_off.restart();
     }
     if (countdown.over()) return Outcome::late;
     if (++looks == looks_before_known) entry.emplace(endpoint_.waits(), [this] { return peer_; });

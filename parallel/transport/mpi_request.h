@@ -50,10 +50,9 @@ class MpiRequest final : public Request {
   std::vector<std::byte> first_;       // envelope and small payload
   std::vector<MPI_Request> requests_;  // of first_, then of the parts of a large payload
   Envelope envelope_;
-  bool checked_ = false;  // receive: the envelope has come
   bool mismatch_ = false;
   bool complete_ = false;
-  std::atomic<std::size_t> done_{0};  // of requests_
+  std::atomic<std::size_t> done_{0};  // of requests_, in order
 };
 
 }  // namespace trident

@@ -3,7 +3,7 @@
 
 namespace trident {
 
-std::shared_ptr<Endpoint> with_nccl(std::shared_ptr<Endpoint>) {
+std::shared_ptr<CommunicatorLibrary> make_nccl(std::shared_ptr<Endpoint>) {
   throw RequestError("transport nccl was asked for, but this program was built without CUDA");
 }
 

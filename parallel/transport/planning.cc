@@ -5,6 +5,7 @@
 #include "core/error.h"
 #include "parallel/process_group_impl.h"
 #include "parallel/transport/endpoint.h"
+#include "parallel/transport/nccl/nccl.h"
 
 namespace trident {
 namespace {
@@ -32,7 +33,6 @@ class PlanningEndpoint final : public Endpoint {
     refuse();
   }
   bool needs_staging() const override { return staging_; }
-  bool reduces(ReduceOp op) const override { return nccl_reduces(options_, op); }
   void check() const override {}
   void fail(std::exception_ptr) noexcept override {}
   void abort(const std::string&) noexcept override {}
@@ -46,16 +46,36 @@ class PlanningEndpoint final : public Endpoint {
   TransportOptions options_;
 };
 
+// Of NCCL: what it would reduce by itself.
+class PlanningLibrary final : public CommunicatorLibrary {
+ public:
+  explicit PlanningLibrary(bool deterministic) : deterministic_(deterministic) {}
+  std::size_t key_bytes() const override { return 0; }
+  std::vector<std::byte> make_key() override { return {}; }
+  std::shared_ptr<Communicator> open(const std::vector<std::byte>&, const std::string&, int, int,
+                                     Device&, Carries) override {
+    throw Error("planning transport: a communicator on a device that computes");
+  }
+  bool reduces(ReduceOp op) const override { return !deterministic_ && nccl_reduces(op); }
+
+ private:
+  bool deterministic_;
+};
+
 class PlanningTransport final : public Transport {
  public:
   explicit PlanningTransport(std::shared_ptr<Endpoint> endpoint)
-      : endpoint_(endpoint), world_(make_world_group(std::move(endpoint))) {}
+      : endpoint_(endpoint), world_(make_world_group(std::move(endpoint), library())) {}
   ProcessGroup world() const override { return world_; }
   Nodes nodes() const override { return endpoint_->nodes(); }
   void abort(const std::string&) noexcept override {}
   void fail(std::exception_ptr) noexcept override {}
 
  private:
+  std::shared_ptr<CommunicatorLibrary> library() const {
+    const TransportOptions& options = endpoint_->options();
+    return options.nccl ? std::make_shared<PlanningLibrary>(options.deterministic) : nullptr;
+  }
   std::shared_ptr<Endpoint> endpoint_;
   ProcessGroup world_;
 };

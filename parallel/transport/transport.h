@@ -8,11 +8,14 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "parallel/nodes.h"
 #include "parallel/process_group.h"
 
 namespace trident {
+
+struct Collective;
 
 struct TransportOptions {
   bool deterministic = true;                   // reductions add in group-rank order
@@ -21,9 +24,14 @@ struct TransportOptions {
   int ranks_per_node = 0;                      // 0: nodes are hosts
   bool nccl = false;                           // tensors of GPUs go by NCCL, one rank a GPU
   int threads_per_rank = 1;                    // a waiting rank sleeps at once if cores are few
+  // Processes of a host copy large tensors from each other's memory where the system lets them.
+  bool single_copy = true;
   // For tests: a point-to-point message arrives this much later than it was sent, for as many
   // messages at once as there are; the sender does not wait for it. Collectives are not delayed.
   std::chrono::microseconds injected_latency{0};
+  // Collectives of the program's own (collectives/collective.h), asked before the built-in ones;
+  // the same on all ranks.
+  std::shared_ptr<const std::vector<Collective>> more_collectives;
 };
 
 // An exception's text, for people; exit code: 2 for a RequestError, else 3.

@@ -38,10 +38,9 @@ class NcclAlone : public testing::TestWithParam<int> {};
 TEST_P(NcclAlone, CallsGiveARanksOwnValues) {
   const auto device = make_cuda_device(GetParam());
   Context context(*device, 1);
-  const auto endpoint =
-      with_nccl(local::make_endpoint(std::make_shared<local::World>(1, TransportOptions{}), 0));
-  const auto messages = endpoint->open_communicator(endpoint->communicator_key(), "messages", 1, 0,
-                                                    *device, Carries::messages);
+  const auto nccl =
+      make_nccl(local::make_endpoint(std::make_shared<local::World>(1, TransportOptions{}), 0));
+  const auto messages = nccl->open(nccl->make_key(), "messages", 1, 0, *device, Carries::messages);
   const auto alone = messages->split(0, 0, "alone");
   EXPECT_EQ(messages->split(-1, 0, "nobody"), nullptr);
   const std::vector<float> values{1, 2, 3};

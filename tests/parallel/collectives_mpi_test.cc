@@ -31,7 +31,15 @@ std::vector<World> worlds() {
                    body(*transport, *device);
                  }};
   };
-  return {world("Cpu", make_cpu_device), world("Guarded", [] { return make_guarded_device(); })};
+  // Ranks that share no memory: each has a node of its own.
+  const World apart{"CpuMessages", [](TransportOptions options, const auto& body) {
+                      options.ranks_per_node = 1;
+                      const auto device = make_cpu_device();
+                      const auto transport = make_mpi_transport(options);
+                      body(*transport, *device);
+                    }};
+  return {world("Cpu", make_cpu_device), world("Guarded", [] { return make_guarded_device(); }),
+          apart};
 }
 
 namespace {

@@ -348,67 +348,36 @@ void Watch::abort_all() {
   for (std::thread& thread : threads) thread.join();
 }
 
-class NcclEndpoint final : public Endpoint {
+class NcclLibrary final : public CommunicatorLibrary {
  public:
-  explicit NcclEndpoint(std::shared_ptr<Endpoint> host)
-      : host_(host), watch_(std::make_shared<Watch>(std::move(host))) {}
-
-  int rank() const override { return host_->rank(); }
-  int size() const override { return host_->size(); }
-  Nodes nodes() const override { return host_->nodes(); }
-  const TransportOptions& options() const override { return host_->options(); }
-  void open_group(std::uint64_t id, const std::string& name) override {
-    host_->open_group(id, name);
-  }
-  std::unique_ptr<Request> post_send(int peer, int channel, const Descriptor& descriptor,
-                                     const void* data, std::size_t bytes,
-                                     std::shared_ptr<QueueSide>) override {
-    return host_->post_send(peer, channel, descriptor, data, bytes, nullptr);
-  }
-  std::unique_ptr<Request> post_receive(int peer, int channel, const Descriptor& expected,
-                                        void* data, std::size_t bytes,
-                                        std::shared_ptr<QueueSide>) override {
-    return host_->post_receive(peer, channel, expected, data, bytes, nullptr);
-  }
-  std::unique_ptr<Request> post_receive_view(int peer, int channel, const Descriptor& expected,
-                                             void* staging, std::size_t bytes) override {
-    return host_->post_receive_view(peer, channel, expected, staging, bytes);
-  }
-  bool needs_staging() const override { return true; }
-  bool reaches_gpus() const override { return true; }
-  FileTimes* file_times() override { return host_->file_times(); }
-  bool files_hold_up() override { return host_->files_hold_up(); }
-  std::string waits_of(int rank) override { return host_->waits_of(rank); }
-  void check() const override { host_->check(); }
-  void fail(std::exception_ptr error) noexcept override { host_->fail(error); }
-  void abort(const std::string& reason) noexcept override { host_->abort(reason); }
-
-  bool has_communicators() const override { return true; }
-  std::size_t communicator_key_bytes() const override { return sizeof(ncclUniqueId); }
-  bool reduces(ReduceOp op) const override { return nccl_reduces(options(), op); }
-  std::vector<std::byte> communicator_key() override {
+  explicit NcclLibrary(std::shared_ptr<Endpoint> host)
+      : watch_(std::make_shared<Watch>(std::move(host))) {}
+  std::size_t key_bytes() const override { return sizeof(ncclUniqueId); }
+  std::vector<std::byte> make_key() override {
     ncclUniqueId id;
-    trident::check(ncclGetUniqueId(&id), "a unique id");
+    check(ncclGetUniqueId(&id), "a unique id");
     const auto* const bytes = reinterpret_cast<const std::byte*>(&id);
     return {bytes, bytes + sizeof id};
   }
-  std::shared_ptr<Communicator> open_communicator(const std::vector<std::byte>& key,
-                                                  const std::string& name, int ranks, int rank,
-                                                  Device& device, Carries carries) override {
+  std::shared_ptr<Communicator> open(const std::vector<std::byte>& key, const std::string& name,
+                                     int ranks, int rank, Device& device,
+                                     Carries carries) override {
     ncclUniqueId id;
     std::memcpy(&id, key.data(), sizeof id);
     return std::make_shared<NcclCommunicator>(watch_, name, id, ranks, rank, device, carries);
   }
+  bool reduces(ReduceOp op) const override {
+    return !watch_->host().options().deterministic && nccl_reduces(op);
+  }
 
  private:
-  std::shared_ptr<Endpoint> host_;
   std::shared_ptr<Watch> watch_;
 };
 
 }  // namespace
 
-std::shared_ptr<Endpoint> with_nccl(std::shared_ptr<Endpoint> host) {
-  return std::make_shared<NcclEndpoint>(std::move(host));
+std::shared_ptr<CommunicatorLibrary> make_nccl(std::shared_ptr<Endpoint> host) {
+  return std::make_shared<NcclLibrary>(std::move(host));
 }
 
 std::string nccl_version() {

@@ -5,12 +5,20 @@
 #include <memory>
 #include <string>
 
+#include "parallel/collectives/communicator.h"
 #include "parallel/transport/endpoint.h"
 
 namespace trident {
 
-// Takes every message of the hosts to `host`. NCCL serves at most one rank on a GPU.
-std::shared_ptr<Endpoint> with_nccl(std::shared_ptr<Endpoint> host);
+// Errors and ends go by `host`, and all messages of the hosts. NCCL serves at most one rank on a
+// GPU.
+std::shared_ptr<CommunicatorLibrary> make_nccl(std::shared_ptr<Endpoint> host);
+
+// It doesn't say what it makes of NaNs in minimum and maximum, and has no operations on bits.
+// Outside deterministic mode only: the order of additions is its own.
+inline bool nccl_reduces(ReduceOp op) {
+  return op == ReduceOp::sum || op == ReduceOp::average;
+}
 
 // "2.28.9"; "" in a build without CUDA.
 std::string nccl_version();

@@ -1,0 +1,166 @@
+#include "parallel/collectives/table.h"
+
+#include <fmt/format.h>
+
+#include "core/error.h"
+#include "parallel/collectives/algorithm_kinds.h"
+#include "parallel/collectives/desks.h"
+#include "parallel/collectives/direct.h"
+#include "parallel/collectives/fetched.h"
+#include "parallel/collectives/queued.h"
+#include "parallel/collectives/ring.h"
+#include "parallel/collectives/shared.h"
+#include "parallel/collectives/tree.h"
+
+namespace trident {
+namespace {
+
+using Case = CollectiveCase;
+using enum Operation;
+
+// Below this two processes have a message across sooner than a ring has its two halves around.
+constexpr std::int64_t ring_bytes = 128 << 10;
+
+// From here on two processes copy faster from each other than over desks: 2 processes on 2 cores,
+// milliseconds, 1 MiB 0.49 over desks, 4 MiB 2.1, 16 MiB 8.2.
+constexpr std::int64_t fetched_bytes = std::int64_t{2} << 20;
+
+bool by_library(const Case& c) {
+  return c.by_library && c.asks_for(Algorithm::direct);
+}
+bool by_memory(const Case& c) {
+  return c.sharing == Sharing::tensors && c.asks_for(Algorithm::direct);
+}
+bool by_desks(const Case& c) {
+  return (c.sharing == Sharing::desks || c.sharing == Sharing::fetches) &&
+         c.asks_for(Algorithm::direct);
+}
+bool by_fetching(const Case& c) {
+  return c.sharing == Sharing::fetches && c.bytes() >= fetched_bytes &&
+         c.asks_for(Algorithm::direct);
+}
+bool by_messages(const Case& c) {
+  return c.asks_for(Algorithm::direct);
+}
+// Two cores, `trident bench collectives`, median microseconds of direct / ring / tree: 2 processes,
+// 64 KiB 30 / 33 / 45, 1 MiB 1102 / 640 / 1670; 4 processes, 64 KiB 162 / 249 / 136, 64 MiB 164409
+// / 376293 / 643037. A tree adds in another order, which deterministic mode, the default, does not
+// allow to more than two members. Where the members' segments differ in size a ring sends other
+// volumes than the plan says.
+bool by_ring(const Case& c) {
+  if (c.algorithm == Algorithm::ring) return true;
+  return c.algorithm == Algorithm::automatic && !c.on_gpu && c.members == 2 &&
+         c.bytes() > ring_bytes && c.n % c.members == 0;
+}
+bool by_tree(const Case& c) {
+  return c.algorithm == Algorithm::tree;
+}
+
+// The first row of an operation that serves is taken. Over desks no staging is used, but taken: so
+// an operation takes the same memory wherever the ranks of a job lie, and the plan holds for all.
+constexpr Collective table[] = {
+    {all_reduce, Algorithm::direct, "queued", by_library, queued::all_reduce,
+     queued::all_reduce_staging},
+    {all_reduce, Algorithm::direct, "shared", by_memory, shared::all_reduce},
+    {all_reduce, Algorithm::direct, "fetched", by_fetching, fetched::all_reduce,
+     direct::all_reduce_staging},
+    {all_reduce, Algorithm::direct, "desks", by_desks, desks::all_reduce,
+     direct::all_reduce_staging},
+    {all_reduce, Algorithm::ring, "ring", by_ring, ring::all_reduce, ring::all_reduce_staging},
+    {all_reduce, Algorithm::tree, "tree", by_tree, tree::all_reduce, tree::all_reduce_staging},
+    {all_reduce, Algorithm::direct, "direct", by_messages, direct::all_reduce,
+     direct::all_reduce_staging},
+
+    {reduce_scatter, Algorithm::direct, "queued", by_library, queued::reduce_scatter,
+     queued::reduce_scatter_staging},
+    {reduce_scatter, Algorithm::direct, "shared", by_memory, shared::reduce_scatter},
+    {reduce_scatter, Algorithm::direct, "desks", by_desks, desks::reduce_scatter,
+     direct::reduce_scatter_staging},
+    {reduce_scatter, Algorithm::direct, "direct", by_messages, direct::reduce_scatter,
+     direct::reduce_scatter_staging},
+
+    {reduce, Algorithm::direct, "queued", by_library, queued::reduce, queued::reduce_staging},
+    {reduce, Algorithm::direct, "shared", by_memory, shared::reduce},
+    {reduce, Algorithm::direct, "desks", by_desks, desks::reduce, direct::reduce_staging},
+    {reduce, Algorithm::direct, "direct", by_messages, direct::reduce, direct::reduce_staging},
+
+    {all_gather, Algorithm::direct, "queued", by_library, queued::all_gather},
+    {all_gather, Algorithm::direct, "shared", by_memory, shared::all_gather},
+    {all_gather, Algorithm::direct, "desks", by_desks, desks::all_gather},
+    {all_gather, Algorithm::direct, "direct", by_messages, direct::all_gather},
+
+    {broadcast, Algorithm::direct, "queued", by_library, queued::broadcast},
+    {broadcast, Algorithm::direct, "shared", by_memory, shared::broadcast},
+    {broadcast, Algorithm::direct, "desks", by_desks, desks::broadcast},
+    {broadcast, Algorithm::direct, "direct", by_messages, direct::broadcast},
+
+    {gather, Algorithm::direct, "queued", by_library, queued::gather},
+    {gather, Algorithm::direct, "shared", by_memory, shared::gather},
+    {gather, Algorithm::direct, "desks", by_desks, desks::gather},
+    {gather, Algorithm::direct, "direct", by_messages, direct::gather},
+
+    {scatter, Algorithm::direct, "queued", by_library, queued::scatter},
+    {scatter, Algorithm::direct, "shared", by_memory, shared::scatter},
+    {scatter, Algorithm::direct, "desks", by_desks, desks::scatter},
+    {scatter, Algorithm::direct, "direct", by_messages, direct::scatter},
+
+    {all_to_all, Algorithm::direct, "queued", by_library, queued::all_to_all},
+    {all_to_all, Algorithm::direct, "shared", by_memory, shared::all_to_all},
+    {all_to_all, Algorithm::direct, "desks", by_desks, desks::all_to_all},
+    {all_to_all, Algorithm::direct, "direct", by_messages, direct::all_to_all},
+
+    // The hosts', whatever carries the tensors.
+    {barrier, Algorithm::direct, "shared", by_memory, shared::barrier},
+    {barrier, Algorithm::direct, "desks", by_desks, desks::barrier},
+    {barrier, Algorithm::direct, "direct", by_messages, direct::barrier},
+};
+
+std::string name_of(Algorithm algorithm) {
+  for (const AlgorithmKind& one : algorithm_kinds()) {
+    if (one.algorithm == algorithm) return one.name;
+  }
+  return "unknown";
+}
+
+// Asked for by name; `automatic` takes no row that would be refused.
+void refuse(const Case& c, const std::function<std::string()>& place) {
+  if (c.algorithm == Algorithm::automatic || c.algorithm == Algorithm::direct) return;
+  if (c.on_gpu) {
+    throw RequestError(fmt::format("{}: the {} algorithm is the CPU's; on a GPU use direct",
+                                   place(), name_of(c.algorithm)));
+  }
+  if (c.deterministic && c.members > 2) {
+    throw RequestError(fmt::format(
+        "{}: the {} algorithm does not add in rank order, which deterministic mode needs above 2 "
+        "ranks; use direct",
+        place(), name_of(c.algorithm)));
+  }
+}
+
+const Collective* first(std::span<const Collective> rows, const Case& c) {
+  for (const Collective& row : rows) {
+    if (row.operation == c.operation && row.serves(c)) return &row;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::span<const Collective> collectives() {
+  return table;
+}
+
+const Collective& choose(const CollectiveCase& c, std::span<const Collective> more,
+                         const std::function<std::string()>& place) {
+  if (const Collective* const row = first(more, c)) return *row;
+  refuse(c, place);
+  if (const Collective* const row = first(table, c)) return *row;
+  throw Error(fmt::format("{}: no implementation serves it", place()));
+}
+
+std::size_t staging_bytes(const Collective& row, const CollectiveCase& c) {
+  if (row.staging == nullptr) return 0;
+  return static_cast<std::size_t>(row.staging(c)) * size_of(c.dtype);
+}
+
+}  // namespace trident

@@ -1,0 +1,134 @@
+#include "parallel/collectives/table.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/context.h"
+#include "core/error.h"
+#include "parallel/collectives/algorithm_kinds.h"
+#include "parallel/collectives/direct.h"
+#include "parallel/transport/transport_kinds.h"
+#include "support/abort_on_unwind.h"
+
+namespace trident {
+namespace {
+
+constexpr std::int64_t small = 1 << 14, large = 1 << 24;  // elements of 4 bytes
+
+const Collective& chosen(const CollectiveCase& c) {
+  return choose(c, {}, [] { return std::string("here"); });
+}
+std::string_view name(Sharing sharing, int members, std::int64_t n) {
+  return chosen({.sharing = sharing, .members = members, .n = n}).name;
+}
+
+TEST(Table, MembersThatShareMemoryUseIt) {
+  for (const int members : {2, 3, 8, 64}) {
+    for (const std::int64_t count : {std::int64_t{1}, small, large}) {
+      EXPECT_EQ(name(Sharing::tensors, members, count), "shared");
+    }
+  }
+}
+
+TEST(Table, ProcessesOfAHostUseTheirDesks) {
+  for (const int members : {2, 3, 8, 64}) {
+    EXPECT_EQ(name(Sharing::desks, members, large), "desks");
+    EXPECT_EQ(name(Sharing::fetches, members, small), "desks");
+    EXPECT_EQ(name(Sharing::fetches, members, large), "fetched");
+  }
+}
+
+TEST(Table, ARingServesTwoProcessesWithLargeMessagesInEqualSegments) {
+  EXPECT_EQ(name(Sharing::nothing, 2, small), "direct");
+  EXPECT_EQ(name(Sharing::nothing, 2, large), "ring");
+  EXPECT_EQ(name(Sharing::nothing, 2, large + 1), "direct");
+}
+
+// Deterministic mode refuses every other algorithm there.
+TEST(Table, AboveTwoMembersNothingDependsOnTheCount) {
+  for (const std::int64_t count : {std::int64_t{1}, small, large}) {
+    EXPECT_EQ(name(Sharing::nothing, 3, count), "direct");
+    EXPECT_EQ(name(Sharing::nothing, 64, count), "direct");
+  }
+}
+
+TEST(Table, AlgorithmsThatACaseCanNotHaveAreRefused) {
+  const auto text = [](const CollectiveCase& c) -> std::string {
+    try {
+      return std::string(chosen(c).name);
+    } catch (const RequestError& e) {
+      return e.what();
+    }
+  };
+  EXPECT_EQ(text({.algorithm = Algorithm::tree, .members = 3}),
+            "here: the tree algorithm does not add in rank order, which deterministic mode needs "
+            "above 2 ranks; use direct");
+  EXPECT_EQ(text({.algorithm = Algorithm::tree, .members = 2}), "tree");
+  EXPECT_EQ(text({.algorithm = Algorithm::ring, .deterministic = false, .members = 3}), "ring");
+  EXPECT_EQ(text({.algorithm = Algorithm::ring, .on_gpu = true}),
+            "here: the ring algorithm is the CPU's; on a GPU use direct");
+}
+
+// By message, by memory or by a library, on every operation.
+TEST(Table, EveryCaseIsServed) {
+  for (int operation = 0; operation <= static_cast<int>(Operation::barrier); ++operation) {
+    for (const Sharing sharing :
+         {Sharing::nothing, Sharing::desks, Sharing::fetches, Sharing::tensors}) {
+      for (const bool by_library : {false, true}) {
+        const Collective& row = chosen({.operation = static_cast<Operation>(operation),
+                                        .sharing = sharing,
+                                        .on_gpu = by_library,
+                                        .by_library = by_library,
+                                        .members = 4});
+        EXPECT_EQ(row.operation, static_cast<Operation>(operation));
+        EXPECT_EQ(row.algorithm, Algorithm::direct);
+      }
+    }
+  }
+}
+
+TEST(Table, NamesAreUnique) {
+  std::set<std::string_view> seen;
+  for (const AlgorithmKind& one : algorithm_kinds()) EXPECT_TRUE(seen.insert(one.name).second);
+  EXPECT_EQ(seen.size(), 3u);
+  seen.clear();
+  for (const TransportKind& one : transport_kinds()) {
+    EXPECT_TRUE(seen.insert(one.name).second);
+    EXPECT_TRUE(one.run_threads != nullptr || one.run_process != nullptr) << one.name;
+  }
+}
+
+// A row of the program's own comes before those that are built in, for the cases that it takes.
+TEST(Table, AProgramAddsAnAlgorithm) {
+  static int calls = 0;
+  const auto more = std::make_shared<std::vector<Collective>>();
+  more->push_back({.operation = Operation::broadcast,
+                   .name = "counted",
+                   .serves = [](const CollectiveCase& c) { return c.n > 1; },
+                   .run =
+                       [](Exchange& exchange, const Buffers& buffers) {
+                         if (exchange.rank() == 1) ++calls;
+                         direct::broadcast(exchange, buffers);
+                       }});
+  run_local(2, {.more_collectives = more}, [](Transport& transport) {
+    const auto device = make_cpu_device();
+    Context context(*device, 1);
+    const AbortOnUnwind abort(transport);
+    const ProcessGroup world = transport.world();
+    for (const int count : {1, 3}) {
+      const std::vector<float> values(static_cast<std::size_t>(count),
+                                      static_cast<float>(world.rank() + 1));
+      const Tensor x = context.from_host<float>({count}, values, Category::workspace);
+      world.broadcast(context, x, 0);
+      EXPECT_EQ(context.to_host<float>(x), std::vector<float>(static_cast<std::size_t>(count), 1));
+    }
+  });
+  EXPECT_EQ(calls, 1);
+}
+
+}  // namespace
+}  // namespace trident
