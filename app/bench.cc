@@ -83,7 +83,7 @@ void add_bench(CLI::App& app, const Launch& launch, Action& action) {
         "step", "A training step on random tokens",
         [&launch](const Options& o) {
           launch.start->join("bench step");
-          return bench_step(load(o.config, launch).config, built_in_architectures(), o.iterations);
+          return bench_step(load(o.config, launch).config, o.iterations);
         },
         bench_step_text);
     add_config_options(*command, options->config);

@@ -8,10 +8,10 @@
 #include "core/available_memory.h"
 #include "core/error.h"
 #include "kernels/cuda_device.h"
-#include "models/architecture.h"
 #include "training/devices.h"
 #include "training/fit.h"
 #include "training/from_config.h"
+#include "training/kinds.h"
 #include "training/trainer.h"
 
 namespace trident::app {
@@ -47,7 +47,7 @@ LoadedConfig load_any_size(const ConfigOptions& options, LoadOptions load) {
 
 LoadedConfig load(const ConfigOptions& options, const Launch& launch,
                   std::optional<std::int64_t> memory) {
-  LoadOptions load;
+  LoadOptions load{.rules = built_in_rules()};
   load.ranks = options.ranks;
   load.cores = launch.cores;
   if (launch.mpi) {
@@ -89,8 +89,7 @@ LoadedConfig load(const ConfigOptions& options, const Launch& launch,
     return loaded;
   }
   const Config& config = loaded.config;
-  const ArchitectureSet architectures = built_in_architectures();
-  const Architecture& architecture = *architectures.at(config.model.architecture);
+  const Architecture& architecture = *architecture_of(config);
   // A tenth is left to others. Nodes differ, and what is free changes while processes ask.
   const std::int64_t sharers = launch.mpi ? launch.local_ranks : config.world_size();
   const auto of_gpu =
@@ -123,18 +122,19 @@ LoadedConfig load(const ConfigOptions& options, const Launch& launch,
 }
 
 void check_launch(const Config& config, const Launch& launch) {
-  const std::string& transport = config.runtime.transport;
-  if (transport == "mpi" && !launch.mpi) {
+  const TransportRules& transport = transport_rules(config);
+  const auto& all = config.rules->transports;
+  if (!transport.threads && !launch.mpi) {
     throw RequestError(fmt::format(
-        "config: /runtime/transport: \"mpi\" needs processes that mpirun or srun started, "
-        "and this one was not; use \"auto\" or \"local\", or start it with mpirun -n {}",
-        config.world_size()));
+        "config: /runtime/transport: \"{}\" needs processes that mpirun or srun started, "
+        "and this one was not; use \"auto\" or \"{}\", or start it with mpirun -n {}",
+        transport.name, names_where(all, &TransportRules::threads).front(), config.world_size()));
   }
-  if (transport == "local" && launch.mpi && launch.ranks > 1) {
+  if (!transport.processes && launch.mpi && launch.ranks > 1) {
     throw RequestError(fmt::format(
-        "config: /runtime/transport: \"local\" runs all ranks in one process, but mpirun "
-        "started {}; use \"mpi\" or \"auto\"",
-        launch.ranks));
+        "config: /runtime/transport: \"{}\" runs all ranks in one process, but mpirun "
+        "started {}; use \"{}\" or \"auto\"",
+        transport.name, launch.ranks, names_where(all, &TransportRules::processes).front()));
   }
 }
 

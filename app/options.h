@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "app/commands.h"
-#include "core/config.h"
+#include "config/config.h"
 
 namespace trident::app {
 

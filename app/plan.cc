@@ -9,6 +9,7 @@
 
 #include "app/options.h"
 #include "training/fit.h"
+#include "training/kinds.h"
 
 namespace trident::app {
 
@@ -32,8 +33,7 @@ void add_plan(CLI::App& app, const Launch& launch, Action& action) {
       std::optional<std::int64_t> memory;
       if (options->memory) memory = parse_memory(*options->memory);
       const Config config = load(options->config, launch, memory).config;
-      const ArchitectureSet architectures = built_in_architectures();
-      const Architecture& architecture = *architectures.at(config.model.architecture);
+      const Architecture& architecture = *architecture_of(config);
       std::optional<Plan> plan;  // where it is shown
       std::optional<MemoryFit> fit;
       if (launch.leads) plan = make_plan(config, architecture);

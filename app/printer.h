@@ -5,8 +5,8 @@
 
 #include <string>
 
+#include "config/config.h"
 #include "core/background.h"
-#include "core/config.h"
 #include "training/trainer.h"
 
 namespace trident::app {

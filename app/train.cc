@@ -23,6 +23,7 @@
 #include "training/fit.h"
 #include "training/from_config.h"
 #include "training/generate.h"
+#include "training/kinds.h"
 #include "training/plan.h"
 #include "training/product_rate.h"
 #include "training/rank_model.h"
@@ -176,11 +177,12 @@ TrainingInputs checked_inputs(const LoadedConfig& loaded, const Launch& launch,
   problems.collect([&] {
     devices.emplace(config);
     const std::int64_t here = ranks_on_gpus(launch, config.world_size(), devices->count());
-    if (config.runtime.transport == "nccl" && here > devices->count()) {
+    const TransportRules& transport = transport_rules(config);
+    if (transport.gpu_for_each_rank && here > devices->count()) {
       throw RequestError(fmt::format(
-          "config: /runtime/transport: \"nccl\" needs a GPU for each rank, this machine has {} for "
+          "config: /runtime/transport: \"{}\" needs a GPU for each rank, this machine has {} for "
           "{} ranks; use \"local\"",
-          devices->count(), here));
+          transport.name, devices->count(), here));
     }
   });
   problems.collect([&] {
@@ -189,7 +191,7 @@ TrainingInputs checked_inputs(const LoadedConfig& loaded, const Launch& launch,
                  fmt::format("config: /runtime/threads_per_rank: {} rank(s) of {} in one process",
                              ranks_here, config.runtime.threads_per_rank));
   });
-  problems.collect([&] { inputs = prepare_training(loaded, built_in_architectures()); });
+  problems.collect([&] { inputs = prepare_training(loaded); });
   if (launch.leads) problems.collect([&] { check_output(config, 0); });  // and with its bytes later
   problems.raise();
   return inputs;
@@ -296,8 +298,8 @@ int train(const TrainOptions& options, const Launch& launch) {
                           sharing_text(config, launch, devices));
     });
   };
-  if (launch.mpi && config.runtime.transport != "local") {
-    run_mpi(transport_options(config), [&](Transport& transport) {
+  if (const TransportKind& kind = transport_of(config); launch.mpi && kind.run_process != nullptr) {
+    kind.run_process(transport_options(config), [&](Transport& transport) {
       summary = train_rank(inputs, transport, devices.of(launch.local_rank), hooks);
       conclude();
     });

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "core/config.h"
-#include "models/architecture.h"
+#include "config/config.h"
 #include "training/from_config.h"
+#include "training/kinds.h"
 #include "training/rank_model.h"
 #include "training/trainer.h"
 
@@ -28,14 +28,12 @@ std::string config_text(const std::string& dtype) {
 }
 
 void run(const Config& config, int steps) {
-  const auto architectures = built_in_architectures();
   run_local(1, transport_options(config), [&](Transport& transport) {
     const Devices devices(config);
     Context context(devices.of(0), 1);
     const Schedule schedule = schedule_of(config);
     const Topology topology = topology_of(config, schedule, transport);
-    RankModel model(context, config, *architectures.at(config.model.architecture), schedule,
-                    topology);
+    RankModel model(context, config, *architecture_of(config), schedule, topology);
     model.initialise();
     std::vector<HostMicroBatch> batches(2);
     std::int32_t token = 1;
@@ -61,6 +59,8 @@ int main(int count, char** arguments) {
     std::fprintf(stderr, "usage: small_step fp32|bf16 STEPS\n");
     return 2;
   }
-  trident::run(trident::parse_config(trident::config_text(arguments[1])).config,
+  trident::run(trident::parse_config(trident::config_text(arguments[1]), {},
+                                     {.rules = trident::built_in_rules()})
+                   .config,
                std::atoi(arguments[2]));
 }

@@ -10,7 +10,7 @@ install(TARGETS trident trident_options EXPORT trident-targets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT trident-targets NAMESPACE trident:: DESTINATION ${TRIDENT_PACKAGE_DIR})
-install(DIRECTORY core kernels parallel models scheduler training
+install(DIRECTORY core config kernels parallel models scheduler training
         DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/trident FILES_MATCHING PATTERN "*.h")
 
 get_property(app_targets DIRECTORY app PROPERTY BUILDSYSTEM_TARGETS)

@@ -17,6 +17,8 @@
 
 namespace trident {
 
+class OperationTrace;
+
 // What a backend's kernels keep per rank (cached primitives). Touched only by stream work.
 class KernelState {
  public:
@@ -56,6 +58,10 @@ class Context {
   const Allocator& allocator() const { return *allocator_; }
 
   Tensor empty(Shape shape, DType dtype, Category category);  // values undefined
+
+  // Where a planning device's operations are entered, if that is wanted; it outlives its use.
+  OperationTrace* trace() const { return trace_; }
+  void set_trace(OperationTrace* trace) { trace_ = trace; }
 
   // Copies enter the stream's order; `source` may be reused at once.
   void copy_from_host(const Tensor& destination, std::span<const std::byte> source);
@@ -101,6 +107,7 @@ class Context {
   std::shared_ptr<Allocator> allocator_;
   ThreadTeam team_;
   std::unique_ptr<KernelState> kernel_state_;
+  OperationTrace* trace_ = nullptr;
   std::mutex pending_mutex_;
   std::vector<std::shared_ptr<Pending>> pending_;
   std::unique_ptr<Stream> stream_;  // last: its thread ends before what it uses

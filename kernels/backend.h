@@ -76,6 +76,8 @@ const Backend& cuda_backend();  // throws Error in a build without CUDA
 // Take the workspace of a device's kernels and compute nothing.
 const Backend& planning_cpu_backend();
 const Backend& planning_cuda_backend();
+// Its entries add what a kernel costs to the context's trace (kernels/costs.cc).
+const Backend& costs_backend();
 
 inline const Backend& backend_of(Context& context) {
   const bool cuda = context.device().kernels() == DeviceKind::cuda;
@@ -87,7 +89,10 @@ inline const Backend& backend_of(Context& context) {
 template <class Function, class... Args>
 void launch(Context& context, Function Backend::*member, const Args&... args) {
   const Function function = backend_of(context).*member;
-  if (context.plans()) return function(Access{}, context, args...);
+  if (context.plans()) {
+    if (context.trace() != nullptr) (costs_backend().*member)(Access{}, context, args...);
+    return function(Access{}, context, args...);
+  }
   context.stream().enqueue(
       [function, &context, args...](const Access& access) { function(access, context, args...); });
 }

@@ -1,6 +1,6 @@
 // A family of models: which modules stand at the ends and in between, and how its parameters are
-// called in a Hugging Face directory. A user's own model is one more of these, passed to the
-// trainer in an ArchitectureSet; nothing registers itself.
+// called in a Hugging Face directory. A user's own model is one more of these, in a copy of
+// built_in_architectures() (training/kinds.h); nothing registers itself.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/config.h"
+#include "config/config.h"
+#include "config/kinds.h"
 #include "models/module.h"
 #include "models/transformer.h"
 #include "parallel/data/bucket_layout.h"
@@ -29,6 +30,9 @@ struct HuggingFaceTensor {
 class Architecture {
  public:
   virtual ~Architecture() = default;
+
+  // What a config has to know of it; its name is that in the set.
+  virtual ModelRules rules() const { return {}; }
 
   // What a config asks of this family, its own choices filled in.
   virtual TransformerShape shape(const Config&) const = 0;
@@ -58,7 +62,7 @@ class Architecture {
 };
 
 using ArchitectureSet = std::map<std::string, std::shared_ptr<const Architecture>>;
-// "gpt2" and "llama".
+// Those of this library.
 ArchitectureSet built_in_architectures();
 
 std::shared_ptr<const Architecture> make_gpt2();

@@ -49,6 +49,12 @@ constexpr HuggingFaceKey gpt2_keys[] = {
 
 class Gpt2 final : public Architecture {
  public:
+  ModelRules rules() const override {
+    return {.doc = "has learned positions, LayerNorm and GELU",
+            .positions = Positions::learned,
+            .grouped_queries = false};
+  }
+
   TransformerShape shape(const Config& config) const override {
     TransformerShape shape = transformer_shape(config);
     shape.biases = true;

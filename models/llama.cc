@@ -44,6 +44,13 @@ constexpr HuggingFaceKey llama_keys[] = {
 
 class Llama final : public Architecture {
  public:
+  ModelRules rules() const override {
+    return {.doc = "has rotary positions, RMSNorm, SwiGLU and grouped queries",
+            .positions = Positions::rotary,
+            .gated_mlp = true,
+            .tied = false};
+  }
+
   TransformerShape shape(const Config& config) const override {
     TransformerShape shape = transformer_shape(config);
     shape.positions = 0;

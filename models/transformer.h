@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "core/dtype.h"
 #include "kernels/attention.h"
 #include "models/module.h"

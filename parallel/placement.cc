@@ -75,6 +75,13 @@ bool Placement::partial_over(Group group) const {
   return std::find(partial.begin(), partial.end(), group) != partial.end();
 }
 
+bool Placement::alike_over(Group group) const {
+  const auto& cutting = cutting_groups;
+  return group == data.shard || group == data.replicas ||
+         (std::find(std::begin(cutting), std::end(cutting), group) != std::end(cutting) &&
+          !cut_by(group));
+}
+
 Shape Placement::local() const {
   const auto held = [&](int dim) { return total(pieces_of(*this, dim)); };
   return global.rank() == 1 ? Shape{held(0)} : Shape{held(0), held(1)};
@@ -83,6 +90,7 @@ Shape Placement::local() const {
 Placement Placement::along(int dim) const {
   Placement placement = whole({extent(global, dim)});
   placement.cuts[0] = cuts[dim];
+  placement.data = data;
   placement.tied = tied;
   placement.copy = copy;
   return placement;

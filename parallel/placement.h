@@ -40,6 +40,13 @@ void each_stretch(const HeldBox& held, std::int64_t columns, const Visit& visit)
   }
 }
 
+// Who among the ranks that see different samples holds what of a parameter: `shard` shares its ZeRO
+// states, and `replicas` holds the same shard once more. Its gradient is summed over both.
+struct DataGroups {
+  Group shard = Group::shard, replicas = Group::replicas;
+  bool operator==(const DataGroups&) const = default;
+};
+
 // Of a tensor of one or two dimensions. Each may be cut by one group (core/axes.h): an expert's
 // down-projection by two.
 struct Placement {
@@ -59,6 +66,7 @@ struct Placement {
   // Each rank of these groups has a part of the gradient, to be summed over the group before use
   // (whole parameters under sequence parallelism).
   std::vector<Group> partial = {};
+  DataGroups data = {};
   // On the first and the last stage; the gradient is summed over the embedding group. The last
   // stage's is the copy.
   bool tied = false, copy = false;
@@ -71,15 +79,25 @@ struct Placement {
 
   bool cut_along(int dim) const { return cuts[dim].has_value(); }
   bool cut_by(Group group) const;
+  bool is_cut() const { return cut_along(0) || cut_along(1); }
   bool partial_over(Group group) const;
+  // Ranks that differ along the group have the same part.
+  bool alike_over(Group group) const;
   // One value for each row (dimension 0) or column (1): where these lie.
   Placement along(int dim) const;
   Shape local() const;
   std::int64_t numel() const { return local().numel(); }  // of the local part, with padding
 
   // Of ranks that hold the same, one speaks for all: counts it in norms, saves it. Whether the one
-  // at `place` of `group` does, as far as this group goes.
-  bool speaks(Group group, int place) const { return !copy && (cut_by(group) || place == 0); }
+  // at these places, place_of(group), does.
+  template <class PlaceOf>
+  bool speaks(const PlaceOf& place_of) const {
+    if (copy) return false;
+    for (const Group group : cutting_groups) {
+      if (!cut_by(group) && place_of(group) != 0) return false;
+    }
+    return true;
+  }
 
   // The boxes of elements [begin, begin + count) of the local flat buffer; padding is in none.
   std::vector<HeldBox> boxes(std::int64_t begin, std::int64_t count) const;

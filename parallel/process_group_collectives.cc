@@ -8,6 +8,7 @@
 #include "parallel/collectives/table.h"
 #include "parallel/process_group.h"
 #include "parallel/process_group_checks.h"
+#include "parallel/process_group_trace.h"
 #include "parallel/queued_work.h"
 
 namespace trident {
@@ -84,7 +85,10 @@ Work issue(const GroupHandle& group, Context& context, Async async, Descriptor d
   if (const std::size_t bytes = staging_bytes(row, c); bytes > 0) {
     staging = context.empty({static_cast<std::int64_t>(bytes)}, DType::u8, Category::communication);
   }
-  if (context.plans()) return Work(std::make_shared<PlannedWork>(staging));
+  if (context.plans()) {
+    trace(context, impl.membership, descriptor, async);
+    return Work(std::make_shared<PlannedWork>(staging));
+  }
   need_reach(group, operation, context);
   if (on_gpu) {  // hosts meet in a barrier
     impl.prepare(context.device(),

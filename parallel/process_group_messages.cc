@@ -9,6 +9,7 @@
 #include "kernels/backend.h"
 #include "parallel/process_group.h"
 #include "parallel/process_group_checks.h"
+#include "parallel/process_group_trace.h"
 #include "parallel/queued_work.h"
 
 namespace trident {
@@ -196,7 +197,14 @@ Work message(const GroupHandle& group, Context& context, const Tensor& tensor, i
     throw RequestError(fmt::format("{}: channel {} is not one of 0 to {}", place(group, operation),
                                    channel, message_channels - 1));
   }
-  if (context.plans()) return Work();
+  if (context.plans()) {
+    if (!receives) {
+      const Descriptor d{
+          .count = tensor.numel(), .operation = Operation::message, .dtype = tensor.dtype()};
+      trace(context, group->membership, d, async);
+    }
+    return Work();
+  }
   need_reach(group, operation, context);
   auto& counters = receives ? group->next_received : group->next_sent;
   counters.resize(group->membership.members.size());

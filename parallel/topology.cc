@@ -12,16 +12,45 @@ namespace {
 
 constexpr const char* embedding_name = "embedding";
 
+// The groups that carry something, with the names of their traffic.
+struct Carrier {
+  Group group;
+  const char* name;
+  bool alone;  // there for a single rank, too
+};
+constexpr Carrier carriers[] = {{Group::tensor, "tensor", true},
+                                {Group::pipeline, "pipeline", true},
+                                {Group::shard, "data", true},
+                                {Group::replicas, "replicas", false}};
+
 }  // namespace
 
+std::optional<std::string> traffic_name(Group group) {
+  for (const Carrier& carrier : carriers) {
+    if (carrier.group == group) return carrier.name;
+  }
+  return std::nullopt;
+}
+
+std::optional<Group> group_of_traffic(std::string_view name) {
+  for (const Carrier& carrier : carriers) {
+    if (carrier.name == name) return carrier.group;
+  }
+  return std::nullopt;
+}
+
+const ProcessGroup& Topology::of(Group group) const {
+  static const ProcessGroup none;
+  const auto found = groups.find(group);
+  return found == groups.end() ? none : found->second;
+}
+
 std::vector<TrafficGroup> Topology::traffic_groups() const {
-  std::vector<TrafficGroup> groups{{"world", {}, world},
-                                   {"tensor", Group::tensor, tensor},
-                                   {"pipeline", Group::pipeline, pipeline},
-                                   {"data", Group::shard, shard},
-                                   {embedding_name, {}, embedding}};
-  if (size(Group::replicas) > 1) groups.push_back({"replicas", Group::replicas, replicas});
-  return groups;
+  std::vector<TrafficGroup> list{{"world", {}, world}, {embedding_name, {}, embedding}};
+  for (const auto& [group, name, alone] : carriers) {
+    if (groups.contains(group)) list.push_back({name, group, of(group)});
+  }
+  return list;
 }
 
 std::vector<int> ranks_of(const Topology& topology, const TrafficGroup& group, int rank) {
@@ -42,12 +71,9 @@ Topology make_topology(const ProcessGroup& world, const Mesh& mesh, const Nodes&
   const auto make = [&](const std::vector<int>& ranks, const char* name) {
     return world.subgroup(ranks, name);
   };
-  Topology t{mesh, ends, world, {}, {}, {}, {}, {}, {}, {}, {}};
-  t.tensor = make(mesh.group(rank, Group::tensor), "tensor");
-  t.pipeline = make(mesh.group(rank, Group::pipeline), "pipeline");
-  t.shard = make(mesh.group(rank, Group::shard), "data");
-  if (t.size(Group::replicas) > 1) {
-    t.replicas = make(mesh.group(rank, Group::replicas), "replicas");
+  Topology t{mesh, ends, world, {}, {}, {}, {}, {}};
+  for (const auto& [group, name, alone] : carriers) {
+    if (alone || t.size(group) > 1) t.groups[group] = make(mesh.group(rank, group), name);
   }
   const std::vector<int> holders = mesh.embedding_group(rank, ends);
   if (std::find(holders.begin(), holders.end(), rank) != holders.end()) {
@@ -56,12 +82,13 @@ Topology make_topology(const ProcessGroup& world, const Mesh& mesh, const Nodes&
   t.node = make(nodes.inside(rank), "node");
   t.across_nodes = make(nodes.across(rank), "across_nodes");
   if (const auto across = nodes.groups_across(mesh, Group::tensor); !across.empty()) {
+    const int size = t.size(Group::tensor);
     t.warnings.push_back(fmt::format(
         "tensor parallelism crosses nodes: {} of {} groups of {} ranks do (the first is {}; nodes: "
         "{}); its all-reduces are the most frequent traffic, keep them inside a node: start the "
         "ranks node after node (mpirun --map-by slot), a multiple of {} on each",
-        across.size(), world.size() / t.tensor.size(), t.tensor.size(),
-        fmt::join(across.front(), ","), nodes.text(), t.tensor.size()));
+        across.size(), world.size() / size, size, fmt::join(across.front(), ","), nodes.text(),
+        size));
   }
   return t;
 }

@@ -1,8 +1,10 @@
 // The process groups of one rank, named by what their ranks have in common.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "parallel/mesh.h"
@@ -18,11 +20,16 @@ struct TrafficGroup {
   ProcessGroup members;        // undefined where this rank is in none
 };
 
+// The traffic of such a group, by that name; nothing where the group carries none, or the name is
+// of another one.
+std::optional<std::string> traffic_name(Group group);
+std::optional<Group> group_of_traffic(std::string_view name);
+
 struct Topology {
   Mesh mesh;
   StageEnds ends;
-  ProcessGroup world, tensor, pipeline, shard;
-  ProcessGroup replicas;  // undefined where nobody holds the same shard
+  ProcessGroup world;
+  std::map<Group, ProcessGroup> groups;  // those that carry something
   // The ranks of this pipeline that hold the first and the last stage, for tied weights. Undefined
   // on others; one rank where it holds both.
   ProcessGroup embedding;
@@ -30,7 +37,10 @@ struct Topology {
   ProcessGroup across_nodes;          // ranks at this rank's place on their nodes
   std::vector<std::string> warnings;  // e.g. tensor parallelism crosses nodes
 
-  // Of groups that carry nothing of their own, too: batch, loss.
+  // This rank's, undefined where it carries nothing: batch, loss, and replicas where nobody holds
+  // the same shard.
+  const ProcessGroup& of(Group group) const;
+  // Of groups that carry nothing of their own, too.
   int place(Group group) const { return mesh.place(world.rank(), group); }
   int size(Group group) const { return mesh.size(group); }
 

@@ -19,8 +19,8 @@ struct AnalyticBubble {  // each none where no formula exists; Bubble in simulat
   std::optional<double> bubble_ratio_span;
 };
 
-// Fraction of the makespan (or of the longest span of a rank) that a rank idles, with C = 0 and
-// T = F + B + W:
+// Formulas of the kinds' rows, of completed requests. Fraction of the makespan (or of the longest
+// span of a rank) that a rank idles, with C = 0 and T = F + B + W:
 //   naive             (p-1)/p
 //   gpipe, 1f1b       (p-1)/(m+p-1)        idle time (p-1)T (Huang 2019, Narayanan 2021)
 //   interleaved_1f1b  (p-1)/(mv+p-1)       idle time (p-1)T/v, for groups of p micro-batches
@@ -29,7 +29,16 @@ struct AnalyticBubble {  // each none where no formula exists; Bubble in simulat
 //   zb_h2             by span, idle time (p-1) max(0, B-F, F+B-2W) (Qi 2023)
 //   pipedream, pipedream_2bw  0 in steady state; simulated, the last p-1 forwards of a run lack
 //   zbv               by span, 0 where F = B = W and m >= 2p-1 (Qi 2024)
-// RequestError as make_schedule.
+AnalyticBubble naive_bubble(const ScheduleRequest&, const UniformTimes&);
+AnalyticBubble flushed_bubble(const ScheduleRequest&, const UniformTimes&);
+AnalyticBubble interleaved_bubble(const ScheduleRequest&, const UniformTimes&);
+AnalyticBubble looped_bubble(const ScheduleRequest&, const UniformTimes&);
+AnalyticBubble zb_h1_bubble(const ScheduleRequest&, const UniformTimes&);
+AnalyticBubble zb_h2_bubble(const ScheduleRequest&, const UniformTimes&);
+AnalyticBubble zbv_bubble(const ScheduleRequest&, const UniformTimes&);
+AnalyticBubble asynchronous_bubble(const ScheduleRequest&, const UniformTimes&);
+
+// What the request's kind has. RequestError as make_schedule.
 AnalyticBubble analytic_bubble(const ScheduleRequest& request, const UniformTimes& times = {});
 
 // Makespan of 1F1B with transfers of C, C small beside F, B, W, p > 1 and p dividing m:

@@ -264,24 +264,26 @@ class Best {
 Schedule automatic(const ScheduleRequest& request) {
   const int p = request.stages, m = request.microbatches;
   Best best(request);
-  for (const std::string& kind : schedule_kinds()) {
-    if (kind == "auto") continue;
+  for (const ScheduleKind& kind : kinds_of(request)) {
+    if (kind.searched || !kind.flushed) continue;
     Schedule schedule;
     try {
-      schedule =
-          make_schedule({.kind = kind, .stages = p, .microbatches = m, .chunks = request.chunks});
+      schedule = make_schedule({.kind = kind.name,
+                                .stages = p,
+                                .microbatches = m,
+                                .chunks = request.chunks,
+                                .kinds = request.kinds});
     } catch (const RequestError&) {
       continue;  // not with these sizes
     }
-    if (schedule.asynchronous()) continue;
     best.offer(std::move(schedule));
   }
   std::vector<Schedule> placements;  // without actions
   const int v = request.chunks;
   if (v != 2)
-    placements.push_back({"auto", p, m, std::max(v, 1), looped_placement(p, std::max(v, 1)), {}});
-  if (v == 2) placements.push_back({"auto", p, m, 2, looped_placement(p, 2), {}});
-  if (v == 0 || v == 2) placements.push_back({"auto", p, m, 2, v_placement(p), {}});
+    placements.push_back({{}, p, m, std::max(v, 1), looped_placement(p, std::max(v, 1)), {}});
+  if (v == 2) placements.push_back({{}, p, m, 2, looped_placement(p, 2), {}});
+  if (v == 0 || v == 2) placements.push_back({{}, p, m, 2, v_placement(p), {}});
   // The number of lists tried falls with their size, so that the search ends in seconds.
   constexpr double most_actions = 2e7;
   for (const Schedule& empty : placements) {
@@ -303,9 +305,7 @@ Schedule automatic(const ScheduleRequest& request) {
         "the least found is {}",
         p, m, request.max_in_flight, best.least()));
   }
-  Schedule schedule = *best.schedule();
-  schedule.kind = "auto";
-  return schedule;
+  return *best.schedule();
 }
 
 }  // namespace trident

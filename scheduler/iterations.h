@@ -23,7 +23,8 @@ class IterationLists {
 
   // `schedule`: one iteration's, valid; of a run of `iterations` >= 1.
   IterationLists(const Schedule& schedule, std::int64_t iterations);
-  // Iteration k, from 0, below `iterations`.
+  std::int64_t count() const { return iterations_; }
+  // Iteration k, from 0, below count().
   const Iteration& of(std::int64_t k) const;
 
  private:

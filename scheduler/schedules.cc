@@ -4,11 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "core/error.h"
 #include "core/nearest.h"
+#include "scheduler/analytic.h"
 #include "scheduler/automatic.h"
 #include "scheduler/interleaved.h"
 
@@ -18,72 +18,93 @@ namespace {
 
 constexpr int most_forwards = 1 << 24;
 
-struct KindRow {
-  const char* name;
-  int default_chunks;
-  bool any_chunks;  // whether other numbers can be asked for
-  bool grouped;     // whether group_size can be asked for
-  Schedule (*make)(const ScheduleRequest&);
-};
-
-constexpr std::array<KindRow, 13> kinds = {{
-    {"naive", 1, false, false,
-     [](const ScheduleRequest& r) { return naive(r.stages, r.microbatches); }},
-    {"gpipe", 1, false, false,
-     [](const ScheduleRequest& r) { return gpipe(r.stages, r.microbatches); }},
-    {"1f1b", 1, false, false,
-     [](const ScheduleRequest& r) { return one_f_one_b(r.stages, r.microbatches); }},
-    {"interleaved_1f1b", 2, true, true,
-     [](const ScheduleRequest& r) {
-       return interleaved_one_f_one_b(r.stages, r.microbatches, r.chunks, r.group_size);
-     }},
-    {"looped_bfs", 2, true, false,
-     [](const ScheduleRequest& r) { return looped_bfs(r.stages, r.microbatches, r.chunks); }},
-    {"zb_h1", 1, false, false,
-     [](const ScheduleRequest& r) { return zb_h1(r.stages, r.microbatches); }},
-    {"zb_h2", 1, false, false,
-     [](const ScheduleRequest& r) { return zb_h2(r.stages, r.microbatches); }},
-    {"interleaved_zero_bubble", 2, true, true,
-     [](const ScheduleRequest& r) {
-       return interleaved_zero_bubble(r.stages, r.microbatches, r.chunks, r.group_size);
-     }},
-    {"zbv", 2, false, false,
-     [](const ScheduleRequest& r) { return zbv(r.stages, r.microbatches); }},
-    {"dualpipev", 2, false, false,
-     [](const ScheduleRequest& r) { return dualpipev(r.stages, r.microbatches); }},
-    {"pipedream", 1, false, false,
-     [](const ScheduleRequest& r) { return pipedream(r.stages, r.microbatches); }},
-    {"pipedream_2bw", 1, false, false,
-     [](const ScheduleRequest& r) { return pipedream_2bw(r.stages, r.microbatches); }},
-    {"auto", 0, true, false, automatic},  // 0 chunks: one, or two, whichever is better
-}};
-
-const KindRow& find_kind(const std::string& name) {
-  for (const KindRow& row : kinds) {
-    if (name == row.name) return row;
+int default_chunks(const ScheduleKind& kind) {
+  switch (kind.chunks) {
+    case ChunkRule::one:
+      return 1;
+    case ChunkRule::two:
+    case ChunkRule::several:
+      return 2;
+    case ChunkRule::any:
+      return 0;
   }
-  const auto available = fmt::format("{}", fmt::join(schedule_kinds(), ", "));
-  throw RequestError(fmt::format("\"{}\" is no known schedule; did you mean \"{}\"? Available: {}",
-                                 name, nearest(name, schedule_kinds()), available));
+  return 0;
+}
+
+// Whether other numbers can be asked for.
+bool any_chunks(const ScheduleKind& kind) {
+  return kind.chunks == ChunkRule::several || kind.chunks == ChunkRule::any;
+}
+
+using Request = ScheduleRequest;
+
+// Of sizes p and m, or also v and g.
+template <Schedule (*make)(int, int)>
+Schedule of_sizes(const Request& r) {
+  return make(r.stages, r.microbatches);
+}
+template <Schedule (*make)(int, int, int, int)>
+Schedule of_groups(const Request& r) {
+  return make(r.stages, r.microbatches, r.chunks, r.group_size);
 }
 
 }  // namespace
 
+const std::vector<ScheduleKind>& schedule_kinds() {
+  static const std::vector<ScheduleKind> table{
+      {{.name = "naive"}, of_sizes<naive>, naive_bubble},
+      {{.name = "gpipe"}, of_sizes<gpipe>, flushed_bubble},
+      {{.name = "1f1b", .usual = true}, of_sizes<one_f_one_b>, flushed_bubble},
+      {{.name = "interleaved_1f1b",
+        .chunks = ChunkRule::several,
+        .usual = true,
+        .grouped = true,
+        .ungrouped = "1f1b"},
+       of_groups<interleaved_one_f_one_b>,
+       interleaved_bubble},
+      {{.name = "looped_bfs", .chunks = ChunkRule::several},
+       [](const Request& r) { return looped_bfs(r.stages, r.microbatches, r.chunks); },
+       looped_bubble},
+      {{.name = "zb_h1"}, of_sizes<zb_h1>, zb_h1_bubble},
+      {{.name = "zb_h2"}, of_sizes<zb_h2>, zb_h2_bubble},
+      {{.name = "interleaved_zero_bubble",
+        .chunks = ChunkRule::several,
+        .grouped = true,
+        .ungrouped = "zb_h1"},
+       of_groups<interleaved_zero_bubble>},
+      {{.name = "zbv", .chunks = ChunkRule::two}, of_sizes<zbv>, zbv_bubble},
+      {{.name = "dualpipev", .chunks = ChunkRule::two}, of_sizes<dualpipev>},
+      {{.name = "pipedream", .flushed = false, .each_microbatch = true},
+       of_sizes<pipedream>,
+       asynchronous_bubble},
+      {{.name = "pipedream_2bw", .flushed = false}, of_sizes<pipedream_2bw>, asynchronous_bubble},
+      {{.name = "auto", .chunks = ChunkRule::any, .searched = true}, automatic}};
+  return table;
+}
+
+const std::vector<ScheduleKind>& kinds_of(const ScheduleRequest& request) {
+  return request.kinds != nullptr ? *request.kinds : schedule_kinds();
+}
+
+const ScheduleKind& kind_of(const ScheduleRequest& request) {
+  const std::vector<ScheduleKind>& kinds = kinds_of(request);
+  if (const ScheduleKind* kind = find_kind(kinds, request.kind)) return *kind;
+  const std::vector<std::string> names = names_of(kinds);
+  throw RequestError(fmt::format("\"{}\" is no known schedule; did you mean \"{}\"? Available: {}",
+                                 request.kind, nearest(request.kind, names),
+                                 fmt::join(names, ", ")));
+}
+
 ScheduleRequest without_foreign_sizes(ScheduleRequest request) {
-  const KindRow& kind = find_kind(request.kind);
-  if (!kind.any_chunks) request.chunks = 0;
+  const ScheduleKind& kind = kind_of(request);
+  if (!any_chunks(kind)) request.chunks = 0;
   if (!kind.grouped) request.group_size = 0;
   return request;
 }
 
-std::vector<std::string> schedule_kinds() {
-  std::vector<std::string> names;
-  for (const KindRow& row : kinds) names.push_back(row.name);
-  return names;
-}
-
 ScheduleRequest complete(const ScheduleRequest& request) {
-  const KindRow& kind = find_kind(request.kind);
+  const ScheduleKind& kind = kind_of(request);
+  const int usual = default_chunks(kind);
   if (request.stages < 1 || request.microbatches < 1 || request.chunks < 0 ||
       request.group_size < 0) {
     throw RequestError(fmt::format(
@@ -91,19 +112,19 @@ ScheduleRequest complete(const ScheduleRequest& request) {
         "have to be at least 1, chunks and group size at least 1 or 0 for the default",
         kind.name, request.stages, request.microbatches, request.chunks, request.group_size));
   }
-  if (request.chunks > 0 && request.chunks != kind.default_chunks && !kind.any_chunks) {
-    throw RequestError(fmt::format(
-        "{} runs {} chunk{} per rank, got {}; use {}, or interleaved_1f1b for {} chunks", kind.name,
-        kind.default_chunks, kind.default_chunks == 1 ? "" : "s", request.chunks,
-        kind.default_chunks, request.chunks));
+  if (request.chunks > 0 && request.chunks != usual && !any_chunks(kind)) {
+    throw RequestError(
+        fmt::format("{} runs {} chunk{} per rank, got {}; use {}, or {} for {} chunks", kind.name,
+                    usual, usual == 1 ? "" : "s", request.chunks, usual,
+                    usual_schedule(kinds_of(request), true), request.chunks));
   }
   if (request.group_size > 0 && !kind.grouped) {
-    throw RequestError(fmt::format(
-        "{} has no micro-batch groups, got group size {}; leave it out, or use interleaved_1f1b",
-        kind.name, request.group_size));
+    throw RequestError(
+        fmt::format("{} has no micro-batch groups, got group size {}; leave it out, or use {}",
+                    kind.name, request.group_size, usual_schedule(kinds_of(request), true)));
   }
   ScheduleRequest filled = request;
-  if (filled.chunks == 0) filled.chunks = kind.default_chunks;
+  if (filled.chunks == 0) filled.chunks = usual;
   const double forwards = static_cast<double>(filled.stages) * std::max(1, filled.chunks) *
                           static_cast<double>(filled.microbatches);
   if (forwards > most_forwards) {
@@ -132,7 +153,14 @@ void need_room(const Schedule& schedule, double max_in_flight) {
 }
 
 Schedule make_schedule(const ScheduleRequest& request) {
-  Schedule schedule = find_kind(request.kind).make(complete(request));
+  const ScheduleKind& kind = kind_of(request);
+  Schedule schedule = kind.make(complete(request));
+  schedule.kind = kind.name;
+  if (schedule.asynchronous() == kind.flushed ||
+      (schedule.updates == Updates::each_microbatch) != kind.each_microbatch) {
+    throw Error(
+        fmt::format("schedule {}: its list updates otherwise than its row says", kind.name));
+  }
   need_room(schedule, request.max_in_flight);
   return schedule;
 }

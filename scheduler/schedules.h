@@ -1,5 +1,6 @@
-// The pipeline schedules: pure functions from sizes to the list of actions of each rank. One file
-// each; adding one is its file, a line here and a row in schedules.cc.
+// The pipeline schedules: pure functions from sizes to the list of actions of each rank. Adding one
+// is its file and a row of schedule_kinds(); a program that links the library adds its row to a
+// copy of the table.
 //
 // p pipeline ranks, m micro-batches, v chunks per rank, r rank. A backward is a full one (B) unless
 // it is split into the gradient of the input (I) and of the weights (W).
@@ -8,10 +9,15 @@
 #include <string>
 #include <vector>
 
+#include "config/kinds.h"
 #include "scheduler/action.h"
 #include "scheduler/simulate.h"
 
 namespace trident {
+
+struct ScheduleKind;
+struct AnalyticBubble;  // scheduler/analytic.h
+struct UniformTimes;
 
 struct ScheduleRequest {
   std::string kind = "1f1b";
@@ -28,11 +34,26 @@ struct ScheduleRequest {
   // schedules of that many stages. Empty: none.
   StageTimes stage_times;
   double transfer = 0;
+  const std::vector<ScheduleKind>* kinds = nullptr;  // the table of `kind`; null: schedule_kinds()
 };
 
-// The request with chunks and group size filled in. Kinds: those of schedule_kinds().
-// RequestError, worded to follow a place ("/pipeline/schedule: "), for an unknown kind (with the
-// nearest known one), one that is not there yet, and sizes that the kind can't run (with the
+// A row of the schedules' table.
+struct ScheduleKind : ScheduleRules {
+  // From a completed request. RequestError where it can't be of these sizes, with the nearest that
+  // it can.
+  Schedule (*make)(const ScheduleRequest&) = nullptr;
+  // What theory says of its bubble; null: nothing.
+  AnalyticBubble (*analytic)(const ScheduleRequest&, const UniformTimes&) = nullptr;
+};
+
+// Those of this library.
+const std::vector<ScheduleKind>& schedule_kinds();
+const std::vector<ScheduleKind>& kinds_of(const ScheduleRequest&);
+// The request's row. RequestError for an unknown kind, with the nearest known one.
+const ScheduleKind& kind_of(const ScheduleRequest&);
+
+// The request with chunks and group size filled in. RequestError, worded to follow a place
+// ("/pipeline/schedule: "), for an unknown kind and for sizes that the kind can't run (with the
 // nearest that it can).
 ScheduleRequest complete(const ScheduleRequest& request);
 
@@ -40,14 +61,12 @@ ScheduleRequest complete(const ScheduleRequest& request);
 // that are compared under one request.
 ScheduleRequest without_foreign_sizes(ScheduleRequest request);
 
-// Makes the schedule that `request`, completed, asks for.
+// Makes the schedule that `request`, completed, asks for. Error where it updates otherwise than its
+// row says.
 Schedule make_schedule(const ScheduleRequest& request);
 
 // RequestError if a rank holds more micro-batches' worth than allowed (0: any).
 void need_room(const Schedule& schedule, double max_in_flight);
-
-// The kinds that make_schedule makes.
-std::vector<std::string> schedule_kinds();
 
 // One micro-batch at a time: F, B of micro-batch 0, then of 1, ... No two ranks ever overlap.
 Schedule naive(int stages, int microbatches);

@@ -46,30 +46,15 @@ class Adafactor final : public UpdateRule {
             {.name = "col_var", .extent = StateSpec::Extent::columns}};
   }
 
-  UpdateSums sums(const std::vector<std::shared_ptr<Parameter>>& parameters) const override {
-    std::int64_t shared = 0, own = 0, cut_parts = 0;
-    for (const auto& parameter : parameters) {
-      const UpdateRange range{.parameter = parameter.get()};
-      const Shape local = parameter->spec().placement.local();
-      if (parameter->spec().placement.cut_by(Group::tensor)) ++cut_parts;
-      if (!is_matrix(range)) continue;
-      (cut(range, 1) ? shared : own) += local.dim(0);
-      (cut(range, 0) ? shared : own) += local.dim(1);
-    }
-    return {{shared + own, 2 * static_cast<std::int64_t>(parameters.size())},
-            {shared, 2 * cut_parts}};
-  }
-
   void update(Context& context, const std::vector<UpdatePart>& parts,
               const UpdateStep& step) const override {
-    // Parameters that the tensor group cuts come first: their sums are added up there, too.
+    // Parameters that are cut come first: their sums are added up over the parts, too.
     const auto count = static_cast<std::int64_t>(parts.size());
     std::vector<std::int64_t> place(parts.size());
     std::int64_t cut_parts = 0, next = 0;
     for (const bool sharded : {true, false}) {
       for (std::size_t i = 0; i < parts.size(); ++i) {
-        if (parts[i].range.parameter->spec().placement.cut_by(Group::tensor) == sharded)
-          place[i] = next++;
+        if (parts[i].range.parameter->spec().placement.is_cut() == sharded) place[i] = next++;
       }
       if (sharded) cut_parts = next;
     }
@@ -97,8 +82,8 @@ class Adafactor final : public UpdateRule {
       measure(context, part, {}, rate, step, range.begin, range.own_begin, others);
       measure(context, part, {}, rate, step, own_end, range.begin + range.count, others);
     }
-    reduce(context, step.data, sizes);
-    if (cut_parts > 0) reduce(context, step.tensor, sizes.flat(0, 2 * cut_parts));
+    reduce(context, step.sharing, sizes);
+    if (cut_parts > 0) reduce(context, step.cutting, sizes.flat(0, 2 * cut_parts));
     for (std::size_t i = 0; i < parts.size(); ++i) {
       const UpdatePart& part = parts[i];
       if (part.range.count == 0) continue;
@@ -129,12 +114,12 @@ class Adafactor final : public UpdateRule {
     if (group.defined() && group.size() > 1) group.all_reduce(context, tensor);
   }
 
-  // Of whole matrices, but for rows (columns) of which each tensor rank has its own. Adds the
+  // Of whole matrices, but for rows (columns) of which each part has its own. Adds the
   // squares of their weights on the way.
   static std::vector<Sums> gradient_sums(Context& context, const std::vector<UpdatePart>& parts,
                                          const UpdateStep& step,
                                          const std::vector<Tensor>& weights) {
-    // One buffer: what the tensor group adds up lies in front.
+    // One buffer: what is added up over the parts, too, lies in front.
     std::int64_t shared = 0, own = 0;
     for (const UpdatePart& part : parts) {
       if (!is_matrix(part.range)) continue;
@@ -163,8 +148,8 @@ class Adafactor final : public UpdateRule {
                                   .columns = sums[i].columns,
                                   .weights = weights[i]});
     }
-    if (shared + own > 0) reduce(context, step.data, all);
-    if (shared > 0) reduce(context, step.tensor, all.flat(0, shared));
+    if (shared + own > 0) reduce(context, step.sharing, all);
+    if (shared > 0) reduce(context, step.cutting, all.flat(0, shared));
     return sums;
   }
 

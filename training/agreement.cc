@@ -12,7 +12,7 @@
 #include <set>
 #include <sstream>
 
-#include "core/config_values.h"
+#include "config/values.h"
 #include "core/content_hash.h"
 #include "core/error.h"
 #include "core/file.h"
@@ -164,7 +164,7 @@ std::vector<InputFile> input_files(const Config& config) {
 }
 
 std::vector<Fingerprint> file_fingerprints(const std::vector<InputFile>& files, int rank,
-                                           const Exchange& exchange) {
+                                           const ExchangeBytes& exchange) {
   std::string own;
   std::vector<std::string> places;  // key and identity
   for (const InputFile& file : files) {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "training/devices.h"
 
 namespace trident {
@@ -36,13 +36,13 @@ std::vector<InputFile> input_files(const Config& config);
 
 // How processes ask each other: each gives a text, rank 0 makes one text for all of what they gave,
 // by rank.
-using Exchange = std::function<std::string(
+using ExchangeBytes = std::function<std::string(
     const std::string& own, const std::function<std::string(const std::vector<std::string>&)>&)>;
 
 // Of the contents of `files`. Processes of one host whose paths lead to the same file (device,
 // inode, size, time of change) have it in common: one of them reads it, and none does where all
 // have it in common. `rank` is this one's. Collective.
 std::vector<Fingerprint> file_fingerprints(const std::vector<InputFile>& files, int rank,
-                                           const Exchange& exchange);
+                                           const ExchangeBytes& exchange);
 
 }  // namespace trident

@@ -16,6 +16,8 @@
 #include "kernels/backend.h"
 #include "parallel/transport/nccl/nccl.h"
 #include "training/from_config.h"
+#include "training/kinds.h"
+#include "training/model_costs.h"
 #include "training/monitor.h"
 #include "training/plan.h"
 #include "training/product_rate.h"
@@ -176,7 +178,7 @@ Json collectives_of(Context& context, const ProcessGroup& world, const char* nam
   // Rows of one operation; `call` runs it once on a tensor of the message's size, which is rounded
   // down to a multiple of `parts` elements.
   const auto rows_of = [&](const char* operation,
-                           std::initializer_list<std::pair<const char*, Algorithm>> algorithms,
+                           const std::vector<std::pair<std::string, Algorithm>>& algorithms,
                            std::int64_t parts, auto call) {
     Json rows = Json::array();
     for (const auto& [label, algorithm] : algorithms) {
@@ -211,15 +213,15 @@ Json collectives_of(Context& context, const ProcessGroup& world, const char* nam
     const std::int64_t count = tensor.numel() / ranks;
     return tensor.flat(world.rank() * count, count);
   };
+  std::vector<std::pair<std::string, Algorithm>> algorithms;
+  for (const AlgorithmKind& kind : algorithm_kinds()) {
+    algorithms.emplace_back(kind.name, kind.algorithm);
+  }
+  algorithms.emplace_back("auto", Algorithm::automatic);
   const Json all_reduce =
-      rows_of("all_reduce",
-              {{"direct", Algorithm::direct},
-               {"ring", Algorithm::ring},
-               {"tree", Algorithm::tree},
-               {"auto", Algorithm::automatic}},
-              1, [&](const Tensor& tensor, Algorithm kind) {
-                world.all_reduce(context, tensor, ReduceOp::sum, Async::no, kind);
-              });
+      rows_of("all_reduce", algorithms, 1, [&](const Tensor& tensor, Algorithm kind) {
+        world.all_reduce(context, tensor, ReduceOp::sum, Async::no, kind);
+      });
   const auto one_way = [&](const char* operation, std::int64_t parts, auto call) {
     return rows_of(operation, {{"direct", Algorithm::direct}}, parts,
                    [&](const Tensor& tensor, Algorithm) { call(tensor); });
@@ -274,12 +276,12 @@ std::string bench_collectives_text(const Json& result) {
       result["copy_gb_per_second"].get<double>(), result["bound_gb_per_second"].get<double>());
 }
 
-Json bench_step(const Config& config, const ArchitectureSet& architectures, int iterations) {
-  if (config.runtime.transport != "local") {
+Json bench_step(const Config& config, int iterations) {
+  if (transport_rules(config).processes) {
     throw RequestError("config: /runtime/transport: \"" + config.runtime.transport +
                        "\": bench step runs its ranks in one process; use \"local\"");
   }
-  const Architecture& architecture = *architectures.at(config.model.architecture);
+  const Architecture& architecture = *architecture_of(config);
   const Devices devices(config);
   const auto threads = config.world_size() * config.runtime.threads_per_rank;
   const DType dtype = dtype_of(config.precision.dtype);

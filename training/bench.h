@@ -6,8 +6,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "core/config.h"
-#include "models/architecture.h"
+#include "config/config.h"
 #include "training/devices.h"
 
 namespace trident {
@@ -31,7 +30,7 @@ std::string bench_collectives_text(const nlohmann::ordered_json&);
 // The median of `iterations` training steps of `config` on random tokens, in-process ranks, after
 // two that aren't counted. MFU is model FLOPs over the product rate of that dtype, measured in this
 // run on as many threads.
-nlohmann::ordered_json bench_step(const Config&, const ArchitectureSet&, int iterations);
+nlohmann::ordered_json bench_step(const Config&, int iterations);
 std::string bench_step_text(const nlohmann::ordered_json&);
 
 }  // namespace trident

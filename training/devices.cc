@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "config/kinds.h"
 #include "core/error.h"
 #include "kernels/backend.h"
 #include "kernels/cuda_device.h"
@@ -52,7 +53,8 @@ Devices::Devices(const std::string& device, const std::string& place) {
 }
 
 Devices::Devices(const Config& config) : Devices(config.runtime.device, "config: /runtime/device") {
-  const bool shared = config.runtime.transport == "local" && config.world_size() > 1;
+  const TransportRules& transport = transport_rules(config);
+  const bool shared = transport.gpu && !transport.gpu_for_each_rank && config.world_size() > 1;
   if (!shared || count() == 1 || connect_gpus()) return;
   devices_.resize(1);
   text_ += "; on the first GPU alone, as they do not reach each other's memory";

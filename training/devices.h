@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "core/context.h"
 
 namespace trident {

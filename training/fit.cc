@@ -12,7 +12,7 @@
 
 #include "core/error.h"
 #include "training/from_config.h"
-#include "training/memory_plan.h"
+#include "training/planned_pipeline.h"
 
 namespace trident {
 namespace {
@@ -27,9 +27,7 @@ Changes operator+(Changes a, const Changes& b) {
 // The config with these changes, nothing where they don't go with it.
 std::optional<Config> changed(const Config& config, const Changes& changes) {
   try {
-    return parse_config(config_to_json(config), changes,
-                        {.architectures = {config.model.architecture}})
-        .config;
+    return parse_config(config_to_json(config), changes, {.rules = config.rules}).config;
   } catch (const RequestError&) {
     return std::nullopt;
   }
@@ -43,10 +41,9 @@ Changes micro_batch(std::int64_t size) {
 
 std::optional<std::int64_t> planned_peak(const Config& config, const Architecture& architecture) {
   try {
-    std::int64_t peak = 0;
-    for (const MemoryPlan& rank : plan_memory(config, architecture, schedule_of(config))) {
-      peak = std::max(peak, rank.peak_total);
-    }
+    const auto ranks = plan_pipeline(config, architecture, schedule_of(config));
+    std::int64_t peak = ranks.front().collecting.peak_total;
+    for (const PlannedRank& rank : ranks) peak = std::max(peak, rank.memory.peak_total);
     return peak + library_bytes(config);
   } catch (const RequestError&) {
     return std::nullopt;  // no such schedule

@@ -6,10 +6,11 @@
 
 #include "core/error.h"
 #include "core/file.h"
-#include "core/layer_split.h"
 #include "scheduler/csv.h"
 #include "scheduler/schedules.h"
 #include "scheduler/validate.h"
+#include "training/kinds.h"
+#include "training/model_costs.h"
 
 namespace trident {
 namespace {
@@ -38,33 +39,26 @@ Schedule schedule_of_file(const std::string& path, const ScheduleRequest& run) {
 
 }  // namespace
 
-StageTimes stage_flops(const Config& config) {
-  StageTimes times;
-  for (const PartCost& stage : stage_costs(layer_costs(config), config.pipeline.layer_split)) {
-    times.forward.push_back(stage.forward);
-    times.backward_input.push_back(stage.backward_input);
-    times.backward_weight.push_back(stage.backward_weight);
-  }
-  return times;
-}
-
 std::string schedule_name(const Config& config) {
   return config.pipeline.schedule_file.empty() ? config.pipeline.schedule
                                                : config.pipeline.schedule_file;
 }
 
 Schedule schedule_of(const Config& config) {
+  const ScheduleRules& kind = schedule_rules(config);
   ScheduleRequest request{
-      .kind = config.pipeline.schedule,
+      .kind = kind.name,
       .stages = static_cast<int>(config.parallel.pipeline_model_parallel_size),
       .microbatches = static_cast<int>(config.num_microbatches()),
       .chunks = static_cast<int>(config.parallel.virtual_pipeline_model_parallel_size),
-      .group_size = static_cast<int>(config.pipeline.microbatch_group_size_per_vp_stage)};
+      .group_size = static_cast<int>(config.pipeline.microbatch_group_size_per_vp_stage),
+      .kinds = &kinds_of(config).schedules};
   const std::string& file = config.pipeline.schedule_file;
-  if (request.kind == "auto" && file.empty()) {
+  if (kind.searched && file.empty()) {
     // Searched with the FLOPs of each stage, within the memory of 1F1B.
     request.max_in_flight = request.stages;
-    request.stage_times = stage_flops(config);
+    request.stage_times =
+        stage_costs(model_costs(config, *architecture_of(config)), config.pipeline.layer_split);
   }
   try {
     if (!file.empty()) return schedule_of_file(file, request);
@@ -77,17 +71,21 @@ Schedule schedule_of(const Config& config) {
   }
 }
 
+std::unique_ptr<UpdateRule> make_update_rule(const Config& config) {
+  return optimizer_of(config).make(config.optimizer.params);
+}
+
 BucketLimits bucket_limits(const Config& config) {
   const ZeroConfig& zero = config.zero_optimization;
   return {.elements = std::min(zero.reduce_bucket_size, zero.allgather_bucket_size),
           .persistence_threshold = zero.stage3_param_persistence_threshold,
-          .parts = static_cast<int>(config.parallel.ranks(Group::shard))};
+          .axes = config.parallel.axes()};
 }
 
 bool reduces_each_micro_batch(const Config& config) {
-  // PipeDream updates after each by itself.
+  // Where stages update after each by themselves, there is nothing more to reduce.
   return config.zero_optimization.reduce_each_micro_batch && config.num_microbatches() > 1 &&
-         config.parallel.ranks(Group::loss) > 1 && config.pipeline.schedule != "pipedream";
+         config.parallel.ranks(Group::loss) > 1 && !schedule_rules(config).each_microbatch;
 }
 
 std::int64_t recompute_layers(const Config& config) {
@@ -113,9 +111,9 @@ BatchShape batch_shape(const Config& config, const Topology& topology) {
 }
 
 TensorParallel tensor_parallel_of(const Config& config, const Topology& topology) {
-  return {.group = topology.tensor,
-          .rank = topology.tensor.rank(),
-          .size = topology.tensor.size(),
+  return {.group = topology.of(Group::tensor),
+          .rank = topology.place(Group::tensor),
+          .size = topology.size(Group::tensor),
           .sequence_parallel = config.parallel.sequence_parallel,
           .gathers_again = config.activation_checkpointing.granularity == "selective",
           .overlap = config.parallel.tp_comm_overlap};

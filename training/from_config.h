@@ -3,27 +3,29 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "parallel/data/bucket_layout.h"
 #include "parallel/mesh.h"
 #include "parallel/tensor/linear.h"
 #include "parallel/topology.h"
 #include "parallel/transport/transport.h"
 #include "scheduler/action.h"
-#include "scheduler/simulate.h"
 #include "training/data/batch_sampler.h"
 
 namespace trident {
 
-// FLOPs of one micro-batch in each stage, by layer split.
-StageTimes stage_flops(const Config& config);
+class UpdateRule;
+
 // Its kind, or the file it comes from, for people.
 std::string schedule_name(const Config& config);
 // The schedule that `config` asks for; RequestError at /pipeline/schedule if it can't be. "auto"
 // searches for seconds: made once for all ranks of a process.
 Schedule schedule_of(const Config& config);
+// The optimizer's rule.
+std::unique_ptr<UpdateRule> make_update_rule(const Config& config);
 // Buckets have at most reduce_bucket_size elements, and at most allgather_bucket_size, since a
 // bucket's weights are gathered in one go; alike in every stage, so that what is summed by parts is
 // the same to the bit.

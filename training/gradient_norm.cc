@@ -8,19 +8,21 @@
 namespace trident {
 
 Tensor gradient_squares(Context& context, const ParameterBuckets& buckets,
-                        const ProcessGroup& group, int tensor_rank, bool counts) {
+                        const Topology& topology) {
   Tensor sum = context.empty({ExactSum::limbs + 1}, DType::i64, Category::workspace);
   fill(context, sum, 0);
-  if (!counts) return sum;
+  const auto place_of = [&](Group group) { return topology.place(group); };
   for (const Bucket& bucket : buckets.buckets()) {
-    const std::int64_t shard = bucket.layout.shard(group.size());
+    if (bucket.replicas.defined() && bucket.replicas.rank() != 0) continue;
+    const std::int64_t shard = bucket.layout.shard();
     const auto blocks = [](const ParameterSegment& segment) {
       return (segment.count + bucket_block - 1) / bucket_block;
     };
     std::vector<ParameterSegment> own;
     std::int64_t count = 0;
-    for (const ParameterSegment& segment : segments(bucket.layout, group.rank() * shard, shard)) {
-      if (!segment.parameter->spec().placement.speaks(Group::tensor, tensor_rank)) continue;
+    for (const ParameterSegment& segment :
+         segments(bucket.layout, bucket.sharing.rank() * shard, shard)) {
+      if (!segment.parameter->spec().placement.speaks(place_of)) continue;
       own.push_back(segment);
       count += blocks(segment);
     }

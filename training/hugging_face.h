@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "models/architecture.h"
 #include "training/hugging_face_extras.h"
 #include "training/rank_model.h"
@@ -33,7 +33,7 @@ void save_hugging_face(RankModel&, const ProcessGroup& files, const std::string&
                        const HuggingFaceExtras& = {});
 
 // The gradients of the last step as one safetensors file of fp32 tensors under Hugging Face names;
-// needs RankModel::keep_whole_gradients. Every rank takes part, as above. What kept rank 0 from
+// needs RankModel::keep_gradients. Every rank takes part, as above. What kept rank 0 from
 // writing it, "" where nothing did.
 std::string save_gradients(RankModel&, const ProcessGroup& files, const std::string& path);
 

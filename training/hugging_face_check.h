@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "models/architecture.h"
 #include "training/safetensors.h"
 

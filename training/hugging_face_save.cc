@@ -14,7 +14,6 @@ namespace {
 // One parameter of the whole model: who holds it and how each tensor rank's slice lies.
 struct GlobalParameter {
   std::string name;
-  int pipeline_rank = 0;
   std::vector<Placement> parts;  // by tensor rank; one where it isn't cut
   std::vector<HuggingFaceTensor> tensors;
 };
@@ -24,9 +23,9 @@ std::vector<GlobalParameter> global_parameters(const RankModel& model) {
   std::vector<GlobalParameter> list;
   for (int stage = 0; stage < schedule.total_stages(); ++stage) {
     const std::size_t first = list.size();
-    for (int rank = 0; rank < model.topology().tensor.size(); ++rank) {
+    for (int rank = 0; rank < model.topology().size(Group::tensor); ++rank) {
       const TensorParallel parallel{.rank = rank,
-                                    .size = model.topology().tensor.size(),
+                                    .size = model.topology().size(Group::tensor),
                                     .sequence_parallel = model.config().parallel.sequence_parallel};
       const auto chunks = build_chunks(model.architecture(), model.shape(), parallel,
                                        model.config().pipeline.layer_split, {stage});
@@ -35,11 +34,12 @@ std::vector<GlobalParameter> global_parameters(const RankModel& model) {
         const ParameterSpec& spec = parameter->spec();
         if (spec.placement.copy) continue;
         if (rank == 0) {
-          list.push_back({spec.name, schedule.rank_of_stage(stage), {}, {}});
+          list.push_back({spec.name, {}, {}});
           list.back().tensors =
               model.architecture().hugging_face(model.shape(), spec.name, spec.placement.global);
         }
-        if (spec.placement.speaks(Group::tensor, rank)) list[at].parts.push_back(spec.placement);
+        if (spec.placement.speaks([&](Group) { return rank; }))
+          list[at].parts.push_back(spec.placement);
         ++at;
       }
     }
@@ -53,15 +53,16 @@ std::vector<std::int64_t> file_shape(const HuggingFaceTensor& tensor, const Shap
   return {tensor.rows, global.dim(1)};
 }
 
-// Copies one rank's part into the whole tensor.
-void place(const Placement& part, std::size_t element, std::span<const std::byte> local,
-           std::span<std::byte> whole) {
+// Copies `local`, elements of a rank's part from `begin` on, into the whole tensor.
+void place(const Placement& part, std::size_t element, std::int64_t begin,
+           std::span<const std::byte> local, std::span<std::byte> whole) {
   const std::int64_t columns = part.global.rank() == 1 ? 1 : part.global.dim(1);
-  for (const HeldBox& held : part.boxes()) {
-    each_stretch(held, columns, [&](std::int64_t from, std::int64_t to, std::int64_t count) {
+  const auto count = static_cast<std::int64_t>(local.size() / element);
+  for (const HeldBox& held : part.boxes(begin, count)) {
+    each_stretch(held, columns, [&](std::int64_t from, std::int64_t to, std::int64_t n) {
       std::memcpy(&whole[static_cast<std::size_t>(to) * element],
-                  &local[static_cast<std::size_t>(from) * element],
-                  static_cast<std::size_t>(count) * element);
+                  &local[static_cast<std::size_t>(from - begin) * element],
+                  static_cast<std::size_t>(n) * element);
     });
   }
 }
@@ -78,51 +79,62 @@ std::vector<std::byte> transposed(std::span<const std::byte> in, std::int64_t ro
   return out;
 }
 
-// Brings every parameter's `pick`ed tensor to world rank 0, one after the other, and gives it there
-// to `write(HuggingFaceTensor, bytes in the file's order)`. `weights`: pick reads the weight. Ranks
+// The elements of a parameter for which each rank speaks: begin and count, by world rank.
+struct Stretch {
+  std::int64_t begin = 0, count = 0;
+};
+std::vector<Stretch> stretches_of_all(Context& context, const ProcessGroup& files,
+                                      const StateTensor* own) {
+  const std::int64_t mine[]{own != nullptr ? own->begin : 0,
+                            own != nullptr ? own->tensor.numel() : 0};
+  const Tensor sent = context.from_host<std::int64_t>({2}, mine, Category::workspace);
+  const Tensor all = context.empty({2 * files.size()}, DType::i64, Category::workspace);
+  files.all_gather(context, sent, all);
+  const auto values = context.to_host<std::int64_t>(all);
+  std::vector<Stretch> list;
+  for (std::size_t i = 0; i < values.size(); i += 2) list.push_back({values[i], values[i + 1]});
+  return list;
+}
+
+// Brings this state of every parameter to world rank 0, one after the other, as `dtype` (by
+// `convert`), and gives it there to `write(HuggingFaceTensor, bytes in the file's order)`. Ranks
 // meet in `files`, a patient group, before each parameter: until rank 0 has written the last one
 // nobody waits where the time is limited.
-template <class Pick, class Write>
-void collect(RankModel& model, const ProcessGroup& files,
-             const std::vector<GlobalParameter>& parameters, DType dtype, bool weights,
-             const Pick& pick, const Write& write) {
+template <class Convert, class Write>
+void collect(RankModel& model, const ProcessGroup& files, StateKind kind,
+             const std::vector<GlobalParameter>& parameters, DType dtype, const Convert& convert,
+             const Write& write) {
   Context& context = model.context();
   const Topology& topology = model.topology();
-  std::map<std::string, std::shared_ptr<Parameter>> mine;
-  for (const Bucket& bucket : model.buckets().buckets()) {
-    for (const BucketEntry& entry : bucket.layout.entries) {
-      if (!entry.parameter->spec().placement.copy) mine[entry.parameter->name()] = entry.parameter;
-    }
+  const State state = model.state();
+  std::map<std::string, const StateTensor*> mine;
+  for (const StateTensor& tensor : state.tensors) {
+    if (tensor.kind == kind && tensor.speaks) mine[tensor.parameter->name()] = &tensor;
   }
   const std::size_t element = size_of(dtype);
   const int here = topology.world.rank();
-  WeightGathering& gathering = model.weights();
-  std::vector<std::size_t> held;
   for (const GlobalParameter& parameter : parameters) {
-    files.barrier(context);
-    if (weights && parameter.pipeline_rank == topology.pipeline.rank()) {
-      // Next to each other in a bucket, they are gathered once.
-      const auto needed = gathering.buckets_of({mine.at(parameter.name)});
-      gathering.hold(context, needed);
-      gathering.release(std::exchange(held, needed));
+    const auto found = mine.find(parameter.name);
+    const StateTensor* own = found == mine.end() ? nullptr : found->second;
+    const std::vector<Stretch> stretches = stretches_of_all(context, files, own);
+    Tensor local = own != nullptr ? convert(own->tensor) : Tensor();
+    if (here != 0) {
+      if (local.defined() && local.numel() > 0) topology.world.send(context, local, 0);
+      continue;
     }
     const Shape& global = parameter.parts.front().global;
-    std::vector<std::byte> whole(here == 0 ? static_cast<std::size_t>(global.numel()) * element
-                                           : 0);
-    for (std::size_t t = 0; t < parameter.parts.size(); ++t) {
-      const int source =
-          topology.mesh.moved(topology.mesh.moved(0, Group::tensor, static_cast<int>(t)),
-                              Group::pipeline, parameter.pipeline_rank);
-      Tensor local;
-      if (here == source) local = pick(*mine.at(parameter.name));
-      if (here == source && source != 0) topology.world.send(context, local, 0);
-      if (here == 0 && source != 0) {
-        local = context.empty(parameter.parts[t].local(), dtype, Category::workspace);
+    std::vector<std::byte> whole(static_cast<std::size_t>(global.numel()) * element);
+    for (int source = 0; source < topology.world.size(); ++source) {
+      const auto [begin, count] = stretches[static_cast<std::size_t>(source)];
+      if (count == 0) continue;
+      if (source != 0) {
+        local = context.empty({count}, dtype, Category::workspace);
         topology.world.receive(context, local, source);
       }
-      if (here == 0) place(parameter.parts[t], element, context.to_host<std::byte>(local), whole);
+      const auto part = static_cast<std::size_t>(topology.mesh.place(source, Group::tensor));
+      place(parameter.parts[std::min(part, parameter.parts.size() - 1)], element, begin,
+            context.to_host<std::byte>(local), whole);
     }
-    if (here != 0) continue;
     const std::int64_t columns = global.rank() == 1 ? 1 : global.dim(1);
     for (const HuggingFaceTensor& tensor : parameter.tensors) {
       const auto part =
@@ -135,7 +147,6 @@ void collect(RankModel& model, const ProcessGroup& files,
       }
     }
   }
-  gathering.release(held);
   context.synchronize();
 }
 
@@ -173,7 +184,8 @@ void save_hugging_face(RankModel& model, const ProcessGroup& files, const std::s
                                                std::uint64_t{5} * 1000 * 1000 * 1000, metadata);
   }
   collect(
-      model, files, parameters, dtype, true, [](const Parameter& p) { return p.weight(); },
+      model, files, StateKind::weight, parameters, dtype,
+      [](const Tensor& weight) { return weight; },
       [&](const HuggingFaceTensor& tensor, const std::vector<std::byte>& bytes) {
         writer->write(tensor.name, bytes);
       });
@@ -209,9 +221,8 @@ std::string save_gradients(RankModel& model, const ProcessGroup& files, const st
     });
   }
   collect(
-      model, files, parameters, DType::f32, false,
-      [&](const Parameter& p) {
-        const Tensor& gradient = p.gradient(0);
+      model, files, StateKind::gradient, parameters, DType::f32,
+      [&](const Tensor& gradient) {
         if (gradient.dtype() == DType::f32 && model.gradient_scale() == 1) return gradient;
         Context& context = model.context();
         Tensor values = context.empty(gradient.shape(), DType::f32, Category::workspace);

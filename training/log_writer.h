@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "config/config.h"
 #include "core/background.h"
-#include "core/config.h"
 #include "scheduler/timeline.h"
 #include "training/run_files.h"
 #include "training/trainer.h"

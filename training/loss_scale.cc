@@ -32,4 +32,10 @@ void LossScale::update(bool overflow) {
   }
 }
 
+void LossScale::list(State& into) {
+  into.numbers.push_back({"loss_scale.value", &value_});
+  into.numbers.push_back({"loss_scale.overflows_left", &overflows_left_});
+  into.numbers.push_back({"loss_scale.clean_steps", &clean_});
+}
+
 }  // namespace trident

@@ -5,7 +5,8 @@
 
 #include <cstdint>
 
-#include "core/config.h"
+#include "config/config.h"
+#include "parallel/state.h"
 
 namespace trident {
 
@@ -20,6 +21,7 @@ class LossScale {
   bool excuses_overflow() const { return dynamic_ && value_ > minimum_; }
   // After each step; the same on all ranks.
   void update(bool overflow);
+  void list(State& into);  // adds what it goes on from
 
  private:
   bool dynamic_ = false;

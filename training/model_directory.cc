@@ -9,6 +9,7 @@
 #include "core/json.h"
 #include "core/printable.h"
 #include "training/hugging_face_check.h"
+#include "training/kinds.h"
 
 namespace trident {
 namespace {
@@ -80,12 +81,11 @@ Config config_of_directory(const ArchitectureSet& architectures, const std::stri
       // Nothing is read: the vocabulary matters.
       {"data", {{"train", {{{"path", "-"}}}}, {"tokenizer", {{"type", "file"}, {"path", "-"}}}}},
       {"training", {{"train_iters", 1}}}};
-  LoadOptions options;
-  options.architectures.clear();
-  for (const auto& [name, one] : architectures) options.architectures.push_back(name);
+  Kinds kinds = built_in_kinds();
+  kinds.architectures = architectures;
   Config config;
   try {
-    config = parse_config(json_text(request), {}, options).config;
+    config = parse_config(json_text(request), {}, {.rules = rules_of(kinds)}).config;
   } catch (const RequestError& error) {
     throw error.at(path + ": ");
   }

@@ -1,5 +1,5 @@
 // Optimizers update flat stretches of fp32 master weights; which stretch is whose, they are told. A
-// new one is one small file that makes an UpdateRule, and a line in optimizer.cc.
+// new one is one small file that makes an UpdateRule, and a row of training/optimizer_kinds.cc.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "core/context.h"
 #include "parallel/data/buckets.h"
 #include "parallel/process_group.h"
@@ -24,10 +24,8 @@ struct UpdateRange {
   std::int64_t begin = 0, count = 0;
   std::int64_t own_begin = 0, own_count = 0;
 };
-// Of every parameter of a bucket, where [begin, begin + count) of the bucket is updated by data
-// rank `rank` of `ranks`.
-std::vector<UpdateRange> update_ranges(const BucketLayout&, std::int64_t begin, std::int64_t count,
-                                       int rank, int ranks);
+// Of every parameter of a bucket, on the rank at `place` of those who share it.
+std::vector<UpdateRange> update_ranges(const BucketLayout&, int zero_stage, int place);
 
 struct UpdatePart {
   UpdateRange range;
@@ -39,14 +37,11 @@ struct UpdatePart {
 
 struct UpdateStep {
   float learning_rate = 0;
-  float gradient_scale = 1;   // clipping, loss scaling
-  std::int64_t step = 1;      // updates so far, this one included
-  ProcessGroup data, tensor;  // who else holds parts of these parameters; undefined: nobody
-};
-
-// fp64 values of the all-reduces within an update, one after the other, over each group.
-struct UpdateSums {
-  std::vector<std::int64_t> data, tensor;
+  float gradient_scale = 1;  // clipping, loss scaling
+  std::int64_t step = 1;     // updates so far, this one included
+  // Who else holds parts of these parameters: of their shards, and of the whole ones where they are
+  // cut; undefined: nobody.
+  ProcessGroup sharing, cutting;
 };
 
 // A tensor of state that a rule keeps for a parameter: as large as it, or one value for each row or
@@ -69,8 +64,6 @@ class UpdateRule {
   virtual ~UpdateRule() = default;
   // What it keeps for a parameter.
   virtual std::vector<StateSpec> states(const ParameterSpec&) const = 0;
-  // What an update of these parameters reduces.
-  virtual UpdateSums sums(const std::vector<std::shared_ptr<Parameter>>&) const { return {}; }
   // Collective over both groups where the rule needs more than its elements.
   virtual void update(Context&, const std::vector<UpdatePart>&, const UpdateStep&) const = 0;
 };
@@ -78,28 +71,30 @@ class UpdateRule {
 std::unique_ptr<UpdateRule> make_adam(const OptimizerParams&, bool decoupled);
 std::unique_ptr<UpdateRule> make_adafactor(const OptimizerParams&);
 std::unique_ptr<UpdateRule> make_sgd(const OptimizerParams&);
-std::unique_ptr<UpdateRule> make_update_rule(const OptimizerConfig&);
 
 // The optimizer of one rank: state for what the rank updates of each parameter.
 class Optimizer {
  public:
-  // `takes_back`: memory for as much again as weights and state take, for keep().
-  Optimizer(Context&, const ParameterBuckets&, std::unique_ptr<UpdateRule>, ProcessGroup data = {},
-            ProcessGroup tensor = {}, bool takes_back = false);
+  Optimizer(Context&, const ParameterBuckets&, std::unique_ptr<UpdateRule>, const Topology&);
   // Updates the master weights and the model weights of this rank's part.
   void step(Context&, ParameterBuckets&, float learning_rate, float gradient_scale);
   std::int64_t steps() const { return steps_; }
 
-  // Copies master weights and state, for the next step to be taken back to the bit.
-  void keep(Context&);
-  // Undoes the step after keep(); model weights too, of this rank's part.
-  void take_back(Context&, ParameterBuckets&);
+  // Adds what the rule keeps, and the number of steps.
+  void list(const ParameterBuckets&, const Topology&, State& into);
 
  private:
   std::unique_ptr<UpdateRule> rule_;
-  ProcessGroup data_, tensor_;
-  std::vector<std::vector<UpdatePart>> parts_;   // by bucket; gradients are put in for a step
-  std::vector<std::pair<Tensor, Tensor>> kept_;  // what a step changes, and its copy
+  // Parameters that the same ranks share are updated together.
+  struct Together {
+    DataGroups data;
+    ProcessGroup sharing, cutting;
+    std::vector<std::size_t> buckets;
+  };
+  void add_bucket(const Topology& topology, const Bucket& bucket, std::size_t index);
+
+  std::vector<Together> together_;
+  std::vector<std::vector<UpdatePart>> parts_;  // by bucket; gradients are put in for a step
   std::int64_t steps_ = 0;
 };
 

@@ -2,35 +2,18 @@
 
 #include <algorithm>
 #include <map>
-#include <tuple>
+#include <numeric>
 #include <utility>
 
-#include "parallel/mesh.h"
-#include "scheduler/opening.h"
+#include "parallel/topology.h"
 #include "scheduler/simulate.h"
 #include "training/from_config.h"
-#include "training/memory_plan.h"
-#include "training/optimizer.h"
-#include "training/rank_share.h"
-#include "training/traffic.h"
+#include "training/model_costs.h"
+#include "training/plan_column.h"
+#include "training/planned_pipeline.h"
 
 namespace trident {
 namespace {
-
-// fp32 values that the rank at `place` of its shard group keeps for its updates.
-std::int64_t optimizer_elements(const DataSharing& sharing, const RankShare& share,
-                                const UpdateRule& rule, bool mixed, bool keeps, int place) {
-  std::int64_t masters = 0, state = 0;
-  for (const BucketLayout& bucket : share.buckets) {
-    const std::int64_t count = sharing.updated(bucket);
-    masters += count;
-    for (const UpdateRange& range :
-         update_ranges(bucket, sharing.begin(bucket, place), count, place, sharing.ranks)) {
-      for (const StateSpec& kept : rule.states(range.parameter->spec())) state += kept.count(range);
-    }
-  }
-  return state + (mixed ? masters : 0) + (keeps ? masters + state : 0);
-}
 
 bool alike(const PlanRank& a, const PlanRank& b) {
   return a.pipeline == b.pipeline && a.layers == b.layers && a.parameters == b.parameters &&
@@ -52,30 +35,8 @@ void fold(const PlanRank& rank, std::vector<PlanRank>& ranks) {
 
 enum class Entries { folded, each_rank };
 
-Plan plan_ranks(const Config& config, const Architecture& architecture, const Schedule& schedule,
-                Entries entries) {
-  const TransformerShape shape = architecture.shape(config);
-  const Mesh mesh = mesh_of(config);
-  const int t = mesh.size(Group::tensor), p = mesh.size(Group::pipeline);
-  const DataSharing sharing(config);
-  const bool mixed = shape.dtype != DType::f32;
-  const auto element = static_cast<std::int64_t>(size_of(shape.dtype));
-  const auto rule = make_update_rule(config.optimizer);
-  // Master weights and state once more where an update may be taken back.
-  const bool keeps = overlaps_next_iteration(schedule);
-
-  Plan plan{.world_size = config.world_size(),
-            .flops_per_step = flops_per_step(config, architecture)};
-  for (const MeshAxis& axis : mesh.axes()) plan.axes.push_back(axis.name);
-  plan.bubble_ratio = simulate(schedule, stage_times(schedule, ShareTimes{})).bubble.ratio;
-  // Older versions of the weights that are kept beside the live ones.
-  const auto stashes = [&](int pipeline) -> std::int64_t {
-    if (schedule.updates == Updates::each_microbatch) return p - 1 - pipeline;
-    return schedule.asynchronous() ? 1 : 0;
-  };
-  plan.layer_split = config.pipeline.layer_split;
-  const StageTimes times = stage_flops(config);
-  plan.bubble_ratio_of_split = simulate(schedule, times).bubble.ratio;
+// How much more than the mean the busiest pipeline rank has to compute.
+double imbalance_of(const Schedule& schedule, const StageTimes& times) {
   double all = 0, most = 0;
   for (const auto& held : schedule.placement) {
     double rank = 0;
@@ -86,58 +47,97 @@ Plan plan_ranks(const Config& config, const Architecture& architecture, const Sc
     all += rank;
     most = std::max(most, rank);
   }
-  plan.imbalance = most * p / all - 1;
-  const std::vector<MemoryPlan> memory = plan_memory(config, architecture, schedule);
-  for (int pipeline = 0; pipeline < p; ++pipeline) {
+  return most * static_cast<double>(schedule.placement.size()) / all - 1;
+}
+
+// What all ranks have that are planned as this one.
+PlanRank rank_of(const Config& config, const RankShare& share, const PlannedMemory& memory,
+                 int pipeline) {
+  PlanRank rank{.pipeline = pipeline};
+  for (const Chunk& chunk : share.chunks) {
+    rank.layers += config.pipeline.layer_split[static_cast<std::size_t>(chunk.stage)];
+  }
+  for (const auto& parameter : share.parameters) {
+    rank.parameters += parameter->spec().placement.numel();
+  }
+  for (const Category c : {Category::parameter, Category::gradient, Category::activation,
+                           Category::communication, Category::workspace}) {
+    rank.bytes[std::string(name_of(c))] = memory.of(c);
+  }
+  rank.bytes["library"] = library_bytes(config);
+  rank.peak_bytes = memory.peak_total + library_bytes(config) - memory.of(Category::optimizer);
+  return rank;
+}
+
+// The ranks at a place of the tensor and pipeline groups: an entry for each, or for each kind.
+std::vector<PlanRank> ranks_of_column(const Config& config, const Mesh& mesh,
+                                      const RankShare& share, const PlannedRank& planned,
+                                      PlanColumn& column, int first, Entries entries) {
+  // What ranks of one share differ in: how many of their elements are padding, what they send, and
+  // whether they collect the monitor's reports. Millions of them are a few kinds.
+  std::map<std::pair<PlanColumn::Own, bool>, PlanRank> kinds;
+  std::vector<PlanRank> each;
+  const int pipeline = mesh.place(first, Group::pipeline);
+  for (const int number : mesh.group(first, Group::loss)) {
+    const std::pair difference{column.own(number), number == 0};
+    const auto [known, added] = kinds.try_emplace(difference);
+    if (!added && entries == Entries::folded) {
+      ++known->second.count;  // ranks rise with their place
+      continue;
+    }
+    PlanRank& rank = known->second =
+        rank_of(config, share, number == 0 ? planned.collecting : planned.memory, pipeline);
+    rank.at = mesh.coordinates(number);
+    rank.rank = number;
+    rank.bytes["optimizer"] = difference.first.optimizer_bytes;
+    rank.peak_bytes += difference.first.optimizer_bytes;
+    // Groups that carry something in other layouts.
+    for (const char* name : {"world", "tensor", "pipeline", "data", "embedding"}) {
+      rank.bytes_sent[name] = 0;
+    }
+    if (mesh.size(Group::replicas) > 1) rank.bytes_sent["replicas"] = 0;
+    for (const auto& [name, bytes] : column.bytes_sent(difference.first)) {
+      rank.bytes_sent[name] = bytes;
+    }
+    if (entries == Entries::each_rank) each.push_back(rank);
+  }
+  if (entries == Entries::each_rank) return each;
+  for (auto& [difference, rank] : kinds) each.push_back(std::move(rank));
+  return each;
+}
+
+Plan plan_ranks(const Config& config, const Architecture& architecture, const Schedule& schedule,
+                Entries entries) {
+  const Mesh mesh = mesh_of(config);
+  const auto rule = make_update_rule(config);
+  Plan plan{.world_size = config.world_size(),
+            .flops_per_step = flops_per_step(config, architecture)};
+  for (const MeshAxis& axis : mesh.axes()) plan.axes.push_back(axis.name);
+  plan.bubble_ratio = simulate(schedule, stage_times(schedule, ShareTimes{})).bubble.ratio;
+  plan.layer_split = config.pipeline.layer_split;
+  const StageTimes times = stage_costs(model_costs(config, architecture), plan.layer_split);
+  plan.bubble_ratio_of_split = simulate(schedule, times).bubble.ratio;
+  plan.imbalance = imbalance_of(schedule, times);
+  const std::vector<PlannedRank> planned = plan_pipeline(config, architecture, schedule);
+  for (int pipeline = 0; pipeline < mesh.size(Group::pipeline); ++pipeline) {
     std::vector<PlanRank> different;
-    for (int tensor = 0; tensor < t; ++tensor) {
+    for (int tensor = 0; tensor < mesh.size(Group::tensor); ++tensor) {
       const RankShare share = rank_share(config, architecture, schedule, tensor, pipeline);
-      const StepTraffic traffic(config, shape, schedule, share, *rule, tensor, pipeline);
-      PlanRank base{.pipeline = pipeline};
-      for (const Chunk& chunk : share.chunks) {
-        base.layers += config.pipeline.layer_split[static_cast<std::size_t>(chunk.stage)];
-      }
       for (const auto& parameter : share.parameters) {
-        const ParameterSpec& spec = parameter->spec();
-        base.parameters += spec.placement.numel();
-        if (tensor == 0 && !spec.placement.copy) plan.parameters += spec.placement.global.numel();
+        const Placement& placement = parameter->spec().placement;
+        if (tensor == 0 && !placement.copy) plan.parameters += placement.global.numel();
       }
-      for (const BucketLayout& bucket : share.buckets) {
-        base.bytes["parameter"] +=
-            (sharing.weights(bucket) + bucket.elements * stashes(pipeline)) * element;
-      }
-      // What ranks of one share differ in: how many of their elements are padding, what they send,
-      // and whether they collect the monitor's reports. Millions of them are a few kinds.
-      using Difference = std::tuple<std::int64_t, StepTraffic::Own, bool>;
-      std::map<Difference, PlanRank> kinds;
+      const PlannedRank& of_place = planned[static_cast<std::size_t>(pipeline)];
       const int first = mesh.moved(mesh.moved(0, Group::tensor, tensor), Group::pipeline, pipeline);
-      for (const int number : mesh.group(first, Group::loss)) {
-        const int place = mesh.place(number, Group::shard);
-        const Difference difference{optimizer_elements(sharing, share, *rule, mixed, keeps, place),
-                                    traffic.own(place, mesh.place(number, Group::replicas), number),
-                                    number == 0};
-        const auto [known, added] = kinds.try_emplace(difference);
-        if (!added && entries == Entries::folded) {
-          ++known->second.count;  // ranks rise with their place
-          continue;
+      PlanColumn column(config, schedule, mesh, share, of_place, *rule, first);
+      auto ranks = ranks_of_column(config, mesh, share, of_place, column, first, entries);
+      for (PlanRank& rank : ranks) {
+        if (entries == Entries::each_rank) {
+          plan.ranks.push_back(std::move(rank));
+        } else {
+          fold(rank, different);
         }
-        PlanRank& rank = known->second = base;
-        rank.at = mesh.coordinates(number);
-        rank.rank = number;
-        rank.bytes_sent = traffic.of(std::get<StepTraffic::Own>(difference));
-        const MemoryPlan& planned = memory[static_cast<std::size_t>(number == 0 ? p : pipeline)];
-        rank.bytes["optimizer"] = std::get<0>(difference) * 4;
-        for (const Category c : {Category::gradient, Category::activation, Category::communication,
-                                 Category::workspace}) {
-          rank.bytes[std::string(name_of(c))] = planned.peak[static_cast<std::size_t>(c)];
-        }
-        rank.bytes["library"] = library_bytes(config);
-        rank.peak_bytes = planned.peak_total + library_bytes(config) + rank.bytes["optimizer"] -
-                          planned.peak[static_cast<std::size_t>(Category::optimizer)];
-        if (entries == Entries::each_rank) plan.ranks.push_back(rank);
       }
-      if (entries == Entries::each_rank) continue;
-      for (const auto& [difference, rank] : kinds) fold(rank, different);
     }
     plan.ranks.insert(plan.ranks.end(), different.begin(), different.end());
   }
@@ -147,20 +147,6 @@ Plan plan_ranks(const Config& config, const Architecture& architecture, const Sc
 }
 
 }  // namespace
-
-double flops_per_step(const Config& config, const Architecture& architecture) {
-  const ModelConfig& m = config.model;
-  const auto h = static_cast<double>(m.hidden_size), f = static_cast<double>(m.ffn_hidden_size);
-  const double kv =
-      h * static_cast<double>(m.num_query_groups) / static_cast<double>(m.num_attention_heads);
-  const double mlp = architecture.shape(config).swiglu ? 3 : 2;  // products of h × f
-  const double weights =
-      static_cast<double>(m.num_layers) * (2 * h * h + 2 * h * kv + mlp * h * f) +
-      h * static_cast<double>(m.vocab_size);
-  const auto s = static_cast<double>(config.data.sequence_length);
-  const double attention = 12 * s * h * static_cast<double>(m.num_layers);
-  return static_cast<double>(config.batch.global_batch_size) * s * (6 * weights + attention);
-}
 
 Plan make_plan(const Config& config, const Architecture& architecture) {
   return make_plan(config, architecture, schedule_of(config));

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "models/architecture.h"
 #include "scheduler/action.h"
 
@@ -52,10 +52,5 @@ std::string plan_text(const Plan&);
 // Bytes by ledger category of the ranks where they are largest, and "total", the peak of their sum:
 // what StepFigures::peak_memory measures.
 std::map<std::string, std::int64_t> largest_rank(const Plan&);
-
-// FLOPs of a training step without recomputation: 6 for each weight of a matrix product and token,
-// 12·s·h a layer and token for attention, counted whole. For GPT this is
-// 72·B·s·l·h²(1 + s/(6h) + V/(12·l·h)) (Narayanan 2021).
-double flops_per_step(const Config&, const Architecture&);
 
 }  // namespace trident

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <span>
 
@@ -35,11 +34,13 @@ RankModel::RankModel(Context& context, const Config& config, const Architecture&
       loss_scale_(config.precision),
       check_(topology.world.duplicate("check"), topology.size(Group::loss)),
       unclipped_(config.gradient_clipping == 0) {
-  const std::array groups{topology.tensor, topology.shard, topology.replicas, topology.embedding,
-                          check_.group()};
+  std::vector<ProcessGroup> groups{check_.group(), topology.embedding};
+  for (const auto& [group, members] : topology.groups) {
+    if (group != Group::pipeline) groups.push_back(members);  // its messages have their links
+  }
   topology.world.connect(context, groups);
-  const auto stage_rank = static_cast<std::size_t>(topology.pipeline.rank());
-  forward_list_ = lower_rank(lists_->forward, topology.pipeline.rank());
+  const auto stage_rank = static_cast<std::size_t>(topology.place(Group::pipeline));
+  forward_list_ = lower_rank(lists_->forward, topology.place(Group::pipeline));
 
   const TensorParallel tensor = tensor_parallel_of(config, topology);
   chunks_ = build_chunks(architecture, shape_, tensor, config.pipeline.layer_split,
@@ -49,28 +50,34 @@ RankModel::RankModel(Context& context, const Config& config, const Architecture&
       std::make_unique<ParameterBuckets>(context, backward_groups(chunks_),
                                          BucketOptions{.dtype = shape_.dtype,
                                                        .zero_stage = static_cast<int>(zero.stage),
-                                                       .data_rank = topology.shard.rank(),
                                                        .limits = bucket_limits(config),
-                                                       .master = purpose == Purpose::training});
-  weights_ = std::make_unique<WeightGathering>(*buckets_, topology.shard, zero.overlap_comm,
+                                                       .master = purpose == Purpose::training},
+                                         topology);
+  weights_ = std::make_unique<WeightGathering>(*buckets_, zero.overlap_comm,
                                                zero.stage3_prefetch_bucket_size);
   if (purpose == Purpose::training) {
     const bool each = reduces_each_micro_batch(config);
     gradients_ = std::make_unique<GradientReduction>(
-        context, *buckets_, topology.shard, topology.replicas, tensor, topology.embedding,
+        context, *buckets_, topology,
         GradientOptions{.dtype = dtype_of(config.precision.grad_accum_dtype),
                         .overlap = zero.overlap_comm,
                         .each_round = each,
                         .long_rounds = !each && config.num_microbatches() > 1});
-    optimizer_ = std::make_unique<Optimizer>(context, *buckets_, make_update_rule(config.optimizer),
-                                             topology.shard, topology.tensor, late_check());
+    optimizer_ =
+        std::make_unique<Optimizer>(context, *buckets_, make_update_rule(config), topology);
+    if (late_check()) {
+      State changed;
+      buckets_->list(StateKind::master, topology_, changed);
+      optimizer_->list(*buckets_, topology_, changed);
+      roll_back_ = std::make_unique<RollBack>(context, std::move(changed));
+    }
   }
 
   std::int64_t rows = config.batch.micro_batch_size * config.data.sequence_length;
   if (tensor.sequence_parallel) rows /= tensor.size;
   const auto make_runner = [&](int first_channel) {
     return std::make_unique<ModelStageRunner>(
-        context, chunks_, topology.pipeline, schedule_.placement, *weights_,
+        context, chunks_, topology.of(Group::pipeline), schedule_.placement, *weights_,
         ModelStageRunner::Shape{.rows = rows,
                                 .hidden = shape_.hidden,
                                 .dtype = shape_.dtype,
@@ -96,6 +103,21 @@ void RankModel::update(double clipping) {
   if (stash_) stash_->before_update(context_);
   optimizer_->step(context_, *buckets_, static_cast<float>(learning_rate_),
                    static_cast<float>(clipping / gradient_scale_));
+}
+
+State RankModel::state() {
+  State state;
+  for (const StateKind kind : {StateKind::weight, StateKind::master, StateKind::gradient}) {
+    buckets_->list(kind, topology_, state);
+  }
+  if (optimizer_) optimizer_->list(*buckets_, topology_, state);
+  loss_scale_.list(state);
+  return state;
+}
+
+void RankModel::restored() {
+  buckets_->round_masters(context_);
+  weights_->gather_updated(context_);
 }
 
 int RankModel::look_ahead() const {
@@ -195,7 +217,8 @@ bool RankModel::settle(StepResult& result) {
   if (!believed_ || right) return false;
   ++taken_back_;
   result.taken_back = true;
-  optimizer_->take_back(context_, *buckets_);
+  roll_back_->restore(context_);
+  buckets_->round_masters(context_);
   update(result);
   weights_->gather_updated(context_);
   return true;
@@ -229,7 +252,7 @@ void RankModel::begin_iteration(const std::vector<HostMicroBatch>& batches) {
 }
 
 std::size_t RankModel::run_opening(const std::vector<LoweredAction>& list, Advance& result) {
-  const auto place = static_cast<std::size_t>(topology_.pipeline.rank());
+  const auto place = static_cast<std::size_t>(topology_.place(Group::pipeline));
   const std::size_t length = lists_->opening.length[place];
   execute(list, 0, length, *runner_, trace_);
   const bool again = settle(result.before.emplace());
@@ -245,22 +268,19 @@ std::size_t RankModel::run_opening(const std::vector<LoweredAction>& list, Advan
 void RankModel::finish_step(const Tensor& losses, const StepRequest& request, Advance& result) {
   const NamedRange range(context_.device(), [] { return std::string("optimizer"); });
   const bool close =
-      request.close || whole_gradients_ || !(unchecked_ || (late_check() && unclipped_));
+      request.close || keeps_gradients_ || !(unchecked_ || (late_check() && unclipped_));
   const bool speaks =
-      topology_.pipeline.rank() == last_stage_rank() && topology_.tensor.rank() == 0;
+      topology_.place(Group::pipeline) == last_stage_rank() && topology_.place(Group::tensor) == 0;
   // Before the loss, for which the host waits.
-  const Tensor squares =
-      gradient_squares(context_, *buckets_, topology_.shard, topology_.tensor.rank(),
-                       topology_.place(Group::replicas) == 0);
+  const Tensor squares = gradient_squares(context_, *buckets_, topology_);
   const double loss = speaks ? own_loss(losses) : 0;
   check_.begin(context_, squares, speaks ? &loss : nullptr, topology_.place(Group::loss),
                request.stop != nullptr && request.stop->load(), batch_tokens(),
                close ? Async::no : Async::yes);
   believed_ = !close && !unchecked_;
   if (close) settle(result.own.emplace());
-  if (whole_gradients_) gradients_->gather(context_);
   context_.mark(clock_.checked);
-  if (believed_) optimizer_->keep(context_);
+  if (believed_) roll_back_->keep(context_);
   const bool updates = !updates_each_microbatch();         // else it has
   if (updates) update(result.own.value_or(StepResult{}));  // open: believed or not to be changed
   context_.mark(clock_.updated);
@@ -270,8 +290,8 @@ void RankModel::finish_step(const Tensor& losses, const StepRequest& request, Ad
 
 Advance RankModel::advance(const std::vector<HostMicroBatch>& batches, const StepRequest& request) {
   begin_iteration(batches);
-  const auto& list = executed_->lists[static_cast<std::size_t>(topology_.pipeline.rank())];
-  const std::int64_t iterations = std::max<std::int64_t>(1, config_.training.train_iters);
+  const auto& list = executed_->lists[static_cast<std::size_t>(topology_.place(Group::pipeline))];
+  const std::int64_t iterations = lists_->iterations.count();
   const bool goes_on = schedule_.asynchronous() && iteration_ + 1 < iterations;
   Advance result;
   std::size_t done = 0;

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "core/context.h"
 #include "models/architecture.h"
 #include "parallel/data/buckets.h"
@@ -25,6 +25,7 @@
 #include "training/data/batch_sampler.h"
 #include "training/loss_scale.h"
 #include "training/optimizer.h"
+#include "training/roll_back.h"
 #include "training/stage_runner.h"
 #include "training/step_check.h"
 
@@ -95,9 +96,14 @@ class RankModel {
   // Updates that the present weights have had, one each iteration but under PipeDream.
   std::int64_t weight_version() const;
 
-  // After train() with this set, gradients() are whole and not yet used by clipping. Costs a gather
-  // under ZeRO.
-  void keep_whole_gradients(bool keep) { whole_gradients_ = keep; }
+  // What this rank needs to go on: weights, masters and optimizer state, gradients if they are
+  // there, and numbers. After settle(). What is written to masters, state and numbers is taken up
+  // by restored().
+  State state();
+  // Collective: the weights follow the masters, on all ranks.
+  void restored();
+  // An iteration is over, with its gradients there, when train() or advance() returns.
+  void keep_gradients(bool keep) { keeps_gradients_ = keep; }
   // They are multiplied by this.
   double gradient_scale() const { return gradient_scale_; }
 
@@ -107,7 +113,6 @@ class RankModel {
   const Topology& topology() const { return topology_; }
   Context& context() { return context_; }
   ParameterBuckets& buckets() { return *buckets_; }
-  WeightGathering& weights() { return *weights_; }
   const std::vector<Chunk>& chunks() const { return chunks_; }
   const Schedule& schedule() const { return lists_->schedule; }
   // What all ranks ran in the last train(): the schedule but for asynchronous ones.
@@ -154,7 +159,8 @@ class RankModel {
   std::unique_ptr<GradientReduction> gradients_;
   std::unique_ptr<WeightGathering> weights_;
   std::unique_ptr<Optimizer> optimizer_;
-  std::unique_ptr<WeightStash> stash_;  // of asynchronous schedules
+  std::unique_ptr<RollBack> roll_back_;  // where updates are believed
+  std::unique_ptr<WeightStash> stash_;   // of asynchronous schedules
   std::unique_ptr<ModelStageRunner> runner_, evaluator_;
   double learning_rate_ = 0;   // of the last update, or of the iteration that runs
   LossScale loss_scale_;       // for the next iteration
@@ -166,7 +172,7 @@ class RankModel {
   std::int64_t taken_back_ = 0;
   ExecutionTrace trace_;
   StepClock clock_;
-  bool whole_gradients_ = false;
+  bool keeps_gradients_ = false;
 };
 
 }  // namespace trident

@@ -18,11 +18,4 @@ RankShare rank_share(const Config& config, const Architecture& architecture,
   return share;
 }
 
-DataSharing::DataSharing(const Config& config)
-    : ranks(static_cast<int>(config.parallel.ranks(Group::shard))),
-      replicas(static_cast<int>(config.parallel.ranks(Group::replicas))),
-      stage(static_cast<int>(config.zero_optimization.stage)),
-      each(reduces_each_micro_batch(config)),
-      microbatches(config.num_microbatches()) {}
-
 }  // namespace trident

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "core/content_hash.h"
 #include "core/error.h"
@@ -58,18 +59,18 @@ void compare(Context& context, const ProcessGroup& group, const std::vector<Prin
 void require_equal_replicas(RankModel& model) {
   Context& context = model.context();
   const Topology& groups = model.topology();
-  std::vector<Print> all, uncut, tied;
+  std::map<Group, std::vector<Print>> alike;  // by whose members hold the same
+  std::vector<Print> tied;
   for (const auto& parameter : unique_parameters(model.chunks())) {
     if (!parameter->weight()) continue;  // stage 3 holds it in shards
     const ParameterSpec& spec = parameter->spec();
     const Print print{spec.name, static_cast<std::int64_t>(hash_of(context, parameter->weight()))};
-    all.push_back(print);
-    if (!spec.placement.cut_by(Group::tensor)) uncut.push_back(print);
+    for (const auto& [group, members] : groups.groups) {
+      if (spec.placement.alike_over(group)) alike[group].push_back(print);
+    }
     if (spec.placement.tied) tied.push_back(print);
   }
-  compare(context, groups.shard, all);
-  if (groups.replicas.defined()) compare(context, groups.replicas, all);
-  compare(context, groups.tensor, uncut);
+  for (const auto& [group, prints] : alike) compare(context, groups.of(group), prints);
   if (groups.embedding.defined()) compare(context, groups.embedding, tied);
 }
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "scheduler/timeline.h"
 #include "training/metrics_file.h"
 #include "training/tensorboard.h"

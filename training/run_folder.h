@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "core/file.h"
 
 namespace trident {

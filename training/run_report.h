@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "scheduler/timeline.h"
 #include "training/plan.h"
 #include "training/trainer.h"

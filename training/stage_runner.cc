@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/operation_trace.h"
 #include "kernels/elementwise.h"
 
 namespace trident {
@@ -63,6 +64,7 @@ void ModelStageRunner::scale_losses(float scale) {
 }
 
 Tensor ModelStageRunner::finish(bool goes_on) {
+  if (context_.trace() != nullptr) context_.trace()->end_action();
   if (goes_on) {
     done_ += static_cast<std::int64_t>(microbatches_);
     batches_.clear();
@@ -116,6 +118,8 @@ void ModelStageRunner::microbatch_done(int microbatch) {
 }
 
 void ModelStageRunner::before_compute(const LoweredAction* next) {
+  // With what follows it, up to the next one: its sends.
+  if (context_.trace() != nullptr) context_.trace()->begin_action();
   next_weights_ =
       next != nullptr ? runner_of(next->chunk).first_visit(next->kind) : ChunkRunner::Buckets();
 }

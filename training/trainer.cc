@@ -19,8 +19,10 @@
 #include "training/finite_weights.h"
 #include "training/from_config.h"
 #include "training/hugging_face.h"
+#include "training/kinds.h"
 #include "training/learning_rate.h"
 #include "training/log_writer.h"
+#include "training/model_costs.h"
 #include "training/monitor.h"
 #include "training/plan.h"
 #include "training/product_rate.h"
@@ -69,6 +71,7 @@ class TrainingRun {
         model_(context_, config_, *inputs.architecture, inputs.lists, topology_),
         monitor_(model_, world_.duplicate("monitor")),
         train_(inputs.datasets.train, batch_shape(config_, topology_)),
+        flops_(flops_per_step(config_, *inputs.architecture)),
         extras_(inputs.extras) {
     for (const auto& [name, dataset] : inputs.datasets.validation) {
       validation_.emplace_back(name, BatchSampler(dataset, batch_shape(config_, topology_)));
@@ -89,7 +92,7 @@ class TrainingRun {
   // The second iteration is: the first one still makes its buffers.
   bool is_drawn(std::int64_t k) const {
     return config_.logging.trace &&
-           k + 1 == std::min<std::int64_t>(2, config_.training.train_iters);
+           k == std::min(inputs_.first_iteration + 1, config_.training.train_iters - 1);
   }
   void check_same_config();
   void message(const std::string& text) const {
@@ -102,6 +105,7 @@ class TrainingRun {
   std::vector<std::pair<std::string, double>> evaluate();
   void look_at_skipped(std::int64_t k, const StepResult& step);
   void begin();
+  void restore();
   void train();
   bool iteration(std::int64_t k);
   bool report(const Iteration& iteration, const StepResult& step, bool evaluates);
@@ -120,9 +124,11 @@ class TrainingRun {
   Monitor monitor_;
   BatchSampler train_;
   std::vector<std::pair<std::string, BatchSampler>> validation_;
+  double flops_;                    // of a step
   std::unique_ptr<LogWriter> log_;  // on rank 0
   HuggingFaceExtras extras_;
   Iteration last_;
+  std::int64_t next_ = 0;     // iteration, from 0: where the data goes on, too
   std::int64_t skipped_ = 0;  // steps in a row, but for those that lower a loss scale
   std::string failure_;       // why the run ends with an error; the same on all ranks
   TrainingSummary summary_;
@@ -248,7 +254,7 @@ bool TrainingRun::iteration(std::int64_t k) {
   const bool evaluates =
       k + 1 == config_.training.train_iters || (interval > 0 && (k + 1) % interval == 0);
   monitor_.begin(is_drawn(k));
-  model_.keep_whole_gradients(dump);
+  model_.keep_gradients(dump);
   const double rate = learning_rate(config_.scheduler, config_.optimizer.params.lr, k);
   const ClockReading begin = read_clock();
   Advance steps = model_.advance(micro_batches,
@@ -290,7 +296,7 @@ bool TrainingRun::report(const Iteration& iteration, const StepResult& step, boo
   metrics.consumed_tokens = static_cast<std::int64_t>(tokens) * (k + 1);
   metrics.iteration_time_ms = iteration.seconds * 1e3;
   metrics.tokens_per_second = tokens / iteration.seconds;
-  metrics.tflops = flops_per_step(config_, *inputs_.architecture) / iteration.seconds * 1e-12;
+  metrics.tflops = flops_ / iteration.seconds * 1e-12;
   metrics.mfu = inputs_.product_rate > 0 ? metrics.tflops * 1e12 / inputs_.product_rate : 0;
   metrics.bubble_ratio = figures.bubble_ratio;
   metrics.bubble_ratio_wall = figures.bubble_ratio_wall;
@@ -323,6 +329,18 @@ bool TrainingRun::report(const Iteration& iteration, const StepResult& step, boo
   return goes_on;
 }
 
+void TrainingRun::restore() {
+  State state = model_.state();
+  state.numbers.push_back({"iteration", &next_});
+  state.numbers.push_back({"skipped", &skipped_});
+  inputs_.restore(context_, state);
+  if (next_ != inputs_.first_iteration) {
+    throw Error(fmt::format("the state is of iteration {}, the run begins at {}", next_,
+                            inputs_.first_iteration));
+  }
+  model_.restored();
+}
+
 // Weights and log files. Sets summary_.stopped where a rank is asked to stop before it has trained.
 void TrainingRun::begin() {
   check_same_config();
@@ -331,7 +349,9 @@ void TrainingRun::begin() {
     message("warning: config: /data/tokenizer/path: there is no file \"" +
             config_.data.tokenizer.path + "\"; the saved weights go without a tokenizer");
   }
-  if (config_.checkpoint.load.empty()) {
+  if (inputs_.restore) {
+    restore();
+  } else if (config_.checkpoint.load.empty()) {
     model_.initialise();
   } else {
     load_hugging_face(model_, config_.checkpoint.load, hooks_.stop);
@@ -352,8 +372,8 @@ void TrainingRun::begin() {
 }
 
 void TrainingRun::train() {
-  for (std::int64_t k = 0; k < config_.training.train_iters; ++k) {
-    if (!iteration(k)) break;
+  for (; next_ < config_.training.train_iters; ++next_) {
+    if (!iteration(next_)) break;
   }
 }
 
@@ -421,10 +441,10 @@ void refuse_checkpoints(const Config& config) {
 
 }  // namespace
 
-TrainingInputs prepare_training(const LoadedConfig& loaded, const ArchitectureSet& architectures) {
+TrainingInputs prepare_training(const LoadedConfig& loaded) {
   TrainingInputs inputs{.config = loaded.config,
                         .written = loaded.written,
-                        .architecture = architectures.at(loaded.config.model.architecture)};
+                        .architecture = architecture_of(loaded.config)};
   Config& config = inputs.config;
   RequestProblems problems;
   problems.collect([&] { inputs.schedule = schedule_of(config); });
@@ -459,8 +479,20 @@ TrainingInputs prepare_training(const LoadedConfig& loaded, const ArchitectureSe
   return inputs;
 }
 
-TrainingInputs prepare_training(const Config& config, const ArchitectureSet& architectures) {
-  return prepare_training(LoadedConfig{.config = config}, architectures);
+void go_on_from(TrainingInputs& inputs, std::int64_t k,
+                std::function<void(Context&, State&)> restore) {
+  const std::int64_t iterations = inputs.config.training.train_iters;
+  if (k < 0 || k >= iterations) {
+    throw RequestError(
+        fmt::format("a run of {} iterations can't begin at iteration {}", iterations, k));
+  }
+  inputs.first_iteration = k;
+  inputs.restore = std::move(restore);
+  inputs.lists = std::make_shared<RunLists>(inputs.schedule, iterations - k);
+}
+
+TrainingInputs prepare_training(const Config& config) {
+  return prepare_training(LoadedConfig{.config = config});
 }
 
 TrainingSummary train_rank(const TrainingInputs& inputs, Transport& transport, Device& device,
@@ -475,28 +507,37 @@ TrainingSummary train_rank(const TrainingInputs& inputs, Transport& transport, D
 }
 
 TransportOptions transport_options(const Config& config) {
-  const auto& name = config.runtime.collective_algorithm;
+  const auto& algorithms = kinds_of(config).algorithms;
+  const AlgorithmKind* const algorithm = find_kind(algorithms, config.runtime.collective_algorithm);
+  auto more = std::make_shared<std::vector<Collective>>();
+  for (const AlgorithmKind& kind : algorithms) {
+    more->insert(more->end(), kind.rows.begin(), kind.rows.end());
+  }
   return {.deterministic = config.training.deterministic,
           .timeout = std::chrono::milliseconds(
               static_cast<std::int64_t>(config.runtime.timeout_seconds * 1000)),
-          .algorithm = name == "direct" ? Algorithm::direct
-                       : name == "ring" ? Algorithm::ring
-                       : name == "tree" ? Algorithm::tree
-                                        : Algorithm::automatic,
+          .algorithm = algorithm == nullptr ? Algorithm::automatic : algorithm->algorithm,
           .ranks_per_node = static_cast<int>(config.runtime.ranks_per_node),
-          .nccl = config.runtime.transport == "nccl",
-          .threads_per_rank = static_cast<int>(config.runtime.threads_per_rank)};
+          .nccl = transport_of(config).nccl,
+          .threads_per_rank = static_cast<int>(config.runtime.threads_per_rank),
+          .more_collectives = std::move(more)};
 }
 
 TrainingSummary train_local(const TrainingInputs& inputs, const Devices& devices,
                             const TrainerHooks& hooks) {
+  const Config& config = inputs.config;
+  const TransportKind& kind = transport_of(config);
+  if (kind.run_threads == nullptr) {
+    throw RequestError(
+        fmt::format("config: /runtime/transport: \"{}\" runs no ranks in one process", kind.name));
+  }
   TrainingSummary summary;
-  run_local(static_cast<int>(inputs.config.world_size()), transport_options(inputs.config),
-            [&](Transport& transport) {
-              TrainingSummary mine =
-                  train_rank(inputs, transport, devices.of(transport.world().rank()), hooks);
-              if (transport.world().rank() == 0) summary = std::move(mine);
-            });
+  kind.run_threads(static_cast<int>(config.world_size()), transport_options(config),
+                   [&](Transport& transport) {
+                     const int rank = transport.world().rank();
+                     TrainingSummary mine = train_rank(inputs, transport, devices.of(rank), hooks);
+                     if (rank == 0) summary = std::move(mine);
+                   });
   return summary;
 }
 

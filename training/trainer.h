@@ -10,9 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "core/device.h"
 #include "models/architecture.h"
+#include "parallel/state.h"
 #include "parallel/transport/transport.h"
 #include "scheduler/run_lists.h"
 #include "scheduler/timeline.h"
@@ -73,13 +74,23 @@ struct TrainingInputs {
   // Saved with the weights: of checkpoint.load, and the data's tokenizer, both of which may be gone
   // by then.
   HuggingFaceExtras extras;
+  // A run that goes on: its first iteration, from 0, and who gives each rank the state that it
+  // begins with in place of initial weights (go_on_from()).
+  std::int64_t first_iteration = 0;
+  std::function<void(Context&, State&)> restore;
   double product_rate = 0;  // FLOP/s of all ranks' cores together, for MFU; 0: unknown
 };
 
 // Opens the data, turns train_epochs into iterations, checks schedule and weights. RequestError
 // with all that is wrong. Writes nothing.
-TrainingInputs prepare_training(const LoadedConfig&, const ArchitectureSet&);
-TrainingInputs prepare_training(const Config&, const ArchitectureSet&);
+TrainingInputs prepare_training(const LoadedConfig&);
+TrainingInputs prepare_training(const Config&);
+
+// Lets the run begin at iteration k, from 0, with a state: `restore` writes what RankModel::state()
+// lists beside weights and gradients, and the trainer's own numbers: "iteration", which has to be
+// k, and "skipped". A synchronous run then goes on as if it had never stopped; an asynchronous one
+// fills its pipeline anew.
+void go_on_from(TrainingInputs&, std::int64_t k, std::function<void(Context&, State&)> restore);
 
 // One rank's run; collective over the transport's world. The summary is rank 0's.
 TrainingSummary train_rank(const TrainingInputs&, Transport&, Device&, const TrainerHooks&);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "parallel/collectives/algorithm_kinds.h"
 #include "parallel/collectives/desks.h"
 #include "parallel/collectives/direct.h"
 #include "parallel/collectives/fetched.h"
@@ -123,15 +124,8 @@ constexpr Collective rows[] = {
     {barrier, Algorithm::direct, "direct", by_messages, direct::barrier},
 };
 
-constexpr AlgorithmName names[] = {
-    {"auto", Algorithm::automatic, "the fastest by a table of measurements"},
-    {"direct", Algorithm::direct, "segments to their owners and back; adds in the order of ranks"},
-    {"ring", Algorithm::ring, "segments around a ring, twice; CPU only"},
-    {"tree", Algorithm::tree, "up a binomial tree and down again; CPU only"},
-};
-
-std::string_view name_of(Algorithm algorithm) {
-  for (const AlgorithmName& one : names) {
+std::string name_of(Algorithm algorithm) {
+  for (const AlgorithmKind& one : algorithm_kinds()) {
     if (one.algorithm == algorithm) return one.name;
   }
   return "unknown";
@@ -164,10 +158,6 @@ const Collective* first(std::span<const Collective> list, const Case& c) {
 
 std::span<const Collective> collectives() {
   return collective_table::rows;
-}
-
-std::span<const AlgorithmName> collective_algorithms() {
-  return collective_table::names;
 }
 
 const Collective& choose(const CollectiveCase& c, std::span<const Collective> more,

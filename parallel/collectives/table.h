@@ -5,7 +5,6 @@
 #include <functional>
 #include <span>
 #include <string>
-#include <string_view>
 
 #include "parallel/collectives/collective.h"
 
@@ -20,13 +19,5 @@ const Collective& choose(const CollectiveCase&, std::span<const Collective> more
                          const std::function<std::string()>& place);
 
 std::size_t staging_bytes(const Collective&, const CollectiveCase&);
-
-// What all_reduce's algorithm may be called, "auto" for Algorithm::automatic.
-struct AlgorithmName {
-  std::string_view name;
-  Algorithm algorithm;
-  std::string_view doc;
-};
-std::span<const AlgorithmName> collective_algorithms();
 
 }  // namespace trident

@@ -18,8 +18,12 @@ std::vector<BucketLayout> layout_buckets(const std::vector<ParameterGroup>& grou
   const auto place = [&](const std::shared_ptr<Parameter>& parameter, bool persistent) {
     const std::int64_t numel = parameter->spec().placement.numel();
     const bool alone = parameter->spec().placement.tied;
-    if (alone || !open || buckets.back().elements + numel > limits.elements) {
-      buckets.push_back({.persistent = persistent});
+    const DataGroups data = parameter->spec().placement.data;
+    if (alone || !open || buckets.back().elements + numel > limits.elements ||
+        buckets.back().data != data) {
+      buckets.push_back({.persistent = persistent,
+                         .data = data,
+                         .parts = static_cast<int>(group_size(limits.axes, data.shard))});
     }
     open = !alone;
     BucketLayout& bucket = buckets.back();
@@ -36,7 +40,7 @@ std::vector<BucketLayout> layout_buckets(const std::vector<ParameterGroup>& grou
     }
   }
   for (BucketLayout& bucket : buckets) {
-    bucket.elements = round_up(bucket.elements, limits.parts * bucket_block);
+    bucket.elements = round_up(bucket.elements, bucket.parts * bucket_block);
   }
   return buckets;
 }
@@ -48,6 +52,17 @@ std::vector<ParameterSegment> segments(const BucketLayout& bucket, std::int64_t 
     const std::int64_t from = std::max(begin, entry.offset);
     const std::int64_t to = std::min(begin + count, entry.offset + entry.numel);
     if (from < to) list.push_back({entry.parameter.get(), from, to - from, entry.offset});
+  }
+  return list;
+}
+
+std::vector<PartialSum> partial_sums(const BucketLayout& bucket, std::int64_t begin,
+                                     std::int64_t count) {
+  std::vector<PartialSum> list;
+  for (const ParameterSegment& segment : segments(bucket, begin, count)) {
+    for (const Group group : segment.parameter->spec().placement.partial) {
+      list.push_back({group, segment.begin, segment.count});
+    }
   }
   return list;
 }

@@ -15,15 +15,16 @@ void bind_weights(const BucketLayout& layout, const Tensor& weights) {
 }
 
 ParameterBuckets::ParameterBuckets(Context& context, const std::vector<ParameterGroup>& groups,
-                                   const BucketOptions& options)
+                                   const BucketOptions& options, const Topology& topology)
     : options_(options) {
-  const int parts = options.limits.parts;
   for (BucketLayout& layout : layout_buckets(groups, options.limits)) {
     Bucket bucket;
-    const bool sharded = options.zero_stage >= 1;
-    bucket.begin = sharded ? options.data_rank * layout.shard(parts) : 0;
-    bucket.count = sharded ? layout.shard(parts) : layout.elements;
-    if (options.zero_stage == 3 && !layout.persistent && parts > 1) {
+    bucket.sharing = topology.of(layout.data.shard);
+    bucket.replicas = topology.of(layout.data.replicas);
+    const auto [begin, count] = layout.updated(options.zero_stage, bucket.sharing.rank());
+    bucket.begin = begin;
+    bucket.count = count;
+    if (options.zero_stage == 3 && !layout.persistent && bucket.shared()) {
       bucket.shard = context.empty({bucket.count}, options.dtype, Category::parameter);
       fill(context, bucket.shard, 0);
     } else {
@@ -63,6 +64,38 @@ void ParameterBuckets::set(Context& context, const Parameter& parameter, const T
     if (!bucket.weights) copy(context, part, bucket.shard.flat(local, count));
     if (bucket.master && options_.dtype != DType::f32) {
       copy(context, part, bucket.master.flat(local, count));
+    }
+  }
+}
+
+void ParameterBuckets::round_masters(Context& context) {
+  if (dtype() == DType::f32) return;
+  for (const Bucket& bucket : buckets_) copy(context, bucket.master, bucket.shard);
+}
+
+void ParameterBuckets::list(StateKind kind, const Topology& topology, State& into) const {
+  const char* name = kind == StateKind::weight     ? "weight"
+                     : kind == StateKind::gradient ? "gradient"
+                                                   : "master";
+  const auto place_of = [&](Group group) { return topology.place(group); };
+  for (const Bucket& bucket : buckets_) {
+    const bool whole = kind == StateKind::weight && bucket.weights;
+    const Tensor& from = whole                         ? bucket.weights
+                         : kind == StateKind::weight   ? bucket.shard
+                         : kind == StateKind::gradient ? bucket.gradient
+                                                       : bucket.master;
+    if (!from) continue;
+    const std::int64_t first = whole ? 0 : bucket.begin;
+    const bool cut = from.numel() < bucket.layout.elements;
+    for (const ParameterSegment& segment : segments(bucket.layout, first, from.numel())) {
+      const Placement& placement = segment.parameter->spec().placement;
+      into.tensors.push_back({.kind = kind,
+                              .name = name,
+                              .parameter = segment.parameter,
+                              .placement = placement,
+                              .begin = segment.begin - segment.offset,
+                              .tensor = from.flat(segment.begin - first, segment.count),
+                              .speaks = bucket.speaks(cut) && placement.speaks(place_of)});
     }
   }
 }

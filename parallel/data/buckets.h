@@ -13,13 +13,14 @@
 #include "core/context.h"
 #include "parallel/data/bucket_layout.h"
 #include "parallel/parameter.h"
+#include "parallel/state.h"
+#include "parallel/topology.h"
 
 namespace trident {
 
 struct BucketOptions {
   DType dtype = DType::f32;  // of the weights; master weights are fp32
   int zero_stage = 0;
-  int data_rank = 0;
   BucketLimits limits;
   bool master = true;  // false: weights only, for inference
 };
@@ -27,6 +28,8 @@ struct BucketOptions {
 // One bucket's memory.
 struct Bucket {
   BucketLayout layout;
+  // layout.data on this rank; replicas are undefined where nobody holds the same.
+  ProcessGroup sharing, replicas;
   // What this rank updates: [begin, begin + count) of the bucket; all of it in stage 0.
   std::int64_t begin = 0, count = 0;
   Tensor weights;  // (elements); undefined in stage 3, but for persistent buckets
@@ -36,12 +39,21 @@ struct Bucket {
   Tensor gradient;
 
   bool gathered() const { return !weights; }  // before each use
+  bool shared() const { return sharing.size() > 1; }
+  // Whether this rank speaks for elements that all who share the bucket have alike, or (`cut`) that
+  // are its shard, as far as the ranks that see other samples go.
+  bool speaks(bool cut) const {
+    return (cut || sharing.rank() == 0) && (!replicas.defined() || replicas.rank() == 0);
+  }
+  // Its gradient is summed over somebody.
+  bool reduced() const { return shared() || replicas.defined(); }
 };
 
 class ParameterBuckets {
  public:
   // Allocates zeroed weights and binds the parameters to them. Groups as backward_groups().
-  ParameterBuckets(Context&, const std::vector<ParameterGroup>& groups, const BucketOptions&);
+  ParameterBuckets(Context&, const std::vector<ParameterGroup>& groups, const BucketOptions&,
+                   const Topology&);
 
   std::vector<Bucket>& buckets() { return buckets_; }
   const std::vector<Bucket>& buckets() const { return buckets_; }
@@ -52,6 +64,12 @@ class ParameterBuckets {
   // Sets elements of a parameter, from `first` of its local shape on, from fp32 values: what is
   // held here of its weights and master weights.
   void set(Context&, const Parameter&, const Tensor& values, std::int64_t first = 0);
+  // The weights that are held here follow the master weights, as after an update: rounded to the
+  // weights' type.
+  void round_masters(Context&);
+
+  // Adds what is held here of this kind: weights, masters (where there are any) or gradients.
+  void list(StateKind kind, const Topology&, State& into) const;
 
  private:
   BucketOptions options_;

@@ -8,26 +8,17 @@
 namespace trident {
 
 GradientReduction::GradientReduction(Context& context, ParameterBuckets& buckets,
-                                     ProcessGroup shard, ProcessGroup replicas,
-                                     TensorParallel tensor, ProcessGroup embedding,
-                                     const GradientOptions& options)
-    : buckets_(buckets),
-      shard_(std::move(shard)),
-      replicas_(std::move(replicas)),
-      tensor_(std::move(tensor)),
-      embedding_(std::move(embedding)),
-      options_(options),
-      each_round_(options.each_round && (shard_.size() > 1 || replicas_.defined())),
-      transient_(each_round_ || (shard_.size() > 1 && buckets.zero_stage() >= 2)) {
+                                     const Topology& topology, const GradientOptions& options)
+    : buckets_(buckets), topology_(topology), options_(options) {
   for (Bucket& bucket : buckets_.buckets()) {
     auto& list = slots_.emplace_back(static_cast<std::size_t>(bucket.layout.uses()));
     for (std::size_t use = 0; use < list.size(); ++use) {
       Slot& slot = list[use];
-      if (!transient_) {
+      if (!transient(bucket)) {
         slot.whole = context.empty({bucket.layout.elements}, options.dtype, Category::gradient);
         slot.sum = slot.whole.flat(bucket.begin, bucket.count);
         bind(bucket, static_cast<int>(use), slot.whole);
-      } else if (use == 0 || each_round_) {
+      } else if (use == 0 || each_round(bucket)) {
         slot.sum = context.empty({bucket.count}, options.dtype, Category::gradient);
       }
     }
@@ -74,7 +65,7 @@ void GradientReduction::begin() {
       Slot& slot = slots_[i][use];
       slot.missing = static_cast<int>(bucket(i).layout.entries.size());
       slot.begun = false;
-      if (transient_) slot.whole = Tensor();
+      if (transient(bucket(i))) slot.whole = Tensor();
       bind(bucket(i), static_cast<int>(use), slot.whole);
     }
   }
@@ -89,7 +80,8 @@ void GradientReduction::ready(Context& context, const Parameter& parameter, int 
   if (--slot.missing > 0) return;
   clear_stale(context, index, use);
   if (adds_uses_first(bucket(index))) return;  // finish() reduces it
-  if (each_round_) slot.missing = static_cast<int>(bucket(index).layout.entries.size());
+  if (each_round(bucket(index)))
+    slot.missing = static_cast<int>(bucket(index).layout.entries.size());
   reduce(context, index, use);
 }
 
@@ -103,20 +95,20 @@ void GradientReduction::clear_stale(Context& context, std::size_t index, int use
 }
 
 void GradientReduction::reduce(Context& context, std::size_t index, int use) {
-  if (shard_.size() == 1 && !replicas_.defined()) return;
-  // Whole buffers are large: one on its way, others being filled.
-  if (transient_) collect(context);
-  Slot& slot = this->slot(index, use);
   const Bucket& of = bucket(index);
+  if (!of.reduced()) return;
+  // Whole buffers are large: one on its way, others being filled.
+  if (transient(of)) collect(context);
+  Slot& slot = this->slot(index, use);
   const Async async = options_.overlap ? Async::yes : Async::no;
   // Over the replicas in collect(), unless there is nothing before it.
-  const ProcessGroup& first = shard_.size() > 1 ? shard_ : replicas_;
-  Work work = buckets_.zero_stage() == 0 || shard_.size() == 1
+  const ProcessGroup& first = of.shared() ? of.sharing : of.replicas;
+  Work work = buckets_.zero_stage() == 0 || !of.shared()
                   ? first.all_reduce(context, slot.whole, ReduceOp::sum, async)
                   : first.reduce_scatter(context, slot.whole, slot.whole.flat(of.begin, of.count),
                                          ReduceOp::sum, async);
   running_.push_back({index, use, slot.whole, std::move(work)});
-  if (!transient_) return;
+  if (!transient(of)) return;
   // The next round's gradients open a buffer of their own.
   slot.whole = Tensor();
   bind(of, use, {});
@@ -127,8 +119,8 @@ void GradientReduction::collect(Context& context) {
     reduction.work.wait(context);
     const Bucket& of = bucket(reduction.bucket);
     const Tensor part = reduction.whole.flat(of.begin, of.count);
-    if (replicas_.defined() && shard_.size() > 1) replicas_.all_reduce(context, part);
-    if (!transient_) continue;
+    if (of.replicas.defined() && of.shared()) of.replicas.all_reduce(context, part);
+    if (!transient(of)) continue;
     Slot& slot = this->slot(reduction.bucket, reduction.use);
     if (std::exchange(slot.begun, true)) {
       add(context, part, slot.sum);
@@ -147,10 +139,10 @@ void GradientReduction::add_uses(Context& context, std::size_t index) {
   };
   if (bucket(index).layout.uses() > 1) {
     add(context, of(1), of(0));
-  } else if (embedding_.defined() && embedding_.size() > 1) {
+  } else if (topology_.embedding.defined() && topology_.embedding.size() > 1) {
     const Parameter& table = *bucket(index).layout.entries.front().parameter;
-    embedding_.all_reduce(context,
-                          adds_uses_first(bucket(index)) ? table.gradient(0) : slot(index, 0).sum);
+    topology_.embedding.all_reduce(
+        context, adds_uses_first(bucket(index)) ? table.gradient(0) : slot(index, 0).sum);
   }
 }
 
@@ -158,14 +150,14 @@ void GradientReduction::finish(Context& context) {
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     for (const Slot& slot : slots_[i]) {
       const auto all = static_cast<int>(bucket(i).layout.entries.size());
-      if (slot.missing == (each_round_ ? all : 0)) continue;
+      if (slot.missing == (each_round(bucket(i)) ? all : 0)) continue;
       throw Error("GradientReduction: " + std::to_string(slot.missing) + " of " +
                   std::to_string(all) + " gradients of bucket " + std::to_string(i) +
                   " are not ready, first " + bucket(i).layout.entries.front().parameter->name());
     }
     if (!adds_uses_first(bucket(i))) continue;
     add_uses(context, i);
-    if (transient_ && slots_[i].size() > 1) {
+    if (transient(bucket(i)) && slots_[i].size() > 1) {
       slots_[i][1].whole = Tensor();
       bind(bucket(i), 1, {});
     }
@@ -174,29 +166,13 @@ void GradientReduction::finish(Context& context) {
   collect(context);
   for (std::size_t i = 0; i < slots_.size(); ++i) {
     if (bucket(i).layout.tied() && !adds_uses_first(bucket(i))) add_uses(context, i);
-    sum_over_tensor(context, bucket(i));
+    sum_partial(context, bucket(i));
   }
 }
 
-void GradientReduction::sum_over_tensor(Context& context, const Bucket& of) {
-  if (tensor_.size == 1) return;
-  for (const ParameterSegment& segment : segments(of.layout, of.begin, of.count)) {
-    if (!segment.parameter->spec().placement.partial_over(Group::tensor)) continue;
-    tensor_.group.all_reduce(context, of.gradient.flat(segment.begin - of.begin, segment.count));
-  }
-}
-
-void GradientReduction::gather(Context& context) {
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    Slot& slot = slots_[i][0];
-    const bool sharded = shard_.size() > 1 && buckets_.zero_stage() >= 1;
-    if (transient_) {
-      slot.whole = sharded ? context.empty({bucket(i).layout.elements}, options_.dtype,
-                                           Category::communication)
-                           : slot.sum;
-      bind(bucket(i), 0, slot.whole);
-    }
-    if (sharded) shard_.all_gather(context, slot.sum, slot.whole);
+void GradientReduction::sum_partial(Context& context, const Bucket& of) {
+  for (const auto& [group, begin, count] : partial_sums(of.layout, of.begin, of.count)) {
+    topology_.of(group).all_reduce(context, of.gradient.flat(begin - of.begin, count));
   }
 }
 

@@ -1,5 +1,5 @@
-// Sums gradients over the ranks that see other samples while backward goes on: over the shard
-// group, then over those that hold the same shard.
+// Sums gradients over the ranks that see other samples while backward goes on: over those that
+// share a bucket, then over those that hold the same shard of it.
 //
 // Rounds: gradients are reduced once a step, or after every micro-batch and then added up. Where
 // the sum is kept as a shard (ZeRO stages 2 and 3), and where every micro-batch is reduced,
@@ -7,8 +7,9 @@
 // reduced.
 //
 // Per element the order of additions depends on the rounds alone: by micro-batch, then by rank, in
-// one round; by rank, then by micro-batch, in many. Partial gradients are summed over the tensor
-// group at the end. A tied weight's two uses are added up apart.
+// one round; by rank, then by micro-batch, in many. Partial gradients are summed over the groups
+// that hold their parts (Placement::partial) at the end. A tied weight's two uses are added up
+// apart.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@
 #include "core/context.h"
 #include "parallel/data/buckets.h"
 #include "parallel/process_group.h"
-#include "parallel/tensor/linear.h"
+#include "parallel/topology.h"
 
 namespace trident {
 
@@ -32,10 +33,8 @@ struct GradientOptions {
 
 class GradientReduction final : public GradientMemory {
  public:
-  // Allocates what is kept, and sets Bucket::gradient. `replicas` are undefined where there are
-  // none, `embedding`, the group of tied weights' holders, where there is one.
-  GradientReduction(Context&, ParameterBuckets&, ProcessGroup shard, ProcessGroup replicas,
-                    TensorParallel tensor, ProcessGroup embedding, const GradientOptions&);
+  // Allocates what is kept, and sets Bucket::gradient.
+  GradientReduction(Context&, ParameterBuckets&, const Topology&, const GradientOptions&);
   ~GradientReduction() override;
 
   // A new step: what is kept is of the last one.
@@ -45,8 +44,6 @@ class GradientReduction final : public GradientMemory {
   void ready(Context&, const Parameter& parameter, int use);
   // Makes Bucket::gradient the sum (the stream waits). All gradients of all rounds must be ready.
   void finish(Context&);
-  // Until begin() Parameter::gradient(0) is the whole sum on every rank, for dumps. Collective.
-  void gather(Context&);
 
   void open(Context&, Parameter& parameter, int use) override;
 
@@ -67,22 +64,26 @@ class GradientReduction final : public GradientMemory {
 
   Slot& slot(std::size_t bucket, int use) { return slots_[bucket][static_cast<std::size_t>(use)]; }
   const Bucket& bucket(std::size_t index) const { return buckets_.buckets()[index]; }
+  // Every round is reduced by itself.
+  bool each_round(const Bucket& bucket) const { return options_.each_round && bucket.reduced(); }
+  // Whole buffers are not kept.
+  bool transient(const Bucket& bucket) const {
+    return each_round(bucket) || (bucket.shared() && buckets_.zero_stage() >= 2);
+  }
   // Tied weights: their uses are added before they are reduced.
-  bool adds_uses_first(const Bucket& bucket) const { return bucket.layout.tied() && !each_round_; }
+  bool adds_uses_first(const Bucket& bucket) const {
+    return bucket.layout.tied() && !each_round(bucket);
+  }
   void bind(const Bucket&, int use, const Tensor& whole);
   void clear_stale(Context&, std::size_t bucket, int use);
   void add_uses(Context&, std::size_t bucket);
   void reduce(Context&, std::size_t bucket, int use);
   void collect(Context&);  // waits for the reductions that run
-  void sum_over_tensor(Context&, const Bucket& bucket);
+  void sum_partial(Context&, const Bucket& bucket);
 
   ParameterBuckets& buckets_;
-  ProcessGroup shard_, replicas_;
-  TensorParallel tensor_;
-  ProcessGroup embedding_;
+  Topology topology_;
   GradientOptions options_;
-  bool each_round_;                       // and there is somebody to reduce with
-  bool transient_;                        // whole buffers are not kept
   std::vector<std::vector<Slot>> slots_;  // by bucket and use
   std::vector<Reduction> running_;
 };

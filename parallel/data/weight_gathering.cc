@@ -4,10 +4,9 @@
 
 namespace trident {
 
-WeightGathering::WeightGathering(ParameterBuckets& buckets, ProcessGroup data, bool overlap,
+WeightGathering::WeightGathering(ParameterBuckets& buckets, bool overlap,
                                  std::int64_t prefetch_elements)
     : buckets_(buckets),
-      data_(std::move(data)),
       overlap_(overlap),
       prefetch_elements_(prefetch_elements),
       visits_(buckets.buckets().size()) {}
@@ -27,7 +26,7 @@ void WeightGathering::start(Context& context, std::size_t index, Async async) {
   Visit& visit = visits_[index];
   visit.weights =
       context.empty({bucket.layout.elements}, bucket.shard.dtype(), Category::communication);
-  visit.arriving = data_.all_gather(context, bucket.shard, visit.weights, async);
+  visit.arriving = bucket.sharing.all_gather(context, bucket.shard, visit.weights, async);
 }
 
 void WeightGathering::hold(Context& context, const std::vector<std::size_t>& buckets) {
@@ -73,12 +72,12 @@ void WeightGathering::forget(Context& context) {
 }
 
 void WeightGathering::gather_updated(Context& context) {
-  if (buckets_.zero_stage() == 0 || data_.size() == 1) return;
+  if (buckets_.zero_stage() == 0) return;
   std::vector<Work> pending;
   for (const Bucket& bucket : buckets_.buckets()) {
-    if (bucket.gathered()) continue;
-    pending.push_back(
-        data_.all_gather(context, bucket.shard, bucket.weights, overlap_ ? Async::yes : Async::no));
+    if (bucket.gathered() || !bucket.shared()) continue;
+    pending.push_back(bucket.sharing.all_gather(context, bucket.shard, bucket.weights,
+                                                overlap_ ? Async::yes : Async::no));
   }
   for (const Work& work : pending) work.wait(context);
 }

@@ -8,7 +8,6 @@
 
 #include "core/context.h"
 #include "parallel/data/buckets.h"
-#include "parallel/process_group.h"
 
 namespace trident {
 
@@ -16,16 +15,15 @@ class WeightGathering {
  public:
   // Gathers at most `prefetch_elements` ahead of their use, beside the stream's work where
   // `overlap` is set. Binds parameters while their weights are gathered.
-  WeightGathering(ParameterBuckets&, ProcessGroup data, bool overlap,
-                  std::int64_t prefetch_elements);
+  WeightGathering(ParameterBuckets&, bool overlap, std::int64_t prefetch_elements);
 
   // The buckets of these parameters that are gathered before each use, ascending; empty but in
   // stage 3.
   std::vector<std::size_t> buckets_of(const std::vector<std::shared_ptr<Parameter>>&) const;
 
   // A visit: hold() makes the weights whole (the stream waits), release() frees them, unless
-  // prefetch() has asked for them meanwhile. Every hold() is released. Collective over the data
-  // group, in the same order on every rank.
+  // prefetch() has asked for them meanwhile. Every hold() is released. Collective over those
+  // who share each bucket, in the same order on every rank.
   void hold(Context&, const std::vector<std::size_t>& buckets);
   void release(const std::vector<std::size_t>& buckets);
   // The next visit: what is there stays, what is not begins to arrive, within the limit.
@@ -46,7 +44,6 @@ class WeightGathering {
   void start(Context&, std::size_t bucket, Async async);
 
   ParameterBuckets& buckets_;
-  ProcessGroup data_;
   bool overlap_;
   std::int64_t prefetch_elements_;
   std::vector<Visit> visits_;  // by bucket

@@ -137,12 +137,18 @@ TEST(Placement, KnownCases) {
   EXPECT_EQ(table(3).numel(), 4);
   // Of what isn't cut the first one speaks, of a tied weight not the copy.
   Placement whole = Placement::whole({5, 2});
-  EXPECT_TRUE(whole.speaks(Group::tensor, 0));
-  EXPECT_FALSE(whole.speaks(Group::tensor, 1));
-  EXPECT_TRUE(table(3).speaks(Group::tensor, 3));
-  EXPECT_FALSE(table(3).speaks(Group::pipeline, 1));
+  const auto at = [](int place) { return [place](Group) { return place; }; };
+  EXPECT_TRUE(whole.speaks(at(0)));
+  EXPECT_FALSE(whole.speaks(at(1)));
+  EXPECT_TRUE(table(3).speaks(at(3)));
   whole.copy = true;
-  EXPECT_FALSE(whole.speaks(Group::tensor, 0));
+  EXPECT_FALSE(whole.speaks(at(0)));
+  // Who holds the same: what isn't cut the whole tensor group; both the ranks that share a shard.
+  EXPECT_TRUE(whole.alike_over(Group::tensor));
+  EXPECT_FALSE(table(3).alike_over(Group::tensor));
+  EXPECT_TRUE(table(3).alike_over(Group::shard));
+  EXPECT_TRUE(table(3).alike_over(Group::replicas));
+  EXPECT_FALSE(whole.alike_over(Group::pipeline));
 }
 
 TEST(Placement, WhatDoesNotDivideOrIsCutTwiceIsRefused) {

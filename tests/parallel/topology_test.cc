@@ -27,16 +27,16 @@ TEST(Topology, EveryRanksGroupsAreTheMeshsAndCarryData) {
     Context context(*device, 1);
     const Topology t = make_topology(transport.world(), ranks, nodes);
     const int rank = transport.world().rank();
-    EXPECT_EQ(t.tensor.world_ranks(), ranks.group(rank, Group::tensor));
-    EXPECT_EQ(t.shard.world_ranks(), ranks.group(rank, Group::shard));
-    EXPECT_EQ(t.replicas.world_ranks(), ranks.group(rank, Group::replicas));
-    EXPECT_EQ(t.pipeline.world_ranks(), ranks.group(rank, Group::pipeline));
-    EXPECT_EQ(t.tensor.rank(), t.place(Group::tensor));
-    EXPECT_EQ(t.shard.rank(), t.place(Group::shard));
-    EXPECT_EQ(t.replicas.rank(), t.place(Group::replicas));
-    EXPECT_EQ(t.pipeline.rank(), t.place(Group::pipeline));
-    EXPECT_EQ(t.place(Group::batch), t.shard.rank() + 2 * t.replicas.rank());
-    EXPECT_EQ(t.embedding.defined(), t.pipeline.rank() != 1);
+    EXPECT_EQ(t.of(Group::tensor).world_ranks(), ranks.group(rank, Group::tensor));
+    EXPECT_EQ(t.of(Group::shard).world_ranks(), ranks.group(rank, Group::shard));
+    EXPECT_EQ(t.of(Group::replicas).world_ranks(), ranks.group(rank, Group::replicas));
+    EXPECT_EQ(t.of(Group::pipeline).world_ranks(), ranks.group(rank, Group::pipeline));
+    EXPECT_EQ(t.of(Group::tensor).rank(), t.place(Group::tensor));
+    EXPECT_EQ(t.of(Group::shard).rank(), t.place(Group::shard));
+    EXPECT_EQ(t.of(Group::replicas).rank(), t.place(Group::replicas));
+    EXPECT_EQ(t.of(Group::pipeline).rank(), t.place(Group::pipeline));
+    EXPECT_EQ(t.place(Group::batch), t.of(Group::shard).rank() + 2 * t.of(Group::replicas).rank());
+    EXPECT_EQ(t.embedding.defined(), t.of(Group::pipeline).rank() != 1);
     if (t.embedding.defined()) {
       EXPECT_EQ(t.embedding.world_ranks(), ranks.embedding_group(rank));
     }
@@ -48,8 +48,9 @@ TEST(Topology, EveryRanksGroupsAreTheMeshsAndCarryData) {
     EXPECT_EQ(t.across_nodes.world_ranks(), nodes.across(rank));
     EXPECT_TRUE(t.warnings.empty());
 
-    for (const ProcessGroup& group : {t.world, t.tensor, t.shard, t.replicas, t.pipeline,
-                                      t.embedding, t.node, t.across_nodes}) {
+    for (const ProcessGroup& group :
+         {t.world, t.of(Group::tensor), t.of(Group::shard), t.of(Group::replicas),
+          t.of(Group::pipeline), t.embedding, t.node, t.across_nodes}) {
       if (!group.defined()) continue;
       const std::vector<std::int64_t> mine = {std::int64_t{1} << rank};
       const Tensor x = context.from_host<std::int64_t>({1}, mine, Category::workspace);
@@ -64,7 +65,8 @@ TEST(Topology, EveryRanksGroupsAreTheMeshsAndCarryData) {
 TEST(Topology, OneRankIsAllGroups) {
   run_local(1, {}, [&](Transport& transport) {
     const Topology t = make_topology(transport.world(), Mesh({}), transport.nodes());
-    for (const ProcessGroup& group : {t.tensor, t.shard, t.pipeline, t.embedding, t.node}) {
+    for (const ProcessGroup& group :
+         {t.of(Group::tensor), t.of(Group::shard), t.of(Group::pipeline), t.embedding, t.node}) {
       EXPECT_EQ(group.world_ranks(), std::vector<int>{0});
     }
   });
@@ -76,15 +78,16 @@ TEST(Topology, TheEmbeddingGroupHoldsTheFirstAndTheLastStage) {
     const Mesh ranks = mesh(2, 1, 4);
     const Topology v =
         make_topology(transport.world(), ranks, transport.nodes(), {.first = 0, .last = 0});
-    EXPECT_EQ(v.embedding.defined(), v.pipeline.rank() == 0);
+    EXPECT_EQ(v.embedding.defined(), v.of(Group::pipeline).rank() == 0);
     if (v.embedding.defined()) {
       EXPECT_EQ(v.embedding.size(), 1);
     }
     const Topology own =
         make_topology(transport.world(), ranks, transport.nodes(), {.first = 2, .last = 1});
-    EXPECT_EQ(own.embedding.defined(), own.pipeline.rank() == 1 || own.pipeline.rank() == 2);
+    EXPECT_EQ(own.embedding.defined(),
+              own.of(Group::pipeline).rank() == 1 || own.of(Group::pipeline).rank() == 2);
     if (own.embedding.defined()) {
-      EXPECT_EQ(own.embedding.rank(), own.pipeline.rank() == 2 ? 0 : 1);
+      EXPECT_EQ(own.embedding.rank(), own.of(Group::pipeline).rank() == 2 ? 0 : 1);
     }
   });
 }
@@ -118,8 +121,8 @@ TEST(Topology, OfAHundredThousandRanksIsMadeAtOnce) {
   const Mesh ranks = mesh(250, 8, 50);
   const auto transport = make_planning_transport(99'999, 100'000, true, {.ranks_per_node = 8});
   const Topology t = make_topology(transport->world(), ranks, transport->nodes());
-  EXPECT_EQ(t.shard.size(), 250);
-  EXPECT_EQ(t.pipeline.size(), 50);
+  EXPECT_EQ(t.of(Group::shard).size(), 250);
+  EXPECT_EQ(t.of(Group::pipeline).size(), 50);
   EXPECT_EQ(t.node.size(), 8);
   EXPECT_EQ(t.across_nodes.size(), 12'500);
   EXPECT_TRUE(t.warnings.empty());

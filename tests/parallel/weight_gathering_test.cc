@@ -36,12 +36,13 @@ class Gathering {
  public:
   Gathering(Transport& transport, Device& device, bool overlap, std::int64_t prefetch)
       : context(device, 1),
-        data(transport.world()),
+        topology(make_topology(transport.world(), Mesh(axes()), transport.nodes())),
+        data(topology.of(Group::shard)),
         buckets(context, model.groups,
                 {.zero_stage = 3,
-                 .data_rank = data.rank(),
-                 .limits = {.elements = 5000, .persistence_threshold = 50, .parts = kRanks}}),
-        weights(buckets, data, overlap, prefetch) {
+                 .limits = {.elements = 5000, .persistence_threshold = 50, .axes = axes()}},
+                topology),
+        weights(buckets, overlap, prefetch) {
     for (const auto& p : model.parameters) {
       std::vector<float> values(static_cast<std::size_t>(p->spec().placement.numel()));
       for (std::size_t i = 0; i < values.size(); ++i)
@@ -71,7 +72,12 @@ class Gathering {
   std::int64_t operations() { return data.traffic().operations; }
 
   Model model;
+  static std::vector<MeshAxis> axes() {
+    return {{.name = "dp", .size = kRanks, .groups = {Group::shard}}};
+  }
+
   Context context;
+  Topology topology;
   ProcessGroup data;
   ParameterBuckets buckets;
   WeightGathering weights;

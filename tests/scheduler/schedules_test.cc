@@ -10,7 +10,7 @@
 #include <sstream>
 #include <string>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "core/error.h"
 #include "scheduler/interleaved.h"
 #include "scheduler/simulate.h"
@@ -243,22 +243,21 @@ TEST(Schedules, ChunksDefaultByKind) {
   EXPECT_THROW(interleaved.rank_of_stage(4), Error);
 }
 
-// core/ can't ask this folder, so it has a rule of its own (core/config.h).
-TEST(Schedules, TheConfigKnowsHowManyChunksAKindHolds) {
-  for (const std::string& kind : schedule_kinds()) {
-    SCOPED_TRACE(kind);
+TEST(Schedules, AKindHoldsAsManyChunksAsItsRowSays) {
+  for (const ScheduleKind& kind : schedule_kinds()) {
+    SCOPED_TRACE(kind.name);
     const auto accepts = [&](int chunks) {
       try {
-        complete({kind, 2, 8, chunks, 0});
+        complete({kind.name, 2, 8, chunks, 0});
         return true;
       } catch (const RequestError&) {
         return false;
       }
     };
-    const ChunkRule rule = chunk_rule(kind);
-    EXPECT_EQ(complete({kind, 2, 8, 0, 0}).chunks, rule == ChunkRule::any   ? 0
-                                                   : rule == ChunkRule::one ? 1
-                                                                            : 2);
+    const ChunkRule rule = kind.chunks;
+    EXPECT_EQ(complete({kind.name, 2, 8, 0, 0}).chunks, rule == ChunkRule::any   ? 0
+                                                        : rule == ChunkRule::one ? 1
+                                                                                 : 2);
     EXPECT_EQ(accepts(1), rule != ChunkRule::two);
     EXPECT_EQ(accepts(2), rule != ChunkRule::one);
     EXPECT_EQ(accepts(3), rule == ChunkRule::any || rule == ChunkRule::several);

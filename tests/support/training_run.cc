@@ -46,7 +46,8 @@ Overrides operator+(Overrides a, const Overrides& b) {
 namespace {
 
 Config small_config(const std::string& model, const std::string& directory,
-                    const Overrides& overrides, const std::vector<MeshAxis>& more_axes) {
+                    const Overrides& overrides, const std::vector<MeshAxis>& more_axes,
+                    const std::shared_ptr<const ConfigRules>& rules) {
   const std::string golden = source_dir() + "/tests/golden/" + model;
   const Overrides places{"data.train.0.path=" + golden + "/tokens",
                          "checkpoint.load=" + golden + "/model",
@@ -54,27 +55,30 @@ Config small_config(const std::string& model, const std::string& directory,
                          "logging.tensorboard=false",
                          "logging.trace=false",
                          "runtime.timeout_seconds=120"};
-  return load_config(golden + "/config.json", places + overrides, {.more_axes = more_axes}).config;
+  return load_config(golden + "/config.json", places + overrides,
+                     {.rules = rules, .more_axes = more_axes})
+      .config;
 }
 
 }  // namespace
 
 Config golden_config(const std::string& model, const std::string& directory,
                      const Overrides& overrides) {
-  return small_config(model, directory, overrides, {});
+  return small_config(model, directory, overrides, {}, built_in_rules());
 }
 
 Config seeded_config(const std::string& model, const std::string& directory,
-                     const Overrides& overrides, const std::vector<MeshAxis>& more_axes) {
+                     const Overrides& overrides, const std::vector<MeshAxis>& more_axes,
+                     const std::shared_ptr<const ConfigRules>& rules) {
   return small_config(
       model, directory,
       Overrides{"checkpoint.load=null", "model.num_layers=4", "logging.dump_gradients_at=[]"} +
           overrides,
-      more_axes);
+      more_axes, rules);
 }
 
 TrainingSummary train(const Config& config, On on, const TrainerHooks& hooks) {
-  const TrainingInputs inputs = prepare_training(config, built_in_architectures());
+  const TrainingInputs inputs = prepare_training(config);
   TrainingSummary summary;
   const auto shared = make_device(on == On::guarded ? On::cpu : on);
   run_local(
@@ -139,7 +143,7 @@ void expect_same_bits(const Outcome& a, const Outcome& b) {
 
 void on_ranks(const Config& config, const TransportOptions& options,
               const std::function<void(RankModel&)>& body) {
-  const auto architecture = built_in_architectures().at(config.model.architecture);
+  const auto architecture = architecture_of(config);
   std::vector<std::unique_ptr<Device>> devices;
   // NCCL has a GPU for each rank.
   for (int i = 0; i < (options.nccl ? static_cast<int>(config.world_size()) : 1); ++i) {

@@ -6,9 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "core/config.h"
+#include "config/config.h"
 #include "support/devices.h"
 #include "training/data/batch_sampler.h"
+#include "training/kinds.h"
 #include "training/rank_model.h"
 #include "training/trainer.h"
 
@@ -32,7 +33,8 @@ Config golden_config(const std::string& model, const std::string& directory,
                      const Overrides& overrides = {});
 // A model that is not loaded but initialised from the seed: 4 layers of the golden shape.
 Config seeded_config(const std::string& model, const std::string& directory,
-                     const Overrides& overrides = {}, const std::vector<MeshAxis>& more_axes = {});
+                     const Overrides& overrides = {}, const std::vector<MeshAxis>& more_axes = {},
+                     const std::shared_ptr<const ConfigRules>& rules = built_in_rules());
 
 // Runs it on all its ranks in this process; on one `guarded` device a rank where asked.
 TrainingSummary train(const Config&, On = usual_device(), const TrainerHooks& hooks = {});

@@ -10,7 +10,7 @@
 #include <map>
 #include <thread>
 
-#include "core/config_values.h"
+#include "config/values.h"
 #include "core/error.h"
 #include "support/temp_dir.h"
 #include "support/training_run.h"
@@ -169,9 +169,12 @@ class Unsteady final : public Architecture {
 TEST(Replicas, ARunWhoseReplicasDifferIsRefusedBeforeItWritesAnything) {
   const TempDir dir;
   const auto run = [&](const std::string& logs, const ArchitectureSet& architectures) {
-    const Config config = seeded_config("gpt2", dir / logs, overrides_of({2, 1, 1}));
+    Kinds kinds = built_in_kinds();
+    kinds.architectures = architectures;
+    const Config config =
+        seeded_config("gpt2", dir / logs, overrides_of({2, 1, 1}), {}, rules_of(kinds));
     int begun = 0;
-    train_local(prepare_training(config, architectures), {.on_begin = [&] {
+    train_local(prepare_training(config), {.on_begin = [&] {
                   ++begun;
                   return std::string();
                 }});

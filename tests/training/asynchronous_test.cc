@@ -60,8 +60,8 @@ Outcome pipelined(const Config& config) {
       }
     }
     const std::lock_guard lock(mutex);
-    if (model.topology().shard.rank() != 0) return;
-    const int rank = model.topology().tensor.rank();
+    if (model.topology().of(Group::shard).rank() != 0) return;
+    const int rank = model.topology().of(Group::tensor).rank();
     const std::string place = rank == 0 ? "" : fmt::format(" of tensor rank {}", rank);
     for (const Bucket& bucket : model.buckets().buckets()) {
       for (const BucketEntry& entry : bucket.layout.entries) {
@@ -85,13 +85,11 @@ Outcome serial(const Config& config, const std::vector<std::int64_t>& split, boo
     std::vector<int> all(static_cast<std::size_t>(stages));
     for (int s = 0; s < stages; ++s) all[static_cast<std::size_t>(s)] = s;
     const auto chunks = build_chunks(model.architecture(), model.shape(), tensor, split, all);
-    ParameterBuckets buckets(context, backward_groups(chunks),
-                             {.data_rank = topology.shard.rank(), .limits = bucket_limits(config)});
-    GradientReduction gradients(context, buckets, topology.shard, {}, tensor, topology.embedding,
-                                {});
-    Optimizer optimizer(context, buckets, make_update_rule(config.optimizer), topology.shard,
-                        topology.tensor);
-    StepCheck check(topology.world, topology.shard.size());
+    ParameterBuckets buckets(context, backward_groups(chunks), {.limits = bucket_limits(config)},
+                             topology);
+    GradientReduction gradients(context, buckets, topology, {});
+    Optimizer optimizer(context, buckets, make_update_rule(config), topology);
+    StepCheck check(topology.world, topology.of(Group::shard).size());
     // Every version that there has been, by parameter.
     std::map<const Parameter*, std::vector<std::vector<float>>> versions;
     std::map<const Parameter*, int> stage_of;
@@ -163,8 +161,8 @@ Outcome serial(const Config& config, const std::vector<std::int64_t>& split, boo
       }
       if (!complete) continue;
       gradients.finish(context);
-      check.begin(context, gradient_squares(context, buckets, topology.shard, 0), nullptr, 0, false,
-                  1, Async::no);
+      check.begin(context, gradient_squares(context, buckets, topology), nullptr, 0, false, 1,
+                  Async::no);
       const double norm = check.end(context).grad_norm;
       const double limit = config.gradient_clipping;
       set([&](const Parameter* p) { return std::ssize(versions.at(p)) - 1; });

@@ -22,7 +22,7 @@ std::vector<LoweredAction> actions_of(const ExecutionTrace& trace) {
 }
 
 TEST(Executed, TraceIsTheListOfTheScheduleAskedForOnEveryRank) {
-  for (const std::string& kind : schedule_kinds()) {
+  for (const std::string& kind : names_of(schedule_kinds())) {
     for (const int stages : {2, 4}) {
       SCOPED_TRACE(kind + " on " + std::to_string(stages));
       const int chunks = std::max(1, complete({kind, stages, 12}).chunks);
@@ -39,7 +39,7 @@ TEST(Executed, TraceIsTheListOfTheScheduleAskedForOnEveryRank) {
       std::vector<std::vector<Action>> computed(ran.size());
       on_ranks(config, transport_options(config), [&](RankModel& model) {
         for (int k = 0; k < 2; ++k) model.train(random_batches(model, k), 1e-3);
-        const auto rank = static_cast<std::size_t>(model.topology().pipeline.rank());
+        const auto rank = static_cast<std::size_t>(model.topology().of(Group::pipeline).rank());
         ran[rank] = actions_of(model.trace());
         computed[rank] = compute_actions(model.trace());
       });
@@ -112,9 +112,9 @@ double step_over_list(const std::string& kind) {
     for (int k = 0; k < steps; ++k) {
       model.train(random_batches(model, k), 1e-3);
       traces[static_cast<std::size_t>(k)]
-            [static_cast<std::size_t>(model.topology().pipeline.rank())] = model.trace();
+            [static_cast<std::size_t>(model.topology().of(Group::pipeline).rank())] = model.trace();
     }
-    if (model.topology().pipeline.rank() == 0) schedule = model.schedule();
+    if (model.topology().of(Group::pipeline).rank() == 0) schedule = model.schedule();
   });
   std::vector<double> ratios;
   for (const auto& step : traces) {

@@ -16,7 +16,7 @@ namespace {
 
 // The summary on rank 0.
 std::optional<TrainingSummary> train_here(const Config& config, const TrainerHooks& hooks = {}) {
-  const TrainingInputs inputs = prepare_training(config, built_in_architectures());
+  const TrainingInputs inputs = prepare_training(config);
   const auto device = make_cpu_device();
   const auto transport = make_mpi_transport(transport_options(config));
   EXPECT_EQ(transport->world().size(), 8);

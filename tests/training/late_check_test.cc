@@ -98,7 +98,7 @@ Outcome run(const std::string& name, const Overrides& overrides, bool late,
     }
     mine.taken_back = model.taken_back();
     const std::lock_guard lock(mutex);
-    if (model.topology().shard.rank() != 0) return;
+    if (model.topology().of(Group::shard).rank() != 0) return;
     for (const Bucket& bucket : model.buckets().buckets()) {
       for (const BucketEntry& entry : bucket.layout.entries) {
         if (entry.parameter->spec().placement.copy) continue;

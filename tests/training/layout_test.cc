@@ -213,7 +213,7 @@ Traffic tensor_traffic(const std::string& model, const Layout& layout, const Ove
       seeded_config(model, dir.path(), stirred + overrides_of(layout) + overrides);
   Traffic traffic;
   on_ranks(config, transport_options(config), [&](RankModel& rank) {
-    const ProcessGroup& tensor = rank.topology().tensor;
+    const ProcessGroup& tensor = rank.topology().of(Group::tensor);
     const Traffic before = tensor.traffic();
     rank.train(random_batches(rank, 0), 1e-3);
     if (rank.topology().world.rank() != 0) return;

@@ -43,7 +43,7 @@ TEST_P(LayoutsMpi, GivesTheBitsOfOneProcess) {
   TrainingSummary summary;
   bool leads = false;
   {
-    const TrainingInputs inputs = prepare_training(over_mpi, built_in_architectures());
+    const TrainingInputs inputs = prepare_training(over_mpi);
     const auto device = make_cpu_device();
     const auto transport = make_mpi_transport(transport_options(over_mpi));
     leads = transport->world().rank() == 0;

@@ -13,8 +13,8 @@
 #include "support/training_run.h"
 #include "training/fit.h"
 #include "training/from_config.h"
-#include "training/memory_plan.h"
 #include "training/plan.h"
+#include "training/planned_pipeline.h"
 
 namespace trident::testing {
 namespace {
@@ -101,7 +101,8 @@ TEST(ModelStates, ThePlanKnowsThePublishedSizes) {
                          "parallel.sequence_parallel=false", "precision.dtype=bf16",
                          "precision.grad_accum_dtype=bf16", "batch.micro_batch_size=1",
                          "batch.gradient_accumulation_steps=1", "model.tie_word_embeddings=false"} +
-                   overrides)
+                   overrides,
+               {.rules = built_in_rules()})
         .config;
   };
   // 7 billion: 112 GB.
@@ -180,7 +181,7 @@ TEST(Fit, TheLargestMicroBatchFitsAndTheNextDoesNot) {
                              overrides_of({2, 1, 1}) + more);
   };
   const auto peak = [&](const Config& config) {
-    return plan_memory(config, architecture, schedule_of(config)).back().peak_total +
+    return plan_pipeline(config, architecture, schedule_of(config)).front().collecting.peak_total +
            library_bytes(config);
   };
   const Config config = sized("1");
@@ -224,7 +225,7 @@ TEST(Fit, LargerSizesMayTakeLessAndProposalsHoldAsTheyAreWritten) {
             more);
   };
   const auto peak = [&](const Config& config) {
-    return plan_memory(config, architecture, schedule_of(config)).back().peak_total +
+    return plan_pipeline(config, architecture, schedule_of(config)).front().collecting.peak_total +
            library_bytes(config);
   };
   ASSERT_LT(peak(sized("12")), peak(sized("6")));

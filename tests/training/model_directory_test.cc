@@ -15,6 +15,7 @@
 #include "training/convert.h"
 #include "training/hugging_face.h"
 #include "training/hugging_face_check.h"
+#include "training/kinds.h"
 #include "training/run_folder.h"
 #include "training/safetensors.h"
 
@@ -198,7 +199,7 @@ TEST_F(ModelDirectory, ARunsConfigMustAgreeInEveryNumberThatItsModelComputesWith
         {"data", {{"train", {{{"path", "x"}}}}, {"tokenizer", {{"type", "file"}, {"path", "t"}}}}},
         {"training", {{"train_iters", 1}}}};
     config["model"].update(changes);
-    const Config loaded = parse_config(config.dump()).config;
+    const Config loaded = parse_config(config.dump(), {}, {.rules = built_in_rules()}).config;
     return message_of<RequestError>([&] {
       check_hugging_face(dir / "model", loaded, *architectures.at(loaded.model.architecture));
     });

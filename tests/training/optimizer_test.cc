@@ -15,6 +15,7 @@
 #include "training/gradient_norm.h"
 #include "training/learning_rate.h"
 #include "training/loss_scale.h"
+#include "training/optimizer_kinds.h"
 #include "training/step_check.h"
 
 namespace trident::testing {
@@ -87,7 +88,7 @@ TEST(UpdateRules, TenStepsWithClippingAndDecayMatchFp64) {
         OptimizerConfig{"SGD", {.lr = 0.01, .weight_decay = 0.0, .momentum = 0.0}}}) {
     for (const bool decays : {true, false}) {
       SCOPED_TRACE(config.type + (decays ? " decays" : ""));
-      const auto rule = make_update_rule(config);
+      const auto rule = find_kind(optimizer_kinds(), config.type)->make(config.params);
       std::mt19937 random(5);
       std::normal_distribution<float> normal;
       std::vector<float> start(n);
@@ -173,11 +174,9 @@ double norm_of(const Layout& layout, const Overrides& overrides, double scale) {
       copy(context, context.from_host<float>(spec.placement.local(), values, Category::workspace),
            parameter->gradient(0));
     }
-    StepCheck check(model.topology().world, model.topology().shard.size());
-    check.begin(context,
-                gradient_squares(context, model.buckets(), model.topology().shard,
-                                 model.topology().tensor.rank()),
-                nullptr, 0, false, 1, Async::no);
+    StepCheck check(model.topology().world, model.topology().of(Group::shard).size());
+    check.begin(context, gradient_squares(context, model.buckets(), model.topology()), nullptr, 0,
+                false, 1, Async::no);
     const double found = check.end(context).grad_norm;
     if (model.topology().world.rank() == 0) norm = found;
   });

@@ -20,8 +20,8 @@
 #include "support/temp_dir.h"
 #include "support/training_run.h"
 #include "training/from_config.h"
-#include "training/memory_plan.h"
 #include "training/plan_check.h"
+#include "training/planned_pipeline.h"
 
 namespace trident::testing {
 namespace {
@@ -88,6 +88,42 @@ TEST(Plan, StatesAndTrafficAreExactAndPeaksWithin5PercentInManyLayouts) {
       {"gpt2", {1, 1, 1, 1, 3}, each + zero(0)},
       {"llama", {2, 1, 1, 1, 2}, zero(3) + in_shards + bf16}};
   for (const PlanCase& c : cases) expect_planned(c);
+}
+
+// Where the plan runs fewer micro-batches than the step has, it stretches their traffic.
+TEST(Plan, TrafficOfManyMicroBatchesIsThatOfFewStretched) {
+  const auto zero = [](int stage) {
+    return Overrides{"zero_optimization.stage=" + std::to_string(stage),
+                     "zero_optimization.stage3_param_persistence_threshold=0"};
+  };
+  struct Kind {
+    const char* name;
+    int chunks;
+  };
+  const std::vector<Kind> kinds{{"naive", 1},
+                                {"gpipe", 1},
+                                {"1f1b", 1},
+                                {"zb_h1", 1},
+                                {"interleaved_1f1b", 2},
+                                {"looped_bfs", 2},
+                                {"zbv", 2},
+                                {"dualpipev", 2},
+                                {"interleaved_zero_bubble", 2}};
+  for (const auto& [kind, chunks] : kinds) {
+    for (const int stage : {0, 2, 3}) {
+      const Layout layout{.data = 2, .pipeline = 2, .chunks = chunks};
+      expect_planned(
+          {"gpt2", layout,
+           zero(stage) + Overrides{std::string("pipeline.schedule=") + kind, "model.num_layers=6",
+                                   "data.sequence_length=8", "model.max_position_embeddings=8",
+                                   "batch.micro_batch_size=1", "batch.global_batch_size=40"}});
+    }
+  }
+  expect_planned({"llama",
+                  {.data = 1, .tensor = 2, .pipeline = 3, .replicas = 2},
+                  Overrides{"parallel.sequence_parallel=true", "batch.micro_batch_size=1",
+                            "batch.global_batch_size=40", "model.num_layers=6",
+                            "zero_optimization.reduce_each_micro_batch=true"}});
 }
 
 // Elements that a rank sends in a step over the data-parallel group, times N / (N - 1); Φ with the
@@ -189,7 +225,7 @@ TEST(Plan, EvaluationTakesNoMoreActivationsThanTraining) {
     const std::int64_t trained = activations();
     model.context().ledger().reset_peaks();
     // The others have time to run ahead.
-    if (model.topology().pipeline.rank() == 1) {
+    if (model.topology().of(Group::pipeline).rank() == 1) {
       std::this_thread::sleep_for(std::chrono::milliseconds(300));
     }
     model.evaluate(random_batches(model, 1));
@@ -235,12 +271,13 @@ TEST(Plan, OfManyPipelineRanksIsThatOfEachPlannedAlone) {
                       split + "]", "batch.micro_batch_size=1", "batch.global_batch_size=40"});
     const auto architecture = built_in_architectures().at("gpt2");
     const Schedule schedule = schedule_of(config);
-    const auto plans = plan_memory(config, *architecture, schedule);
-    ASSERT_EQ(plans.size(), 21U);
+    const auto plans = plan_pipeline(config, *architecture, schedule);
+    ASSERT_EQ(plans.size(), 20U);
+    const RankPlanner planner(config, *architecture, schedule);
     for (int rank = 0; rank < 20; ++rank) {
-      const MemoryPlan alone = plan_memory_of(config, *architecture, schedule, rank);
-      EXPECT_EQ(plans[static_cast<std::size_t>(rank)].peak, alone.peak) << rank;
-      EXPECT_EQ(plans[static_cast<std::size_t>(rank)].peak_total, alone.peak_total) << rank;
+      const PlannedRank alone = planner.plan(rank);
+      EXPECT_EQ(plans[static_cast<std::size_t>(rank)].memory, alone.memory) << rank;
+      EXPECT_TRUE(plans[static_cast<std::size_t>(rank)].traffic == alone.traffic) << rank;
     }
   }
 }
@@ -281,7 +318,7 @@ TEST(Plan, EveryKindRunsAtEverySmallSizeThatItAccepts) {
   const auto shared = built_in_architectures().at("gpt2");
   const Architecture& architecture = *shared;
   int planned = 0;
-  for (const std::string& kind : schedule_kinds()) {
+  for (const std::string& kind : names_of(schedule_kinds())) {
     const bool looped =
         kind == "interleaved_1f1b" || kind == "looped_bfs" || kind == "interleaved_zero_bubble";
     const int chunks = looped || kind == "zbv" || kind == "dualpipev" ? 2 : 1;
@@ -338,7 +375,8 @@ TEST(Plan, TakesNoMemoryForTheBatch) {
 }
 
 TEST(Plan, TheTrillionParameterConfigHas1008BillionOn3072Ranks) {
-  const Config config = load_config(source_dir() + "/configs/gpt_1t.json").config;
+  const Config config =
+      load_config(source_dir() + "/configs/gpt_1t.json", {}, {.rules = built_in_rules()}).config;
   const Plan plan = make_plan(config, *built_in_architectures().at("gpt2"));
   EXPECT_EQ(plan.world_size, 3072);
   std::int64_t counted = 0;

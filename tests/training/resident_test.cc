@@ -15,7 +15,7 @@
 #include "support/temp_dir.h"
 #include "support/training_run.h"
 #include "training/from_config.h"
-#include "training/memory_plan.h"
+#include "training/planned_pipeline.h"
 
 namespace trident::testing {
 namespace {

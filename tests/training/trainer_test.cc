@@ -191,8 +191,7 @@ TEST(Weights, ATokenizerThatGoesOrCanNotBeReadLosesNone) {
   hooks.on_iteration = [&](IterationMetrics&) { std::filesystem::remove(dir / "t.json"); };
   train(config(dir / "t.json"), usual_device(), hooks);
   EXPECT_EQ(slurp(dir / "weights/tokenizer.json"), "{\"a\": 1}");
-  EXPECT_THAT(message_of<RequestError>(
-                  [&] { prepare_training(config(dir.path()), built_in_architectures()); }),
+  EXPECT_THAT(message_of<RequestError>([&] { prepare_training(config(dir.path())); }),
               ::testing::AllOf(::testing::HasSubstr("config: /data/tokenizer/path: "),
                                ::testing::HasSubstr("not a regular file")));
 }
@@ -218,7 +217,8 @@ TEST(Logs, ThatCouldNotBeMadeAreTriedAgain) {
   // The first iteration's line met the full disk, or came after that.
   ASSERT_GE(lines.size(), 2U);
   EXPECT_EQ(lines.back().at("iteration"), 3);
-  EXPECT_FALSE(parse_config(slurp(dir / "config.json")).config.logging.overwrite);
+  EXPECT_FALSE(parse_config(slurp(dir / "config.json"), {}, {.rules = built_in_rules()})
+                   .config.logging.overwrite);
   ASSERT_GE(messages.size(), 2U);
   EXPECT_THAT(messages[0], ::testing::StartsWith("LOGGING FAILED (all log files): "));
   EXPECT_THAT(messages[1], ::testing::StartsWith("logging goes on"));

@@ -1,6 +1,5 @@
 #include "bag.h"
 
-#include "core/error.h"
 #include "kernels/elementwise.h"
 #include "models/layer_name.h"
 #include "models/mlp.h"
@@ -42,9 +41,7 @@ class BagLayer final : public Module {
  public:
   BagLayer(const TensorParallel& parallel, const TransformerShape& shape, const std::string& name)
       : norm_(parallel, name + ".norm", shape.hidden, shape.norm_epsilon, shape.biases),
-        mlp_(parallel, shape, name + ".mlp") {
-    if (parallel.sequence_parallel) throw RequestError("bag: no sequence parallelism");
-  }
+        mlp_(parallel, shape, name + ".mlp") {}
 
   std::vector<std::shared_ptr<Parameter>> parameters() const override {
     std::vector<std::shared_ptr<Parameter>> list;
@@ -85,10 +82,22 @@ class BagLayer final : public Module {
   Mlp mlp_;
 };
 
-// Embedding, head and sizes are GPT-2's.
+// Embedding, head and sizes are GPT-2's, the MLP is gated: one sum over the tensor group a layer
+// each way, and three products where GPT-2's MLP has two. Plans find that out by themselves.
 class Bag final : public Architecture {
  public:
-  TransformerShape shape(const Config& config) const override { return gpt2_->shape(config); }
+  // A sequence is not cut over ranks: its means run through it.
+  ModelRules rules() const override {
+    return {.check = [](const Config& config, ConfigProblems& problems) {
+      if (!config.parallel.sequence_parallel) return;
+      problems.add("/parallel/sequence_parallel", "true doesn't go with model bag; leave it out");
+    }};
+  }
+  TransformerShape shape(const Config& config) const override {
+    TransformerShape shape = gpt2_->shape(config);
+    shape.swiglu = true;
+    return shape;
+  }
   std::unique_ptr<Module> embedding(const TensorParallel& parallel, const TransformerShape& shape,
                                     Weight table) const override {
     return gpt2_->embedding(parallel, shape, std::move(table));

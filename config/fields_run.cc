@@ -1,0 +1,155 @@
+// Rows of the field table: what is read and written, and the machine.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "config/field_rows.h"
+
+namespace trident::config_detail {
+namespace {
+
+std::string algorithm_text(const ConfigRules& rules) {
+  const auto ordered = names_where(rules.algorithms, &AlgorithmRules::in_rank_order);
+  const auto others =
+      names_where(rules.algorithms, [](const AlgorithmRules& a) { return !a.in_rank_order; });
+  std::string text = fmt::format(
+      "How all-reduce is done. \"auto\" is {} where training.deterministic is set, else chosen by "
+      "size",
+      ordered.empty() ? "chosen by size, too," : ordered.front());
+  if (others.empty()) return text + ".";
+  return text + fmt::format(
+                    "; {} don't add in rank order, so above 2 ranks they need "
+                    "training.deterministic false.",
+                    list_and(others));
+}
+
+}  // namespace
+
+std::vector<Field> checkpoint_fields() {
+  const auto member = [](auto m) { return in(&Config::checkpoint, m); };
+  using C = CheckpointConfig;
+  const std::string later = "checkpoints";
+  return {
+      {.path = "/checkpoint/load",
+       .member = member(&C::load),
+       .doc = "Hugging Face directory to take the initial weights from. (\"auto\", the newest "
+              "checkpoint under `save`, is not available yet.)",
+       .derived = "none"},
+      {.path = "/checkpoint/resume",
+       .member = member(&C::resume),
+       .doc =
+           "Whether to go on from the newest checkpoint under `save`: auto where there is one, "
+           "never, or must. This version makes none and reads none: with auto, one that is there "
+           "is refused.",
+       .choices = {{"auto"}, {"must", later}, {"never"}}},
+      {.path = "/checkpoint/save",
+       .member = member(&C::save),
+       .doc = "Directory that gets the final weights, in Hugging Face's format.",
+       .derived = "none"},
+      {.path = "/checkpoint/overwrite",
+       .member = member(&C::overwrite),
+       .doc = "Replaces weights in `save` that are not of the run in `logging.dir`; refused "
+              "otherwise."},
+      {.path = "/checkpoint/save_interval",
+       .member = member(&C::save_interval),
+       .doc = "Saves a checkpoint after every so many iterations; 0: never.",
+       .unit = "iterations",
+       .range = from(0, kMaxIterations),
+       .later = later},
+      {.path = "/checkpoint/save_total_limit",
+       .member = member(&C::save_total_limit),
+       .doc = "Checkpoints that are kept; 0: all.",
+       .range = from(0, 1e6),
+       .later = later},
+      {.path = "/checkpoint/keep_best",
+       .member = member(&C::keep_best),
+       .doc = "Also keeps the checkpoint with the least validation loss.",
+       .later = later},
+      {.path = "/checkpoint/asynchronous",
+       .member = member(&C::asynchronous),
+       .doc = "Writes checkpoints while training goes on.",
+       .later = later},
+  };
+}
+
+std::vector<Field> runtime_fields() {
+  const auto member = [](auto m) { return in(&Config::runtime, m); };
+  using R = RuntimeConfig;
+  return {
+      {.path = "/runtime/device",
+       .member = member(&R::device),
+       .doc = "Where the ranks compute: on the CPU, or on this machine's GPUs in turn; \"auto\" is "
+              "a GPU where there is one that the transport serves, else the CPU.",
+       .choices = {{"cpu"}, {"cuda"}, {"auto"}}},
+      {.path = "/runtime/transport",
+       .member = member(&R::transport),
+       .doc = described("How ranks talk: ", &ConfigRules::transports, ", ", ", ",
+                        "; \"auto\" is mpi (of GPUs nccl) under mpirun or srun, else nccl where "
+                        "each of several ranks has a GPU, else local."),
+       .choices = {{"auto"}},
+       .kinds = [](const ConfigRules& rules) { return names_of(rules.transports); }},
+      {.path = "/runtime/ranks_per_node",
+       .member = member(&R::ranks_per_node),
+       .doc = "Plays nodes inside hosts: so many consecutive ranks count as one, for the groups "
+              "inside and across nodes. Left out, nodes are hosts, of equal size or not; given, "
+              "it has to cut hosts into whole nodes.",
+       .unit = "ranks",
+       .range = from(1, kMaxRanks),
+       .derived = "hosts, as the transport finds them"},
+      {.path = "/runtime/threads_per_rank",
+       .member = member(&R::threads_per_rank),
+       .doc = "Compute threads of each rank; \"auto\" shares the machine's cores out evenly.",
+       .unit = "threads",
+       .range = from(1, 4096),
+       .choices = {{"auto"}},
+       .derived = "\"auto\""},
+      {.path = "/runtime/timeout_seconds",
+       .member = member(&R::timeout_seconds),
+       .doc = "A rank that a collective has waited for this long ends the run with an error.",
+       .unit = "seconds",
+       .range = from(0.001, 1e6)},
+      {.path = "/runtime/collective_algorithm",
+       .member = member(&R::collective_algorithm),
+       .doc = algorithm_text,
+       .choices = {{"auto"}},
+       .kinds = [](const ConfigRules& rules) { return names_of(rules.algorithms); }},
+  };
+}
+
+std::vector<Field> logging_fields() {
+  const auto member = [](auto m) { return in(&Config::logging, m); };
+  using L = LoggingConfig;
+  return {
+      {.path = "/logging/dir",
+       .member = member(&L::dir),
+       .doc = "Directory of the run's files (metrics.jsonl, timeline.svg, trace.json, "
+              "config.json, config.user.json, report.html).",
+       .derived = "runs/ and the config file's name without .json"},
+      {.path = "/logging/overwrite",
+       .member = member(&L::overwrite),
+       .doc = "Replaces the files of an earlier run in `dir`, which is refused otherwise: its "
+              "metrics, TensorBoard events, pictures, report and gradients go, other files stay."},
+      {.path = "/logging/log_interval",
+       .member = member(&L::log_interval),
+       .doc =
+           "Iterations from one progress line to the next; the first, the last and evaluated ones "
+           "are shown as well. metrics.jsonl and TensorBoard have every iteration.",
+       .unit = "iterations",
+       .range = from(1, kMaxIterations),
+       .derived = "1 on a terminal, where the line is drawn anew; elsewhere a line in five "
+                  "seconds"},
+      {.path = "/logging/tensorboard",
+       .member = member(&L::tensorboard),
+       .doc = "Also writes the metrics as TensorBoard events."},
+      {.path = "/logging/trace",
+       .member = member(&L::trace),
+       .doc = "Records one iteration as timeline.svg and trace.json."},
+      {.path = "/logging/dump_gradients_at",
+       .member = member(&L::dump_gradients_at),
+       .doc = "Iterations whose whole gradients are written to gradients-<iteration>.safetensors, "
+              "before clipping.",
+       .unit = "iterations",
+       .range = from(1, kMaxIterations)},
+  };
+}
+
+}  // namespace trident::config_detail

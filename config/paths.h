@@ -1,0 +1,27 @@
+// Keys that several checks name.
+#pragma once
+
+namespace trident::config_detail {
+
+inline constexpr auto kModel = "/model/architecture";
+inline constexpr auto kLayers = "/model/num_layers";
+inline constexpr auto kHeads = "/model/num_attention_heads";
+inline constexpr auto kGroups = "/model/num_query_groups";
+inline constexpr auto kHidden = "/model/hidden_size";
+inline constexpr auto kFfn = "/model/ffn_hidden_size";
+inline constexpr auto kData = "/parallel/data_parallel_size";
+inline constexpr auto kTensor = "/parallel/tensor_model_parallel_size";
+inline constexpr auto kPipeline = "/parallel/pipeline_model_parallel_size";
+inline constexpr auto kChunks = "/parallel/virtual_pipeline_model_parallel_size";
+inline constexpr auto kSchedule = "/pipeline/schedule";
+inline constexpr auto kScheduleFile = "/pipeline/schedule_file";
+inline constexpr auto kLayerSplit = "/pipeline/layer_split";
+inline constexpr auto kGlobal = "/batch/global_batch_size";
+inline constexpr auto kMicro = "/batch/micro_batch_size";
+inline constexpr auto kAccumulation = "/batch/gradient_accumulation_steps";
+inline constexpr auto kOptimizer = "/optimizer/type";
+inline constexpr auto kDevice = "/runtime/device";
+inline constexpr auto kTransport = "/runtime/transport";
+inline constexpr auto kAlgorithm = "/runtime/collective_algorithm";
+
+}  // namespace trident::config_detail

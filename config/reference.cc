@@ -1,0 +1,81 @@
+// The reference page, docs/config.md.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "config/fields.h"
+#include "core/json.h"
+
+namespace trident {
+namespace config_detail {
+namespace {
+
+// A cell of a Markdown table.
+std::string cell(const std::string& text) {
+  std::string result;
+  for (const char c : text) result += c == '|' ? std::string("\\|") : std::string(1, c);
+  return result;
+}
+
+std::string markdown_row(const Field& field, const ConfigRules& rules) {
+  std::string usual = field.derived(rules);
+  if (field.required) {
+    usual = "must be given";
+  } else if (usual.empty()) {
+    usual = "`" + json_text(value_of(field, Config{})) + "`";
+  }
+  std::string doc = field.doc(rules);
+  std::string later;
+  for (const Choice& choice : field.choices) {
+    if (choice.later.empty()) continue;
+    later += fmt::format("{}{}", later.empty() ? "" : ", ", choice.name);
+  }
+  if (!field.later.empty()) {
+    doc += fmt::format(" *Not available yet: comes with {}.*", field.later);
+  } else if (!later.empty()) {
+    doc += fmt::format(" *Not available yet: {}.*", later);
+  }
+  std::string value = expected(field, rules);
+  if (!field.unit.empty()) value += fmt::format(" ({})", field.unit);
+  return fmt::format("| `{}` | {} | {} | {} |\n", leaf(field.path), cell(value), cell(usual),
+                     cell(doc));
+}
+
+}  // namespace
+}  // namespace config_detail
+
+std::string config_reference_markdown(const ConfigRules& rules) {
+  using namespace config_detail;
+  std::string page =
+      "# The configuration file\n\n"
+      "<!-- Generated from the field table (config/fields.h); "
+      "tests/config/schema_test.cc keeps it current. -->\n\n"
+      "One JSON object of sections. Every key is checked: an unknown key, a wrong type or a "
+      "number out of range is an error, and all errors are shown at once. A key that is left out "
+      "gets its default; a key whose default is described in words may also be `null`, which is "
+      "the same. `--set section.key=value` overrides on the command line (a JSON value, else a "
+      "string; list elements by number, `--set data.train.0.path=book.txt`; `null` takes a key "
+      "out). `--dry-run` prints the config with every default filled in.\n\n"
+      "A run keeps its config twice in `logging.dir`: `config.user.json` is what was asked for, "
+      "the "
+      "file with its overrides and no default; `config.json` is the config as it ran. `derived` in "
+      "the latter lists the keys whose values followed from others or from the machine, each with "
+      "what was written in its place. Trained from again, it runs with the same numbers on any "
+      "machine, but what an override or an edit of the file changes is derived anew: another "
+      "`training.train_iters` takes `scheduler.decay_iters` along. `--set derived=null` holds "
+      "every "
+      "number as it is.\n";
+  for (const Section& section : sections()) {
+    std::string title = section.path.empty() ? "top level" : section.path.substr(1);
+    std::replace(title.begin(), title.end(), '/', '.');
+    page += fmt::format("\n## {}\n\n{}\n\n| key | value | default | meaning |\n|---|---|---|---|\n",
+                        title, section.doc);
+    for (const Field& field : fields()) {
+      if (parent(field.path) == section.path) page += markdown_row(field, rules);
+    }
+  }
+  return page;
+}
+
+}  // namespace trident

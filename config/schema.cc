@@ -1,0 +1,150 @@
+// The JSON Schema of a config file.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "config/fields.h"
+#include "core/json.h"
+
+namespace trident {
+namespace config_detail {
+namespace {
+
+using nlohmann::ordered_json;
+
+void add_range(ordered_json& schema, const Field& field) {
+  const auto bound = [&](double value) -> ordered_json {
+    if (is_integer(field)) return static_cast<std::int64_t>(value);
+    return value;
+  };
+  if (field.range.or_zero) {
+    Field rest = field;
+    rest.range.or_zero = false;
+    ordered_json bounds = ordered_json::object();
+    add_range(bounds, rest);
+    schema["anyOf"] = {{{"const", 0}}, bounds};
+    return;
+  }
+  const Range& range = field.range;
+  if (range.min) schema[range.above_min ? "exclusiveMinimum" : "minimum"] = bound(*range.min);
+  if (range.max) schema[range.below_max ? "exclusiveMaximum" : "maximum"] = bound(*range.max);
+}
+
+ordered_json names(const std::vector<Choice>& choices) {
+  ordered_json list = ordered_json::array();
+  for (const Choice& choice : choices) list.push_back(choice.name);
+  return list;
+}
+
+ordered_json sources_schema() {
+  return ordered_json_or_null(R"({"type": "array", "minItems": 1, "items": {
+    "type": "object", "additionalProperties": false, "required": ["path"],
+    "properties": {"path": {"type": "string", "minLength": 1},
+                   "weight": {"type": "number", "exclusiveMinimum": 0, "default": 1}}}})");
+}
+
+// The value itself, words and null left aside.
+ordered_json value_schema(const Field& field, const ConfigRules& rules) {
+  ordered_json schema;
+  ordered_json element;
+  if (std::holds_alternative<Member<bool>>(field.member)) {
+    schema["type"] = "boolean";
+  } else if (std::holds_alternative<Member<std::string>>(field.member)) {
+    schema["type"] = "string";
+    const auto choices = choices_of(field, rules);
+    if (choices.empty()) {
+      schema["minLength"] = 1;
+    } else {
+      schema["enum"] = names(choices);
+    }
+  } else if (std::holds_alternative<Member<std::vector<DataSource>>>(field.member)) {
+    schema = sources_schema();
+  } else if (std::holds_alternative<Member<std::vector<ValidationSet>>>(field.member)) {
+    schema["anyOf"] = {sources_schema(),
+                       {{"type", "object"},
+                        {"minProperties", 1},
+                        {"propertyNames", {{"minLength", 1}}},
+                        {"additionalProperties", sources_schema()}}};
+  } else if (std::holds_alternative<Member<std::array<double, 2>>>(field.member)) {
+    element["type"] = "number";
+    add_range(element, field);
+    schema = {{"type", "array"}, {"items", element}, {"minItems", 2}, {"maxItems", 2}};
+  } else if (std::holds_alternative<Member<std::vector<std::int64_t>>>(field.member)) {
+    element["type"] = "integer";
+    add_range(element, field);
+    schema = {{"type", "array"}, {"items", element}};
+    if (!field.choices.empty()) schema["minItems"] = 1;
+  } else {
+    schema["type"] = is_integer(field) ? "integer" : "number";
+    add_range(schema, field);
+  }
+  return schema;
+}
+
+ordered_json field_schema(const Field& field, const ConfigRules& rules) {
+  ordered_json schema = value_schema(field, rules);
+  const bool words =
+      !std::holds_alternative<Member<std::string>>(field.member) && !field.choices.empty();
+  if (words || !field.derived.empty()) {
+    ordered_json any = ordered_json::array({schema});
+    if (words) any.push_back({{"enum", names(choices_of(field, rules))}});
+    if (!field.derived.empty()) any.push_back({{"type", "null"}});
+    schema = {{"anyOf", any}};
+  }
+  std::string text = field.doc(rules);
+  if (!field.unit.empty()) text += fmt::format(" Unit: {}.", field.unit);
+  if (!field.derived.empty()) text += fmt::format(" Default: {}.", field.derived(rules));
+  if (!field.later.empty()) text += fmt::format(" Not available yet: comes with {}.", field.later);
+  schema["description"] = text;
+  if (field.derived.empty() && !field.required) schema["default"] = value_of(field, Config{});
+  return schema;
+}
+
+}  // namespace
+}  // namespace config_detail
+
+std::string config_schema(const ConfigRules& rules) {
+  using namespace config_detail;
+  ordered_json schema = {{"$schema", "https://json-schema.org/draft/2020-12/schema"},
+                         {"title", "Trident training configuration"},
+                         {"type", "object"},
+                         {"additionalProperties", false},
+                         {"required", ordered_json::array()},
+                         {"properties", ordered_json::object()}};
+  const auto object_at = [&](const std::string& path) -> ordered_json& {
+    ordered_json* at = &schema;
+    std::string rest = path;
+    while (!rest.empty()) {
+      const auto slash = rest.find('/', 1);
+      at = &(*at)["properties"][rest.substr(1, slash - 1)];
+      rest = slash == std::string::npos ? "" : rest.substr(slash);
+    }
+    return *at;
+  };
+  schema["properties"][kDerived] = {
+      {"type", "object"},
+      {"description",
+       "In a filled-in config: the keys that were derived, with what was written in their place."}};
+  for (const Section& section : sections()) {
+    if (section.path.empty()) continue;
+    object_at(section.path) = {{"type", "object"},
+                               {"description", section.doc},
+                               {"additionalProperties", false},
+                               {"properties", ordered_json::object()}};
+  }
+  for (const Field& field : fields()) {
+    const std::string section = parent(field.path);
+    object_at(field.path) = field_schema(field, rules);
+    if (!field.required) continue;
+    object_at(section)["required"].push_back(leaf(field.path));
+    ordered_json& required = schema["required"];
+    const std::string name = section.substr(1);
+    if (std::find(required.begin(), required.end(), name) == required.end()) {
+      required.push_back(name);
+    }
+  }
+  return json_text(schema, 2) + "\n";
+}
+
+}  // namespace trident

@@ -1,0 +1,62 @@
+// What a step does, operation by operation, as a planning device sees it (make_planning_device):
+// kernels with their FLOPs and bytes, collectives and messages with what they send. Memory,
+// traffic, FLOPs, stage costs, the layer split and the predicted bubble of a plan are read from it,
+// so they hold for any module.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/dtype.h"
+#include "core/tensor.h"
+
+namespace trident {
+
+struct TracedOperation {
+  std::string_view name;  // "gemm", "all_reduce"
+  Shape shape;            // (m, n, k) of a product, else of what is written or sent
+  DType dtype = DType::f32;
+  double flops = 0;        // of products, as they are computed; other work is bound by its bytes
+  double model_flops = 0;  // as papers count them: causal attention whole, backward twice forward
+  std::int64_t bytes_read = 0, bytes_written = 0;  // of tensors, each once
+  // Of a collective or a message.
+  int group = -1;               // number in OperationTrace::groups()
+  std::uint8_t operation = 0;   // Operation of parallel/collectives/descriptor.h
+  std::uint8_t algorithm = 0;   // Algorithm of parallel/process_group.h
+  int root = -1;                // of a broadcast, gather or scatter
+  std::int64_t bytes_sent = 0;  // by this rank
+  bool beside = false;          // runs beside the stream's work
+  int action = -1;              // OperationTrace::begin_action(); -1: in none
+};
+
+class OperationTrace {
+ public:
+  struct Group {
+    std::string name;
+    int size = 1, rank = 0;
+  };
+
+  void add(TracedOperation operation) {
+    operation.action = action_;
+    operations_.push_back(operation);
+  }
+  // The number of the group, which stays while the trace lives.
+  int number_of(const std::string& name, int size, int rank);
+
+  // Operations from here on belong to the next action (of the schedule, say), until it ends.
+  void begin_action() { action_ = actions_++; }
+  void end_action() { action_ = -1; }
+  void clear();  // operations and actions
+
+  const std::vector<TracedOperation>& operations() const { return operations_; }
+  const std::vector<Group>& groups() const { return groups_; }
+
+ private:
+  std::vector<TracedOperation> operations_;
+  std::vector<Group> groups_;
+  int action_ = -1, actions_ = 0;
+};
+
+}  // namespace trident

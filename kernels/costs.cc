@@ -1,0 +1,211 @@
+// What each kernel costs, for a planning device's trace: FLOPs of products, and each tensor's bytes
+// once.
+#include <functional>
+#include <initializer_list>
+
+#include "core/operation_trace.h"
+#include "kernels/backend.h"
+
+namespace trident {
+namespace {
+
+using A = const Access&;
+using C = Context&;
+using T = const Tensor&;
+using List = std::initializer_list<std::reference_wrapper<const Tensor>>;
+
+std::int64_t bytes_of(const List& tensors) {
+  std::int64_t bytes = 0;
+  for (const Tensor& tensor : tensors) bytes += tensor ? tensor.bytes() : 0;
+  return bytes;
+}
+
+// `of`: whose shape and type tell the operation. What is added to is read and written.
+void record(C context, std::string_view name, T of, const List& reads, const List& writes) {
+  context.trace()->add({.name = name,
+                        .shape = of.shape(),
+                        .dtype = of.dtype(),
+                        .bytes_read = bytes_of(reads),
+                        .bytes_written = bytes_of(writes)});
+}
+
+void gemm(A, C context, const GemmArgs& args) {
+  const std::int64_t k = args.a.dim(args.transpose_a ? 0 : 1);
+  const Shape shape{args.c.dim(0), args.c.dim(1), k};
+  const double flops = 2.0 * static_cast<double>(shape.numel());
+  context.trace()->add(
+      {.name = "gemm",
+       .shape = shape,
+       .dtype = args.a.dtype(),
+       .flops = flops,
+       .model_flops = flops,
+       .bytes_read = bytes_of({args.a, args.b, args.bias, args.gelu_input, args.bias_gradient,
+                               args.accumulate ? args.c : args.bias}),
+       .bytes_written = bytes_of({args.c, args.pre_activation, args.bias_gradient})});
+}
+
+// Two products over the causal half of the scores.
+void attention(C context, std::string_view name, const AttentionShape& shape, double products,
+               double model_products, T of, const List& reads, const List& writes) {
+  const double product = 2.0 * static_cast<double>(shape.batch * shape.heads * shape.head_dim) *
+                         static_cast<double>(shape.sequence) * static_cast<double>(shape.sequence);
+  context.trace()->add({.name = name,
+                        .shape = of.shape(),
+                        .dtype = of.dtype(),
+                        .flops = products * product / 2,
+                        .model_flops = model_products * product,
+                        .bytes_read = bytes_of(reads),
+                        .bytes_written = bytes_of(writes)});
+}
+
+void attention_forward(A, C context, const AttentionArgs& args) {
+  attention(context, "attention_forward", args.shape, 2, 2, args.out, {args.qkv},
+            {args.out, args.log_sum_exp});
+}
+// Five products: the scores again, and the gradients of values, probabilities, queries and keys.
+void attention_backward(A, C context, const AttentionBackwardArgs& args) {
+  attention(context, "attention_backward", args.shape, 5, 4, args.grad_qkv,
+            {args.qkv, args.out, args.log_sum_exp, args.grad_out}, {args.grad_qkv});
+}
+
+}  // namespace
+
+const Backend& costs_backend() {
+  static constexpr Backend backend = {
+      .instructions = nullptr,
+      .gemm = gemm,
+      .fill = [](A, C c, T x, double) { record(c, "fill", x, {}, {x}); },
+      .copy = [](A, C c, T from, T to) { record(c, "copy", to, {from}, {to}); },
+      .add =
+          [](A, C c, T x, T y) {
+            record(c, "add", y, {x, y}, {y});
+          },
+      .scale = [](A, C c, T x, float) { record(c, "scale", x, {x}, {x}); },
+      .add_bias =
+          [](A, C c, T x, T bias, T y) {
+            record(c, "add_bias", y, {x, bias}, {y});
+          },
+      .bias_backward =
+          [](A, C c, T grad_y, T grad_bias) {
+            record(c, "bias_backward", grad_y, {grad_y, grad_bias}, {grad_bias});
+          },
+      .sum = [](A, C c, T x, T total) { record(c, "sum", x, {x}, {total}); },
+      .square_sums = [](A, C c, T x, std::int64_t,
+                        T out) { record(c, "square_sums", x, {x}, {out}); },
+      .exact_sum =
+          [](A, C c, T x, T state) {
+            record(c, "exact_sum", x, {x, state}, {state});
+          },
+      .fill_normal = [](A, C c, const NormalArgs& a) { record(c, "fill_normal", a.x, {}, {a.x}); },
+      .norm_forward =
+          [](A, C c, const NormArgs& a) {
+            record(c, "norm_forward", a.y, {a.x, a.weight, a.bias}, {a.y, a.mean, a.rstd});
+          },
+      .norm_backward_input =
+          [](A, C c, const NormBackwardArgs& a) {
+            record(c, "norm_backward_input", a.grad_x,
+                   {a.grad_y, a.x, a.weight, a.mean, a.rstd, a.residual_grad}, {a.grad_x});
+          },
+      .norm_backward_weight =
+          [](A, C c, const NormWeightArgs& a) {
+            record(c, "norm_backward_weight", a.grad_y,
+                   {a.grad_y, a.x, a.mean, a.rstd, a.grad_weight, a.grad_bias},
+                   {a.grad_weight, a.grad_bias});
+          },
+      .gelu_forward = [](A, C c, T x, T y) { record(c, "gelu_forward", y, {x}, {y}); },
+      .gelu_backward =
+          [](A, C c, T x, T grad_y, T grad_x) {
+            record(c, "gelu_backward", grad_x, {x, grad_y}, {grad_x});
+          },
+      .swiglu_forward = [](A, C c, T x, T y) { record(c, "swiglu_forward", y, {x}, {y}); },
+      .swiglu_backward =
+          [](A, C c, T x, T grad_y, T grad_x) {
+            record(c, "swiglu_backward", grad_x, {x, grad_y}, {grad_x});
+          },
+      // Of tables the rows that are looked up.
+      .embedding_forward =
+          [](A, C c, const EmbeddingArgs& a) {
+            record(c, "embedding_forward", a.out, {a.ids, a.out}, {a.out});
+          },
+      .embedding_backward =
+          [](A, C c, const EmbeddingBackwardArgs& a) {
+            record(c, "embedding_backward", a.grad_out, {a.ids, a.grad_out, a.grad_out},
+                   {a.grad_out});
+          },
+      .position_forward =
+          [](A, C c, const PositionArgs& a) {
+            record(c, "position_forward", a.x, {a.x, a.table}, {a.x});
+          },
+      .position_backward =
+          [](A, C c, const PositionBackwardArgs& a) {
+            record(c, "position_backward", a.grad_x, {a.grad_x, a.grad_table}, {a.grad_table});
+          },
+      .cross_entropy_maximum =
+          [](A, C c, const CrossEntropyShape&, T logits, T maximum) {
+            record(c, "cross_entropy_maximum", logits, {logits}, {maximum});
+          },
+      .cross_entropy_statistics =
+          [](A, C c, const CrossEntropyShape&, T logits, T labels, T maximum, T statistics) {
+            record(c, "cross_entropy_statistics", logits, {logits, labels, maximum}, {statistics});
+          },
+      .cross_entropy_losses =
+          [](A, C c, const CrossEntropyShape&, T statistics, T losses) {
+            record(c, "cross_entropy_losses", losses, {statistics}, {losses});
+          },
+      .cross_entropy =
+          [](A, C c, const CrossEntropyShape&, T logits, T labels, T losses,
+             std::optional<float> scale) {
+            record(c, "cross_entropy", logits, {logits, labels}, {losses, scale ? logits : losses});
+          },
+      .cross_entropy_gradient =
+          [](A, C c, const CrossEntropyShape&, T logits, T labels, T maximum, T statistics, float) {
+            record(c, "cross_entropy_gradient", logits, {logits, labels, maximum, statistics},
+                   {logits});
+          },
+      .attention_forward = attention_forward,
+      .attention_backward = attention_backward,
+      .rotary = [](A, C c, const RotaryArgs& a) { record(c, "rotary", a.qkv, {a.qkv}, {a.qkv}); },
+      .dropout_add =
+          [](A, C c, const DropoutAddArgs& a) {
+            record(c, "dropout_add", a.y, {a.x, a.residual}, {a.y});
+          },
+      .adam =
+          [](A, C c, const AdamArgs& a) {
+            record(c, "adam", a.weight, {a.weight, a.gradient, a.moment1, a.moment2},
+                   {a.weight, a.moment1, a.moment2, a.model_weight});
+          },
+      .sgd =
+          [](A, C c, const SgdArgs& a) {
+            record(c, "sgd", a.weight, {a.weight, a.gradient, a.momentum_buffer},
+                   {a.weight, a.momentum_buffer, a.model_weight});
+          },
+      .adafactor_squares =
+          [](A, C c, const AdafactorSquares& a) {
+            record(c, "adafactor_squares", a.part.gradient,
+                   {a.part.weight, a.part.gradient, a.rows, a.columns, a.weights},
+                   {a.rows, a.columns, a.weights});
+          },
+      .adafactor_factors =
+          [](A, C c, const AdafactorFactors& a) {
+            record(c, "adafactor_factors", a.factors,
+                   {a.row_sums, a.column_sums, a.row_state, a.column_state},
+                   {a.row_state, a.column_state, a.factors});
+          },
+      .adafactor_size =
+          [](A, C c, const AdafactorSize& a) {
+            record(c, "adafactor_size", a.part.gradient,
+                   {a.part.gradient, a.factors, a.column_state, a.size}, {a.size});
+          },
+      .adafactor_update =
+          [](A, C c, const AdafactorUpdate& a) {
+            record(c, "adafactor_update", a.part.weight,
+                   {a.part.weight, a.part.gradient, a.factors, a.column_state, a.sizes},
+                   {a.part.weight, a.part.model_weight});
+          },
+      .copy_peer = nullptr,
+      .reduce_peers = nullptr,
+  };
+  return backend;
+}
+
+}  // namespace trident

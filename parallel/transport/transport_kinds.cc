@@ -1,0 +1,30 @@
+#include "parallel/transport/transport_kinds.h"
+
+namespace trident {
+
+const std::vector<TransportKind>& transport_kinds() {
+  static const std::vector<TransportKind> table{
+      {{.name = "local",
+        .doc = "runs all of them as threads of one process",
+        .gpu = true,
+        .processes = false},
+       run_local},
+      {{.name = "mpi",
+        .doc = "one rank a process that mpirun or srun has started",
+        .threads = false},
+       nullptr,
+       run_mpi,
+       /*needs_staging=*/true},
+      {{.name = "nccl",
+        .doc = "either way with a GPU for each rank",
+        .cpu = false,
+        .gpu = true,
+        .gpu_for_each_rank = true},
+       run_local,
+       run_mpi,
+       /*needs_staging=*/true,
+       /*nccl=*/true}};
+  return table;
+}
+
+}  // namespace trident

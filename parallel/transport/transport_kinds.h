@@ -1,0 +1,26 @@
+// The transports' table. A new one is a file that makes its Transport and a row.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "config/kinds.h"
+#include "parallel/transport/transport.h"
+
+namespace trident {
+
+struct TransportKind : TransportRules {
+  using Body = std::function<void(Transport&)>;
+  // Runs `body` on ranks that are threads of this process, and on the one that this process is;
+  // null where its ranks can't be that.
+  void (*run_threads)(int ranks, const TransportOptions&, const Body&) = nullptr;
+  void (*run_process)(const TransportOptions&, const Body&) = nullptr;
+  // Operations that add or exchange take memory for what they receive (Category::communication).
+  bool needs_staging = false;
+  bool nccl = false;  // TransportOptions::nccl
+};
+
+// Those of this library.
+const std::vector<TransportKind>& transport_kinds();
+
+}  // namespace trident

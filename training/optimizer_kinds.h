@@ -1,0 +1,20 @@
+// The optimizers' table. A new one is a file that makes its UpdateRule (training/sgd.cc) and a row.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "config/config.h"
+#include "config/kinds.h"
+#include "training/optimizer.h"
+
+namespace trident {
+
+struct OptimizerKind : OptimizerRules {
+  std::unique_ptr<UpdateRule> (*make)(const OptimizerParams&) = nullptr;
+};
+
+// Those of this library.
+const std::vector<OptimizerKind>& optimizer_kinds();
+
+}  // namespace trident
