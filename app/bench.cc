@@ -1,5 +1,5 @@
 // `bench gemm|collectives|step`: this machine's speed, measured now.
-#include "training/bench.h"
+#include "training/bench/bench.h"
 
 #include <fmt/format.h>
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "app/start.h"
+#include "app/rendezvous.h"
 
 namespace CLI {
 class App;
@@ -28,7 +28,7 @@ struct Launch {
   // Variables by which libraries choose how to compute, with their values.
   std::vector<std::pair<std::string, std::string>> environment;
   char** arguments = nullptr;  // main's
-  std::shared_ptr<StartPhase> start;
+  std::shared_ptr<Rendezvous> start;
 };
 Launch detect_launch(char** arguments);  // reads the environment that mpirun and srun set
 // A thread of libgomp's spins for milliseconds before it sleeps, unless its own process has more

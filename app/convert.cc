@@ -1,6 +1,6 @@
 // `export` and `import`: between a run's weights and Hugging Face directories. Both sides have the
 // same form today, so each reads, checks and writes anew.
-#include "training/convert.h"
+#include "training/run/convert.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "app/commands.h"
-#include "training/model_directory.h"
+#include "training/hugging_face/model_directory.h"
 
 namespace trident::app {
 namespace {

@@ -1,4 +1,4 @@
-#include "training/generate.h"
+#include "training/run/generate.h"
 
 #include <fmt/format.h>
 
@@ -9,7 +9,7 @@
 #include "app/options.h"
 #include "core/error.h"
 #include "kernels/cuda_device.h"
-#include "training/model_directory.h"
+#include "training/hugging_face/model_directory.h"
 
 namespace trident::app {
 namespace {

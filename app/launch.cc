@@ -73,7 +73,7 @@ Launch detect_launch(char** arguments) {
                                         static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN))));
   }
   launch.leads = launch.rank == 0;
-  launch.start = std::make_shared<StartPhase>(launch.mpi, launch.rank, launch.ranks);
+  launch.start = std::make_shared<Rendezvous>(launch.mpi, launch.rank, launch.ranks);
   return launch;
 }
 

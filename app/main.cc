@@ -75,7 +75,7 @@ int run(int argc, char** argv) {
     return fail(2, "trident: there is no command " + unknown.front() + "; see trident --help");
   } catch (const CLI::ParseError& error) {
     return refused(app, error, launch, fail);
-  } catch (const trident::app::StartRefused& refused) {
+  } catch (const trident::app::RendezvousRefused& refused) {
     launch.start->finish(refused.code);
     return refused.code;
   } catch (const trident::RequestError& error) {

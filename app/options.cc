@@ -8,11 +8,11 @@
 #include "core/available_memory.h"
 #include "core/error.h"
 #include "kernels/cuda_device.h"
-#include "training/devices.h"
-#include "training/fit.h"
-#include "training/from_config.h"
-#include "training/kinds.h"
-#include "training/trainer.h"
+#include "training/plan/fit.h"
+#include "training/run/devices.h"
+#include "training/run/trainer.h"
+#include "training/setup/from_config.h"
+#include "training/setup/kinds.h"
 
 namespace trident::app {
 
@@ -66,7 +66,7 @@ LoadedConfig load(const ConfigOptions& options, const Launch& launch,
     loaded.why_cpu = gpus.count > 0 ? "more processes than GPUs" : gpus.reason;
   }
   let_threads_sleep(launch, loaded.config.runtime.threads_per_rank);
-  StartPhase& start = *launch.start;
+  Rendezvous& start = *launch.start;
   start.limit(transport_options(loaded.config).timeout);
   // Hosts with fewer cores or more ranks than others set what "auto" is for all: results depend on
   // the threads of a rank.

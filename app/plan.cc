@@ -1,4 +1,4 @@
-#include "training/plan.h"
+#include "training/plan/plan.h"
 
 #include <fmt/format.h>
 
@@ -8,8 +8,8 @@
 #include <optional>
 
 #include "app/options.h"
-#include "training/fit.h"
-#include "training/kinds.h"
+#include "training/plan/fit.h"
+#include "training/setup/kinds.h"
 
 namespace trident::app {
 

@@ -9,7 +9,7 @@
 
 #include "core/printable.h"
 #include "core/process.h"
-#include "training/summary.h"
+#include "training/run/summary.h"
 
 namespace trident::app {
 

@@ -7,7 +7,7 @@
 
 #include "config/config.h"
 #include "core/background.h"
-#include "training/trainer.h"
+#include "training/run/trainer.h"
 
 namespace trident::app {
 

@@ -13,7 +13,7 @@
 #include "scheduler/csv.h"
 #include "scheduler/report.h"
 #include "scheduler/schedules.h"
-#include "training/timed_stages.h"
+#include "training/bench/timed_stages.h"
 
 namespace trident::app {
 namespace {

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "app/commands.h"
-#include "training/kinds.h"
+#include "training/setup/kinds.h"
 
 namespace trident::app {
 

@@ -18,18 +18,18 @@
 #include "core/process.h"
 #include "core/request_problems.h"
 #include "core/threads.h"
-#include "training/agreement.h"
-#include "training/devices.h"
-#include "training/fit.h"
-#include "training/from_config.h"
-#include "training/generate.h"
-#include "training/kinds.h"
-#include "training/plan.h"
-#include "training/product_rate.h"
-#include "training/rank_model.h"
-#include "training/run_folder.h"
-#include "training/summary.h"
-#include "training/trainer.h"
+#include "training/engine/rank_model.h"
+#include "training/plan/fit.h"
+#include "training/plan/plan.h"
+#include "training/report/product_rate.h"
+#include "training/run/agreement.h"
+#include "training/run/devices.h"
+#include "training/run/generate.h"
+#include "training/run/run_folder.h"
+#include "training/run/summary.h"
+#include "training/run/trainer.h"
+#include "training/setup/from_config.h"
+#include "training/setup/kinds.h"
 
 namespace trident::app {
 namespace {
@@ -140,7 +140,7 @@ std::string what_fits(const Config& config, const Architecture& architecture, co
 
 // Refuses ranks that would compute something else than the others, before anything is written.
 void compare_ranks(const Config& config, const Devices& devices, const Launch& launch) {
-  StartPhase& start = *launch.start;
+  Rendezvous& start = *launch.start;
   if (!launch.mpi || launch.ranks < 2) return;
   std::vector<Fingerprint> alike = config_fingerprints(config);
   const auto machine = machine_fingerprints(devices, launch.environment);

@@ -22,7 +22,7 @@
 #include "core/context.h"
 #include "kernels/backend.h"
 #include "kernels/cuda_device.h"
-#include "training/product_rate.h"
+#include "training/report/product_rate.h"
 
 namespace trident {
 namespace {

@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "config/config.h"
-#include "training/from_config.h"
-#include "training/kinds.h"
-#include "training/rank_model.h"
-#include "training/trainer.h"
+#include "training/engine/rank_model.h"
+#include "training/run/trainer.h"
+#include "training/setup/from_config.h"
+#include "training/setup/kinds.h"
 
 namespace trident {
 namespace {

@@ -10,8 +10,11 @@ install(TARGETS trident trident_options EXPORT trident-targets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT trident-targets NAMESPACE trident:: DESTINATION ${TRIDENT_PACKAGE_DIR})
-install(DIRECTORY core config kernels parallel models scheduler training
-        DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/trident FILES_MATCHING PATTERN "*.h")
+include(cmake/public_headers.cmake)
+foreach(header IN LISTS TRIDENT_PUBLIC_HEADERS TRIDENT_INCLUDED_HEADERS)
+  cmake_path(GET header PARENT_PATH folder)
+  install(FILES ${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/trident/${folder})
+endforeach()
 
 get_property(app_targets DIRECTORY app PROPERTY BUILDSYSTEM_TARGETS)
 foreach(target IN LISTS app_targets)

@@ -246,8 +246,8 @@ struct Config {
 
 // What the file can't know.
 struct LoadOptions {
-  // What names may stand for: built_in_rules() (training/kinds.h), or with rows of the program's
-  // own. Has to be given.
+  // What names may stand for: built_in_rules() (training/setup/kinds.h), or with rows of the
+  // program's own. Has to be given.
   std::shared_ptr<const ConfigRules> rules = {};
   // Axes beside the config's own, with their sizes.
   std::vector<MeshAxis> more_axes = {};
@@ -257,8 +257,8 @@ struct LoadOptions {
   std::optional<std::int64_t> local_ranks = {};
   // Cores that the ranks of this machine share.
   std::int64_t cores = 1;
-  // What batch.micro_batch_size "auto" stands for; who knows the memory finds it (training/fit.h).
-  // 0: all sequences of a data-parallel rank.
+  // What batch.micro_batch_size "auto" stands for; who knows the memory finds it
+  // (training/plan/fit.h). 0: all sequences of a data-parallel rank.
   std::optional<std::int64_t> micro_batch_size = {};
   // What runtime.transport "auto" stands for: "local", or "mpi" under mpirun.
   std::string transport = "local";

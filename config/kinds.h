@@ -1,8 +1,9 @@
 // What the config has to know of the things that its names stand for: schedules, models,
 // optimizers, transports, all-reduce algorithms. Each room has a table of its kinds, whose rows
 // begin with these rules and go on with what makes the thing (ScheduleKind in
-// scheduler/schedules.h, OptimizerKind in training/optimizer_kinds.h, ...). Choices, defaults,
-// checks, schema and reference page read the rules, so no name stands anywhere but in its row.
+// scheduler/schedules.h, OptimizerKind in training/optimizer/optimizer_kinds.h, ...). Choices,
+// defaults, checks, schema and reference page read the rules, so no name stands anywhere but in its
+// row.
 #pragma once
 
 #include <cstdint>
@@ -72,7 +73,7 @@ struct AlgorithmRules {
 };
 
 // All of them, in the order in which they are shown. Made from the rooms' tables by rules_of()
-// (training/kinds.h), whose rows the same object holds.
+// (training/setup/kinds.h), whose rows the same object holds.
 struct ConfigRules {
   virtual ~ConfigRules() = default;
 

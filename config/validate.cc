@@ -82,7 +82,7 @@ void validate_sizes(const Config& config, Problems& problems) {
           "tokens of the run");
 }
 
-// Links are looked at when the folders are (training/run_folder.h).
+// Links are looked at when the folders are (training/run/run_folder.h).
 void validate_folders(const Config& config, Problems& problems) {
   constexpr auto kSave = "/checkpoint/save";
   if (!problems.sound({"/logging/dir", kSave}) || config.checkpoint.save.empty()) return;

@@ -1,6 +1,6 @@
 // A family of models: which modules stand at the ends and in between, and how its parameters are
 // called in a Hugging Face directory. A user's own model is one more of these, in a copy of
-// built_in_architectures() (training/kinds.h); nothing registers itself.
+// built_in_architectures() (training/setup/kinds.h); nothing registers itself.
 #pragma once
 
 #include <cstdint>

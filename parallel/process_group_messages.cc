@@ -138,22 +138,22 @@ Work by_communicator(const GroupHandle& group, Context& context, const Descripto
   ProcessGroup::Impl& impl = *group;
   impl.membership.endpoint->check();
   ProcessGroup::Impl::Link& link = impl.link(context.device(), peer, channel, receives);
-  const auto fate = std::make_shared<std::atomic<Fate>>(Fate::open);
+  const auto claim = std::make_shared<std::atomic<Claim>>(Claim::none);
   const bool first = !std::exchange(link.opened, link.opened || d.count > 0);
   const auto hosts = std::make_shared<Handshake>(impl, d, peer, channel, receives, first);
-  const auto run = [&impl, &link, fate, hosts, device = &context.device(), tensor, peer,
+  const auto run = [&impl, &link, claim, hosts, device = &context.device(), tensor, peer,
                     receives](const Access& access) {
     Exchange::Transfer& told = hosts->told;
     // Until somebody waits for it, a receive needn't be able to end, and one that was dropped ends
     // if nobody has sent.
     constexpr std::chrono::milliseconds look{20};
-    while (receives && *fate == Fate::open) {
+    while (receives && *claim == Claim::none) {
       Countdown countdown(look);
       const Outcome outcome = told.request->wait(countdown);
       if (outcome == Outcome::complete || outcome == Outcome::mismatch) break;
       if (outcome == Outcome::peer_ended) std::this_thread::sleep_for(look);
     }
-    if (receives && *fate == Fate::dropped && !told.request->test()) {
+    if (receives && *claim == Claim::dropped && !told.request->test()) {
       told.request.reset();  // it must not take the next one's
       return;
     }
@@ -181,7 +181,7 @@ Work by_communicator(const GroupHandle& group, Context& context, const Descripto
       link.communicator->exchange(access, one, {});
     }
   };
-  return Work(run_beside(context, *link.thread, *link.stream, run, fate));
+  return Work(run_beside(context, *link.thread, *link.stream, run, claim));
 }
 
 Work message(const GroupHandle& group, Context& context, const Tensor& tensor, int peer,

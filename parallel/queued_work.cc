@@ -30,16 +30,16 @@ QueuedWork::QueuedWork(Context& context, std::function<void(const Access&)> run)
 
 QueuedWork::~QueuedWork() {
   try {
-    if (*fate_ == Fate::waited || state_->done()) return;
+    if (*claim_ == Claim::waited || state_->done()) return;
   } catch (const std::exception&) {
     // The device has failed, which its next use tells.
   }
-  *fate_ = Fate::dropped;
+  *claim_ = Claim::dropped;
   context_.keep(state_);
 }
 
 void QueuedWork::wait(const Access& access) {
-  *fate_ = Fate::waited;
+  *claim_ = Claim::waited;
   state_->task->wait();
   state_->finished->wait(access);
 }
@@ -54,9 +54,9 @@ std::shared_ptr<DeviceEvent> QueuedWork::finished() const {
 
 std::shared_ptr<QueuedWork> run_beside(Context& context, ProgressThread& thread, Stream& queue,
                                        std::function<void(const Access&)> run,
-                                       std::shared_ptr<std::atomic<Fate>> fate) {
+                                       std::shared_ptr<std::atomic<Claim>> claim) {
   auto work = std::make_shared<QueuedWork>(context, std::move(run));
-  work->fate_ = std::move(fate);
+  work->claim_ = std::move(claim);
   const auto state = work->state_;
   context.stream().enqueue([&](const Access& access) { state->begun->record(access); });
   thread.push(state->task, [&queue, state] {

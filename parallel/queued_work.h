@@ -11,8 +11,8 @@
 
 namespace trident {
 
-// What became of a Work: `run` may look at it to end early.
-enum class Fate { open, waited, dropped };
+// Whether a Work has been waited for, or dropped: an operation that nobody claims may end early.
+enum class Claim { none, waited, dropped };
 
 class QueuedWork final : public Work::Impl {
  public:
@@ -25,11 +25,11 @@ class QueuedWork final : public Work::Impl {
  private:
   friend std::shared_ptr<QueuedWork> run_beside(Context&, ProgressThread&, Stream&,
                                                 std::function<void(const Access&)>,
-                                                std::shared_ptr<std::atomic<Fate>>);
+                                                std::shared_ptr<std::atomic<Claim>>);
   struct State;
   Context& context_;
   std::shared_ptr<State> state_;
-  std::shared_ptr<std::atomic<Fate>> fate_;
+  std::shared_ptr<std::atomic<Claim>> claim_;
 };
 
 // In `queue`, from where the context's queue is now. `thread` takes its work in order; `run` puts
@@ -37,6 +37,6 @@ class QueuedWork final : public Work::Impl {
 // it what becomes of the Work.
 std::shared_ptr<QueuedWork> run_beside(
     Context& context, ProgressThread& thread, Stream& queue, std::function<void(const Access&)> run,
-    std::shared_ptr<std::atomic<Fate>> fate = std::make_shared<std::atomic<Fate>>(Fate::open));
+    std::shared_ptr<std::atomic<Claim>> claim = std::make_shared<std::atomic<Claim>>(Claim::none));
 
 }  // namespace trident

@@ -1,5 +1,5 @@
 // What a rank needs to go on with a run, each part under a name: tensors with where their elements
-// lie, and numbers. Those who own it list it; saving, taking back and dumping go along the list and
+// lie, and numbers. Those who own it list it; saving, roll-back and dumping go along the list and
 // know nothing of its owners.
 //
 // There are no generators in it: random numbers have keys, not order (core/rng.h).
@@ -20,7 +20,7 @@ class Parameter;
 enum class StateKind : std::uint8_t {
   weight,     // what forward computes with; follows from the masters
   master,     // fp32, what updates change; the weights themselves in fp32 training
-  optimizer,  // what an update rule keeps (training/optimizer.h)
+  optimizer,  // what an update rule keeps (training/optimizer/optimizer.h)
   gradient,   // of the last step: reduced, before clipping, times its loss scale
 };
 

@@ -22,7 +22,7 @@ RunLists::RunLists(const Schedule& one, std::int64_t count)
       iterations(one, count),
       window(2 * one.stages),
       forward(forward_only(one, window)) {
-  if (overlaps_next_iteration(schedule)) opening = opening_of(schedule, iterations.of(0).lists);
+  if (overlaps_next_iteration(schedule)) warm_up = warm_up_of(schedule, iterations.of(0).lists);
 }
 
 }  // namespace trident

@@ -5,7 +5,7 @@
 
 #include "scheduler/action.h"
 #include "scheduler/iterations.h"
-#include "scheduler/opening.h"
+#include "scheduler/warm_up.h"
 
 namespace trident {
 
@@ -21,7 +21,7 @@ struct RunLists {
   IterationLists iterations;
   int window;        // micro-batches of an evaluation between which a rank waits for the next ones
   Schedule forward;  // of an evaluation, window by window
-  Opening opening;   // empty unless iterations overlap (overlaps_next_iteration())
+  WarmUp warm_up;    // empty unless iterations overlap (overlaps_next_iteration())
 };
 
 }  // namespace trident

@@ -7,7 +7,7 @@
 
 #include "config/config.h"
 #include "core/error.h"
-#include "training/kinds.h"
+#include "training/setup/kinds.h"
 
 namespace trident {
 

@@ -9,9 +9,15 @@ endfunction()
 file(REMOVE_RECURSE ${WORK_DIR})
 file(COPY ${CONSUMER_DIR}/ DESTINATION ${WORK_DIR}/source)
 run(${CMAKE_COMMAND} --install ${BUILD_DIR} --prefix ${WORK_DIR}/prefix)
+# Every header that is installed compiles with what is installed.
+file(GLOB_RECURSE headers RELATIVE ${WORK_DIR}/prefix/include/trident
+     ${WORK_DIR}/prefix/include/trident/*.h)
+list(TRANSFORM headers REPLACE "(.+)" "#include \"\\1\"\n")
+list(JOIN headers "" includes)
+file(WRITE ${WORK_DIR}/source/headers.cc ${includes})
 run(${CMAKE_COMMAND} -S ${WORK_DIR}/source -B ${WORK_DIR}/build -G ${GENERATOR}
     -DCMAKE_CXX_COMPILER=${CXX_COMPILER} -DCMAKE_BUILD_TYPE=${BUILD_TYPE}
-    -DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix)
+    -DCMAKE_PREFIX_PATH=${WORK_DIR}/prefix -DEVERY_HEADER=headers.cc)
 run(${CMAKE_COMMAND} --build ${WORK_DIR}/build)
 run(${WORK_DIR}/build/consumer ${WORK_DIR}/run)
 if(NOT EXISTS ${WORK_DIR}/prefix/bin/trident)

@@ -10,8 +10,8 @@
 #include "core/error.h"
 #include "training/data/indexed_source.h"
 #include "training/data/interleave.h"
-#include "training/safetensors.h"
-#include "training/tensorboard.h"
+#include "training/hugging_face/safetensors.h"
+#include "training/report/tensorboard.h"
 
 namespace trident {
 namespace {

@@ -14,8 +14,8 @@
 #include "support/mesh.h"
 #include "support/source_dir.h"
 #include "support/temp_dir.h"
-#include "training/from_config.h"
-#include "training/safetensors.h"
+#include "training/hugging_face/safetensors.h"
+#include "training/setup/from_config.h"
 
 namespace trident::testing {
 

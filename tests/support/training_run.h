@@ -9,9 +9,9 @@
 #include "config/config.h"
 #include "support/devices.h"
 #include "training/data/batch_sampler.h"
-#include "training/kinds.h"
-#include "training/rank_model.h"
-#include "training/trainer.h"
+#include "training/engine/rank_model.h"
+#include "training/run/trainer.h"
+#include "training/setup/kinds.h"
 
 namespace trident::testing {
 

@@ -14,9 +14,9 @@
 
 #include "bag.h"
 #include "config/config.h"
-#include "training/kinds.h"
-#include "training/plan.h"
-#include "training/trainer.h"
+#include "training/plan/plan.h"
+#include "training/run/trainer.h"
+#include "training/setup/kinds.h"
 
 namespace {
 

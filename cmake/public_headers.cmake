@@ -1,0 +1,37 @@
+# What is installed: the public interface, for programs that train, plan or generate, and that add
+# models, schedules, optimizers, transports and collective algorithms of their own
+# (tests/install/consumer is one). All other headers may change from one version to the next.
+set(TRIDENT_PUBLIC_HEADERS
+    config/config.h config/kinds.h
+    core/context.h core/device.h core/error.h core/tensor.h core/dtype.h core/rng.h core/axes.h
+    kernels/activation.h kernels/attention.h kernels/cross_entropy.h kernels/dropout.h
+    kernels/elementwise.h kernels/embedding.h kernels/gemm.h kernels/norm.h kernels/optimizer.h
+    parallel/process_group.h parallel/placement.h parallel/parameter.h parallel/topology.h
+    parallel/state.h parallel/tensor/linear.h parallel/tensor/vocabulary.h
+    parallel/transport/transport.h parallel/transport/transport_kinds.h
+    parallel/transport/endpoint.h parallel/collectives/collective.h
+    parallel/collectives/algorithm_kinds.h parallel/collectives/exchange.h
+    models/module.h models/architecture.h models/attention.h models/mlp.h models/norm.h
+    models/block.h models/embedding.h models/head.h models/layer_name.h models/transformer.h
+    scheduler/action.h scheduler/schedules.h scheduler/validate.h scheduler/simulate.h
+    scheduler/csv.h
+    training/setup/kinds.h training/optimizer/optimizer.h training/run/trainer.h
+    training/plan/plan.h training/run/generate.h
+    )
+
+# What these include. Not for programs to include by themselves.
+set(TRIDENT_INCLUDED_HEADERS
+    config/problems.h
+    core/allocator.h core/block_pool.h core/clock.h core/countdown.h core/ledger.h
+    core/thread_team.h
+    kernels/peers.h kernels/reduce.h kernels/reduce_op.h
+    parallel/collectives/communicator.h parallel/collectives/descriptor.h
+    parallel/data/bucket_layout.h parallel/data/buckets.h parallel/mesh.h parallel/nodes.h
+    parallel/operation_log.h parallel/transport/file_work.h parallel/transport/meeting.h
+    scheduler/execute.h scheduler/iterations.h scheduler/run_lists.h scheduler/timeline.h
+    scheduler/warm_up.h
+    training/data/dataset.h training/data/datasets.h training/data/interleave.h
+    training/data/token_source.h training/hugging_face/hugging_face_extras.h
+    training/optimizer/optimizer_kinds.h training/report/iteration_metrics.h
+    training/run/devices.h
+    )

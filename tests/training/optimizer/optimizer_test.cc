@@ -1,0 +1,204 @@
+// Learning rates at hand-computed points, update rules against fp64, the global gradient norm.
+#include "training/optimizer/optimizer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/elementwise.h"
+#include "support/temp_dir.h"
+#include "support/training_run.h"
+#include "training/engine/gradient_norm.h"
+#include "training/engine/loss_scale.h"
+#include "training/engine/step_check.h"
+#include "training/optimizer/learning_rate.h"
+#include "training/optimizer/optimizer_kinds.h"
+#include "training/setup/from_config.h"
+
+namespace trident::testing {
+namespace {
+
+TEST(LearningRate, AllSixTypesAtHandComputedPoints) {
+  // 4 iterations of warm-up to 0.8, then down to 0.1 at iteration 12; t = 1/8 at k = 4.
+  const auto rate = [](const std::string& type, std::int64_t k) {
+    const LrSchedulerConfig config{.type = type,
+                                   .warmup_iters = 4,
+                                   .decay_iters = 12,
+                                   .min_lr = 0.1,
+                                   .power = 2.0,
+                                   .gamma = 0.25,
+                                   .milestones = {6, 8, 9}};
+    return learning_rate(config, 0.8, k);
+  };
+  for (const char* type :
+       {"constant", "linear", "cosine", "polynomial", "exponential", "piecewise"}) {
+    SCOPED_TRACE(type);
+    EXPECT_DOUBLE_EQ(rate(type, 0), 0.2);
+    EXPECT_DOUBLE_EQ(rate(type, 2), 0.6);
+    EXPECT_DOUBLE_EQ(rate(type, 3), 0.8);
+  }
+  EXPECT_DOUBLE_EQ(rate("constant", 4), 0.8);
+  EXPECT_DOUBLE_EQ(rate("constant", 100), 0.8);
+  EXPECT_DOUBLE_EQ(rate("linear", 4), 0.1 + 0.7 * 0.875);
+  EXPECT_DOUBLE_EQ(rate("linear", 7), 0.45);
+  EXPECT_DOUBLE_EQ(rate("cosine", 5), 0.1 + 0.7 * (1 + std::sqrt(0.5)) / 2);
+  EXPECT_DOUBLE_EQ(rate("cosine", 7), 0.45);
+  EXPECT_DOUBLE_EQ(rate("polynomial", 7), 0.1 + 0.7 * 0.25);
+  EXPECT_DOUBLE_EQ(rate("exponential", 7), 0.1 + 0.7 * 0.5);
+  EXPECT_DOUBLE_EQ(rate("exponential", 11), 0.1 + 0.7 * 0.25);
+  for (const char* type : {"linear", "cosine", "polynomial"}) {
+    EXPECT_NEAR(rate(type, 11), 0.1, 1e-15) << type;
+    EXPECT_NEAR(rate(type, 500), 0.1, 1e-15) << type;
+  }
+  // A milestone is the last iteration (from 1) of the old rate; min_lr is the floor.
+  EXPECT_DOUBLE_EQ(rate("piecewise", 5), 0.8);
+  EXPECT_DOUBLE_EQ(rate("piecewise", 6), 0.2);
+  EXPECT_DOUBLE_EQ(rate("piecewise", 8), 0.1);
+  EXPECT_DOUBLE_EQ(rate("piecewise", 9), 0.1);
+}
+
+// The update in fp64, as torch.optim.AdamW and torch.optim.SGD with decoupled decay.
+struct Truth {
+  double weight = 0, first = 0, second = 0;
+  void adamw(const OptimizerParams& p, double g, double lr, double decay, int step) {
+    first = p.betas[0] * first + (1 - p.betas[0]) * g;
+    second = p.betas[1] * second + (1 - p.betas[1]) * g * g;
+    weight -= lr * decay * weight;
+    const double m = first / (1 - std::pow(p.betas[0], step));
+    const double v = second / (1 - std::pow(p.betas[1], step));
+    weight -= lr * m / (std::sqrt(v) + p.eps);
+  }
+  void sgd(const OptimizerParams& p, double g, double lr, double decay, int step) {
+    first = step == 1 ? g : p.momentum * first + g;
+    weight -= lr * decay * weight;
+    weight -= lr * (p.momentum > 0 ? first : g);
+  }
+};
+
+TEST(UpdateRules, TenStepsWithClippingAndDecayMatchFp64) {
+  const auto device = make_cpu_device();
+  Context context(*device, 1);
+  constexpr std::int64_t n = 777;
+  for (const OptimizerConfig& config :
+       {OptimizerConfig{"AdamW", {.lr = 0.01, .betas = {0.9, 0.95}, .weight_decay = 0.1}},
+        OptimizerConfig{"SGD", {.lr = 0.01, .weight_decay = 0.1, .momentum = 0.9}},
+        OptimizerConfig{"SGD", {.lr = 0.01, .weight_decay = 0.0, .momentum = 0.0}}}) {
+    for (const bool decays : {true, false}) {
+      SCOPED_TRACE(config.type + (decays ? " decays" : ""));
+      const auto rule = find_kind(optimizer_kinds(), config.type)->make(config.params);
+      std::mt19937 random(5);
+      std::normal_distribution<float> normal;
+      std::vector<float> start(n);
+      for (float& w : start) w = normal(random);
+      const Parameter parameter(
+          {.name = "x", .placement = Placement::whole(decays ? Shape{1, n} : Shape{n})});
+      UpdatePart part{.range = {&parameter, 0, n, 0, n},
+                      .weight = context.from_host<float>({n}, start, Category::parameter)};
+      for (const StateSpec& state : rule->states(part.range.parameter->spec())) {
+        const std::int64_t size = state.count(part.range);
+        part.state.push_back(context.empty({size}, DType::f32, Category::optimizer));
+        fill(context, part.state.back(), 0);
+      }
+      std::vector<Truth> truth(n);
+      for (std::size_t i = 0; i < n; ++i) truth[i].weight = start[i];
+      for (int step = 1; step <= 10; ++step) {
+        std::vector<float> g(n);
+        for (float& x : g) x = normal(random);
+        const double lr = config.params.lr * step / 10;
+        part.gradient = context.from_host<float>({n}, g, Category::gradient);
+        rule->update(
+            context, {part},
+            {.learning_rate = static_cast<float>(lr), .gradient_scale = 0.25f, .step = step});
+        const double decay = decays ? config.params.weight_decay : 0;
+        for (std::size_t i = 0; i < n; ++i) {
+          if (config.type == "AdamW") truth[i].adamw(config.params, 0.25 * g[i], lr, decay, step);
+          if (config.type == "SGD") truth[i].sgd(config.params, 0.25 * g[i], lr, decay, step);
+        }
+      }
+      const std::vector<float> got = context.to_host<float>(part.weight);
+      double largest = 0, moved = 0;
+      for (std::size_t i = 0; i < n; ++i) {
+        largest = std::max(largest, std::abs(got[i] - truth[i].weight));
+        moved = std::max(moved, std::abs(truth[i].weight - static_cast<double>(start[i])));
+      }
+      EXPECT_LT(largest, 2e-6);
+      EXPECT_GT(moved, 1e-2);
+    }
+  }
+}
+
+TEST(LossScale, HalvesAfterHysteresisAndDoublesAfterAWindow) {
+  LossScale scale({.dtype = "fp16",
+                   .initial_scale_power = 4,
+                   .loss_scale_window = 3,
+                   .hysteresis = 2,
+                   .min_loss_scale = 4});
+  EXPECT_EQ(scale.value(), 16);
+  const auto after = [&](const char* steps) {  // o: overflow
+    for (const char* s = steps; *s != 0; ++s) scale.update(*s == 'o');
+    return scale.value();
+  };
+  EXPECT_EQ(after("o"), 16);  // one is let pass
+  EXPECT_EQ(after("o"), 8);
+  EXPECT_EQ(after("o"), 4);  // and no more until a window was clean
+  EXPECT_FALSE(scale.excuses_overflow());
+  EXPECT_EQ(after("o"), 4);  // the minimum
+  EXPECT_EQ(after(".."), 4);
+  EXPECT_EQ(after("o..."), 8);  // an overflow begins a new window
+  EXPECT_TRUE(scale.excuses_overflow());
+  EXPECT_EQ(after("o"), 8);  // the window has restored the hysteresis
+  EXPECT_EQ(after("...o..o"), 8);
+  EXPECT_EQ(LossScale({.dtype = "bf16"}).value(), 1);
+  LossScale fixed({.dtype = "fp16", .loss_scale = 128});
+  fixed.update(true);
+  EXPECT_EQ(fixed.value(), 128);
+  EXPECT_FALSE(fixed.excuses_overflow());
+}
+
+// The same gradients on every data-parallel rank, as after an all-reduce.
+double norm_of(const Layout& layout, const Overrides& overrides, double scale) {
+  const TempDir dir;
+  const Config config = seeded_config("gpt2", dir.path(), overrides_of(layout) + overrides);
+  double norm = 0;
+  on_ranks(config, transport_options(config), [&](RankModel& model) {
+    Context& context = model.context();
+    for (const auto& parameter : unique_parameters(model.chunks())) {
+      const ParameterSpec& spec = parameter->spec();
+      std::mt19937 random(static_cast<unsigned>(std::hash<std::string>{}(spec.name)));
+      std::normal_distribution<float> normal;
+      std::vector<float> values(static_cast<std::size_t>(spec.placement.numel()));
+      for (float& v : values) v = static_cast<float>(scale) * normal(random);
+      copy(context, context.from_host<float>(spec.placement.local(), values, Category::workspace),
+           parameter->gradient(0));
+    }
+    StepCheck check(model.topology().world, model.topology().of(Group::shard).size());
+    check.begin(context, gradient_squares(context, model.buckets(), model.topology()), nullptr, 0,
+                false, 1, Async::no);
+    const double found = check.end(context).grad_norm;
+    if (model.topology().world.rank() == 0) norm = found;
+  });
+  return norm;
+}
+
+TEST(GradientNorm, IsTheSameToTheBitHoweverGradientsAreDealt) {
+  const double plain = norm_of({1, 1, 1}, {}, 1);
+  EXPECT_GT(plain, 100);  // sqrt of about 140,000 parameters of variance 1
+  for (const Layout layout : {Layout{2, 1, 1}, Layout{3, 1, 1}, Layout{4, 1, 1}}) {
+    for (const char* size : {"1", "3000", "5000000"}) {
+      EXPECT_EQ(norm_of(layout,
+                        {std::string("zero_optimization.reduce_bucket_size=") + size,
+                         "zero_optimization.stage=1"},
+                        1),
+                plain)
+          << name_of(layout) << " " << size;
+    }
+  }
+  EXPECT_TRUE(std::isnan(norm_of({2, 1, 1}, {}, INFINITY)));
+}
+
+}  // namespace
+}  // namespace trident::testing

@@ -1,0 +1,31 @@
+// What has to hold of a Hugging Face directory before anything is allocated for its model. Reads
+// config.json and the headers of the weights' files; of weights only what two tensors have to
+// share.
+#pragma once
+
+#include <string>
+
+#include "config/config.h"
+#include "models/architecture.h"
+#include "training/hugging_face/safetensors.h"
+
+namespace trident {
+
+// The text of the directory's config.json. RequestError where it is no readable file, or larger
+// than a config can be.
+std::string read_model_config(const std::string& directory);
+// The model keys of a config that it asks for, as JSON; RequestErrors with the file's name.
+std::string model_keys(const Architecture&, const std::string& directory);
+
+// RequestError, with as many problems as fit a screen, unless the set holds every tensor of the
+// model in the right shape and a type of floating-point numbers, and no tensor beside them that
+// the model would have to compute with. Buffers that follow from the config are passed over. Gives
+// the type that holds all of the weights as they are.
+DType check_tensors(const SafetensorsSet&, const Architecture&, const TransformerShape&);
+
+// The name under which the set holds `tensor`, rows of a parameter of shape `global`. RequestError
+// where it is missing, or of another shape or type.
+std::string checked_name(const SafetensorsSet&, const HuggingFaceTensor& tensor,
+                         const Shape& global);
+
+}  // namespace trident

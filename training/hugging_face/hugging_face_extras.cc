@@ -1,0 +1,61 @@
+#include "training/hugging_face/hugging_face_extras.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "core/json.h"
+#include "training/hugging_face/hugging_face_check.h"
+#include "training/hugging_face/weights_folder.h"
+
+namespace trident {
+namespace {
+
+constexpr auto kGeneration = "generation_config.json";
+constexpr std::uint64_t kMaxGenerationConfig = 4 << 20;                // bytes
+constexpr std::uint64_t kMaxTokenizerFile = std::uint64_t{256} << 20;  // bytes
+
+bool there(const std::string& path) {
+  std::error_code unreadable;  // then opening it names the reason
+  return std::filesystem::exists(path, unreadable) || unreadable;
+}
+
+}  // namespace
+
+HuggingFaceExtras read_extras(const std::string& directory, const Architecture& architecture,
+                              bool conversion) {
+  HuggingFaceExtras extras;
+  try {
+    extras.config = architecture.kept_config(read_model_config(directory), conversion);
+  } catch (const RequestError& error) {
+    throw error.at(directory + "/config.json: ");
+  }
+  const std::string generation = directory + "/" + kGeneration;
+  if (there(generation)) {
+    std::string text = read_file(generation, kMaxGenerationConfig);
+    if (!parse_json(text, generation).is_object()) {
+      throw RequestError(generation + ": needs an object of keys");
+    }
+    extras.files[kGeneration] = std::move(text);
+  }
+  for (const char* name : set_companions) {
+    const std::string path = directory + "/" + name;
+    if (conversion && name != std::string_view(kGeneration) && there(path))
+      extras.files[name] = read_file(path, kMaxTokenizerFile);
+  }
+  return extras;
+}
+
+std::string read_tokenizer(const std::string& path) {
+  return read_file(path, kMaxTokenizerFile);
+}
+
+std::string with_extras(const std::string& config, const HuggingFaceExtras& extras) {
+  auto merged = ordered_json_or_null(config);
+  const auto kept = ordered_json_or_null(extras.config);
+  for (const auto& [key, value] : kept.items()) merged[key] = value;
+  return json_text(merged, 2);
+}
+
+}  // namespace trident

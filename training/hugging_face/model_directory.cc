@@ -1,0 +1,106 @@
+#include "training/hugging_face/model_directory.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/json.h"
+#include "core/printable.h"
+#include "training/hugging_face/hugging_face_check.h"
+#include "training/setup/kinds.h"
+
+namespace trident {
+namespace {
+
+using nlohmann::json;
+
+json parsed_config(const std::string& directory) {
+  const std::string path = directory + "/config.json";
+  json config = parse_json(read_model_config(directory), path);
+  if (!config.is_object()) throw RequestError(path + ": needs an object of keys");
+  return config;
+}
+
+// One of precision.dtype's names; "" where config.json says nothing.
+std::string precision_of(const json& hugging_face, const std::string& path) {
+  for (const char* key : {"dtype", "torch_dtype"}) {  // transformers 5's name, and 4's
+    if (!hugging_face.contains(key) || hugging_face[key].is_null()) continue;
+    const json& name = hugging_face[key];
+    if (name == "bfloat16") return "bf16";
+    if (name == "float16") return "fp16";
+    if (name == "float32" || name == "float64") return "fp32";
+    throw RequestError(fmt::format("{}: /{}: {}: needs \"float32\", \"bfloat16\" or \"float16\"",
+                                   path, key, printable(json_text(name), 80)));
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string weights_directory(const std::string& path) {
+  const json config = parsed_config(path);
+  // A run's config has sections; of those Hugging Face has none.
+  if (!config.contains("training") || !config.contains("checkpoint")) return path;
+  const std::string place = path + "/config.json: /checkpoint/save: ";
+  const json& checkpoint = config["checkpoint"];
+  if (!checkpoint.is_object() || !checkpoint.contains("save") || !checkpoint["save"].is_string()) {
+    throw RequestError(place + "this run saved no weights");
+  }
+  const auto saved = checkpoint["save"].get<std::string>();
+  std::error_code none;
+  if (!std::filesystem::is_directory(saved, none)) {
+    throw RequestError(
+        fmt::format("{}\"{}\" is no directory here (from where the run was started "
+                    "it is where its weights go); name that of the weights",
+                    place, printable(saved)));
+  }
+  return saved;
+}
+
+Config config_of_directory(const ArchitectureSet& architectures, const std::string& directory,
+                           bool exact) {
+  const std::string path = directory + "/config.json";
+  const json hugging_face = parsed_config(directory);
+  const auto type = hugging_face.find("model_type");
+  if (type == hugging_face.end() || !type->is_string()) {
+    throw RequestError(path + ": /model_type: is missing; this is no model's config");
+  }
+  const auto found = architectures.find(type->get<std::string>());
+  if (found == architectures.end()) {
+    throw RequestError(fmt::format("{}: model_type \"{}\" is not one that this program knows", path,
+                                   printable(type->get<std::string>())));
+  }
+  const Architecture& architecture = *found->second;
+  json model = parse_json(model_keys(architecture, directory), directory);
+  model["make_vocab_size_divisible_by"] = 1;
+  const json request{
+      {"model", model},
+      {"batch", {{"micro_batch_size", 1}, {"global_batch_size", 1}}},
+      // Nothing is read: the vocabulary matters.
+      {"data", {{"train", {{{"path", "-"}}}}, {"tokenizer", {{"type", "file"}, {"path", "-"}}}}},
+      {"training", {{"train_iters", 1}}}};
+  Kinds kinds = built_in_kinds();
+  kinds.architectures = architectures;
+  Config config;
+  try {
+    config = parse_config(json_text(request), {}, {.rules = rules_of(kinds)}).config;
+  } catch (const RequestError& error) {
+    throw error.at(path + ": ");
+  }
+  const SafetensorsSet set(directory);
+  const DType tensors = check_tensors(set, architecture, architecture.shape(config));
+  if (exact && tensors == DType::f64) {
+    throw RequestError(directory +
+                       ": the weights are F64, which would be rounded; save them as F32 first");
+  }
+  const std::string declared = precision_of(hugging_face, path);
+  config.precision.dtype = !declared.empty() && !exact ? declared
+                           : tensors == DType::bf16    ? "bf16"
+                           : tensors == DType::f16     ? "fp16"
+                                                       : "fp32";
+  return config;
+}
+
+}  // namespace trident

@@ -1,0 +1,125 @@
+#include "training/optimizer/optimizer.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "kernels/elementwise.h"
+
+namespace trident {
+
+std::vector<UpdateRange> update_ranges(const BucketLayout& layout, int zero_stage, int place) {
+  const auto [begin, count] = layout.updated(zero_stage, place);
+  const std::int64_t shard = layout.shard();
+  // Where [from, from + n) of the bucket meets an entry, counted within the entry.
+  const auto meet = [](const BucketEntry& entry, std::int64_t from, std::int64_t n) {
+    const std::int64_t first = std::clamp<std::int64_t>(from - entry.offset, 0, entry.numel);
+    const std::int64_t end = std::clamp<std::int64_t>(from + n - entry.offset, 0, entry.numel);
+    return std::pair(first, end - first);
+  };
+  std::vector<UpdateRange> ranges;
+  for (const BucketEntry& entry : layout.entries) {
+    const auto [at, n] = meet(entry, begin, count);
+    const auto [own, own_n] = meet(entry, place * shard, shard);
+    ranges.push_back({entry.parameter.get(), at, n, own, own_n});
+  }
+  return ranges;
+}
+
+Placement StateSpec::placement(const Placement& parameter) const {
+  if (extent == Extent::elements) return parameter;
+  return parameter.along(extent == Extent::rows ? 0 : 1);
+}
+
+std::int64_t StateSpec::count(const UpdateRange& range) const {
+  if (extent == Extent::elements) return range.count;
+  return placement(range.parameter->spec().placement).numel();
+}
+
+Optimizer::Optimizer(Context& context, const ParameterBuckets& buckets,
+                     std::unique_ptr<UpdateRule> rule, const Topology& topology)
+    : rule_(std::move(rule)) {
+  for (const Bucket& bucket : buckets.buckets()) {
+    add_bucket(topology, bucket, parts_.size());
+    auto& parts = parts_.emplace_back();
+    for (const UpdateRange& range :
+         update_ranges(bucket.layout, buckets.zero_stage(), bucket.sharing.rank())) {
+      UpdatePart& part = parts.emplace_back(UpdatePart{.range = range});
+      for (const StateSpec& state : rule_->states(range.parameter->spec())) {
+        part.state.push_back(context.empty({state.count(range)}, state.dtype, Category::optimizer));
+        fill(context, part.state.back(), state.initial);
+      }
+    }
+  }
+}
+
+void Optimizer::add_bucket(const Topology& topology, const Bucket& bucket, std::size_t index) {
+  auto found = std::find_if(together_.begin(), together_.end(),
+                            [&](const Together& one) { return one.data == bucket.layout.data; });
+  if (found == together_.end()) {
+    found = together_.insert(found, {bucket.layout.data, bucket.sharing, {}, {}});
+  }
+  found->buckets.push_back(index);
+  for (const BucketEntry& entry : bucket.layout.entries) {
+    for (const auto& cut : entry.parameter->spec().placement.cuts) {
+      if (!cut) continue;
+      const ProcessGroup& group = topology.of(cut->group);
+      if (!found->cutting.defined()) found->cutting = group;
+      if (group.world_ranks() == found->cutting.world_ranks()) continue;
+      throw Error("Optimizer: " + entry.parameter->name() + " is cut by group '" + group.name() +
+                  "', others that the same ranks share by '" + found->cutting.name() + "'");
+    }
+  }
+}
+
+void Optimizer::list(const ParameterBuckets& buckets, const Topology& topology, State& into) {
+  const auto place_of = [&](Group group) { return topology.place(group); };
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    const Bucket& bucket = buckets.buckets()[i];
+    for (const UpdatePart& part : parts_[i]) {
+      const auto specs = rule_->states(part.range.parameter->spec());
+      for (std::size_t k = 0; k < specs.size(); ++k) {
+        const bool elements = specs[k].extent == StateSpec::Extent::elements;
+        const Placement placement = specs[k].placement(part.range.parameter->spec().placement);
+        into.tensors.push_back(
+            {.kind = StateKind::optimizer,
+             .name = specs[k].name,
+             .parameter = part.range.parameter,
+             .placement = placement,
+             .begin = elements ? part.range.begin : 0,
+             .tensor = part.state[k],
+             .speaks = bucket.speaks(elements && bucket.count < bucket.layout.elements) &&
+                       placement.speaks(place_of)});
+      }
+    }
+  }
+  into.numbers.push_back({"optimizer.step", &steps_});
+}
+
+void Optimizer::step(Context& context, ParameterBuckets& buckets, float learning_rate,
+                     float gradient_scale) {
+  ++steps_;
+  const bool mixed = buckets.dtype() != DType::f32;
+  for (const Together& together : together_) {
+    std::vector<UpdatePart> parts;
+    for (const std::size_t i : together.buckets) {
+      const Bucket& bucket = buckets.buckets()[i];
+      for (std::size_t p = 0; p < parts_[i].size(); ++p) {
+        UpdatePart& part = parts.emplace_back(parts_[i][p]);
+        const std::int64_t at = part.range.count == 0 ? 0
+                                                      : bucket.layout.entries[p].offset +
+                                                            part.range.begin - bucket.begin;
+        part.weight = bucket.master.flat(at, part.range.count);
+        part.gradient = bucket.gradient.flat(at, part.range.count);
+        if (mixed) part.model_weight = bucket.shard.flat(at, part.range.count);
+      }
+    }
+    rule_->update(context, parts,
+                  {.learning_rate = learning_rate,
+                   .gradient_scale = gradient_scale,
+                   .step = steps_,
+                   .sharing = together.sharing,
+                   .cutting = together.cutting});
+  }
+}
+
+}  // namespace trident

@@ -1,0 +1,163 @@
+#include "training/plan/planned_rank.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "core/error.h"
+#include "core/operation_trace.h"
+#include "kernels/cuda_device.h"
+#include "parallel/transport/planning.h"
+#include "scheduler/simulate.h"
+#include "training/engine/monitor.h"
+#include "training/engine/rank_model.h"
+#include "training/setup/from_config.h"
+#include "training/setup/kinds.h"
+
+namespace trident {
+namespace {
+
+struct Shortened {
+  Config config;
+  Schedule schedule;
+};
+
+// The same with fewer micro-batches, where every rank still comes to hold as many at once.
+Shortened shortened(const Config& config, const Schedule& schedule) {
+  const std::int64_t unit = config.stages() * 2;
+  const std::int64_t m = config.num_microbatches();
+  if (m <= std::max<std::int64_t>(2 * unit, 16) || !config.pipeline.schedule_file.empty() ||
+      schedule_rules(config).searched) {
+    return {config, schedule};
+  }
+  const auto wanted = peak_in_flight(schedule);
+  for (const std::int64_t few : {unit, 2 * unit}) {
+    Shortened result{config, {}};
+    BatchConfig& batch = result.config.batch;
+    batch.gradient_accumulation_steps = few;
+    batch.global_batch_size = batch.micro_batch_size * few * config.parallel.ranks(Group::batch);
+    try {
+      result.schedule = schedule_of(result.config);
+    } catch (const RequestError&) {
+      continue;  // the kind doesn't take so few
+    }
+    if (peak_in_flight(result.schedule) == wanted) return result;
+  }
+  return {config, schedule};
+}
+
+// Iterations until one is like all later ones: the second meets what the first has left, a late
+// check what comes after it, and older versions of weights gather with every update.
+int iterations_of(const RankModel& model) {
+  const Schedule& schedule = model.schedule();
+  if (model.post_validation()) return 3;
+  if (!schedule.asynchronous()) return 2;
+  return 2 + (schedule.stages - 1) / schedule.microbatches;
+}
+
+std::vector<Action> computes_of(const ExecutionTrace& trace) {
+  std::vector<Action> actions;
+  for (const TracedAction& event : trace.events) {
+    const LoweredAction& a = event.action;
+    if (a.step == Step::compute) actions.push_back({a.kind, a.stage, a.microbatch});
+  }
+  return actions;
+}
+
+}  // namespace
+
+RankPlanner::RankPlanner(const Config& config, const Architecture& architecture,
+                         const Schedule& schedule)
+    : config_(config), architecture_(architecture), schedule_(schedule) {
+  const Shortened less = shortened(config, schedule);
+  run_ = run_of(less.config, less.schedule);
+  const std::string& on = config.runtime.device;
+  const bool cuda = on == "cuda" || (on == "auto" && find_gpus().count > 0);
+  device_ = make_planning_device(cuda ? DeviceKind::cuda : DeviceKind::cpu);
+}
+
+RankPlanner::Run RankPlanner::run_of(const Config& config, const Schedule& schedule) {
+  Run run{config, schedule, {}};
+  // Room for the iterations that are run.
+  run.config.training.train_iters =
+      std::max<std::int64_t>(3 + schedule.stages, config.training.train_iters);
+  run.lists = std::make_shared<RunLists>(schedule, run.config.training.train_iters);
+  return run;
+}
+
+PlannedRank RankPlanner::plan(int pipeline) const {
+  std::optional<StepTraffic> traffic;
+  PlannedRank rank = plan(run_, pipeline, traffic);
+  if (!traffic) {
+    // What its actions send differs in other ways: all of them are run.
+    plan(run_of(config_, schedule_), pipeline, traffic);
+  }
+  rank.traffic = *traffic;
+  return rank;
+}
+
+PlannedRank RankPlanner::plan(const Run& run, int pipeline,
+                              std::optional<StepTraffic>& traffic) const {
+  const Config& config = run.config;
+  const Mesh mesh = mesh_of(config);
+  Context context(*device_, static_cast<int>(config.runtime.threads_per_rank),
+                  kernel_options(config));
+  OperationTrace trace;
+  const auto transport = make_planning_transport(
+      mesh.moved(0, Group::pipeline, pipeline), static_cast<int>(config.world_size()),
+      transport_of(config).needs_staging, transport_options(config));
+  RankModel model(context, config, architecture_, run.lists,
+                  topology_of(config, run.schedule, *transport));
+  context.ledger().reset_peaks();
+  // All of an iteration's tokens are there at once.
+  Tensor report;
+  std::int64_t collected = 0;  // reports of all ranks, on the one that collects them
+  Ledger::Figures between;
+  const std::int64_t microbatches = config_.num_microbatches();
+  const int iterations = iterations_of(model);
+  for (int i = 0; i < iterations; ++i) {
+    if (i + 1 == iterations) context.set_trace(&trace);
+    batches_.resize(static_cast<std::size_t>(microbatches + model.look_ahead()));
+    model.advance(batches_, {.learning_rate = 0, .close = !model.post_validation()});
+    // As many times more actions as there are more micro-batches. The report is read at once, or
+    // after the next iteration.
+    std::int64_t actions = 0;
+    for (const auto& list : model.executed().lists) actions = std::max(actions, std::ssize(list));
+    const std::int64_t bytes = report_bytes(actions * microbatches / config.num_microbatches(),
+                                            model.topology().traffic_groups().size());
+    report = {};
+    report = context.empty({bytes}, DType::u8, Category::communication);
+    collected = bytes * config.world_size();
+    between = context.ledger().figures();
+    if (!model.post_validation()) report = {};
+  }
+  const std::vector<Action>& all = schedule_.ranks[static_cast<std::size_t>(pipeline)];
+  traffic = config.num_microbatches() == microbatches
+                ? StepTraffic(trace)
+                : StepTraffic::stretched(trace, computes_of(model.trace()), all);
+  context.set_trace(nullptr);
+  model.settle();
+  const Ledger::Figures figures = context.ledger().figures();
+  PlannedRank rank;
+  rank.memory = rank.collecting = {figures.peak, figures.peak_total};
+  std::int64_t& communication =
+      rank.collecting.peak[static_cast<std::size_t>(Category::communication)];
+  if (model.post_validation()) {
+    communication += collected;
+    rank.collecting.peak_total += collected;
+  } else {
+    const auto now = between.current[static_cast<std::size_t>(Category::communication)];
+    communication = std::max(communication, now + collected);
+    rank.collecting.peak_total = std::max(rank.collecting.peak_total, between.total + collected);
+  }
+  return rank;
+}
+
+std::int64_t library_bytes(const Config& config) {
+  // Measured (docs/memory.md): a small run's peak resident memory less its ledgers.
+  constexpr std::int64_t process = 33'000'000;  // code, libraries and their tables
+  constexpr std::int64_t rank = 4'500'000;      // what its allocator keeps ready, stacks
+  if (!transport_rules(config).threads) return process + rank;  // a rank is a process
+  return process / config.world_size() + rank;
+}
+
+}  // namespace trident

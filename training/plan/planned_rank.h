@@ -1,0 +1,69 @@
+// What a rank's ledger and its groups will show: training steps run on a planning device
+// (core/device.h), where the same code takes the same memory, enters what it would do into a trace
+// (core/operation_trace.h), and computes nothing.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "config/config.h"
+#include "core/device.h"
+#include "core/ledger.h"
+#include "models/architecture.h"
+#include "scheduler/run_lists.h"
+#include "training/data/batch_sampler.h"
+#include "training/plan/step_traffic.h"
+
+namespace trident {
+
+struct PlannedMemory {
+  std::array<std::int64_t, category_count> peak{};  // bytes of each category
+  std::int64_t peak_total = 0;                      // highest sum over the categories
+  std::int64_t of(Category category) const { return peak[static_cast<std::size_t>(category)]; }
+  bool operator==(const PlannedMemory&) const = default;
+};
+
+struct PlannedRank {
+  PlannedMemory memory;
+  PlannedMemory collecting;  // if it collects the monitor's reports, as world rank 0 does
+  StepTraffic traffic;       // of a step
+  bool operator==(const PlannedRank&) const = default;
+};
+
+// Plans the first rank at each place of a pipeline: first of its tensor and data groups. Of many
+// micro-batches only as many are run as bring every rank to its peak.
+class RankPlanner {
+ public:
+  // `schedule` is the config's. The architecture outlives the planner.
+  RankPlanner(const Config&, const Architecture&, const Schedule& schedule);
+  PlannedRank plan(int pipeline) const;
+  // What is run in place of the schedule.
+  const Config& config() const { return run_.config; }
+  const Schedule& schedule() const { return run_.schedule; }
+
+ private:
+  struct Run {
+    Config config;
+    Schedule schedule;
+    std::shared_ptr<const RunLists> lists;
+  };
+  static Run run_of(const Config& config, const Schedule& schedule);
+  // Traffic is left out where it can't be told from fewer micro-batches.
+  PlannedRank plan(const Run& run, int pipeline, std::optional<StepTraffic>& traffic) const;
+
+  Config config_;
+  const Architecture& architecture_;
+  Schedule schedule_;
+  Run run_;
+  std::unique_ptr<Device> device_;
+  // All zeros, for every rank the same.
+  mutable std::vector<HostMicroBatch> batches_;
+};
+
+// What a rank takes beside its ledger: its part of the process, its code and libraries.
+std::int64_t library_bytes(const Config&);
+
+}  // namespace trident

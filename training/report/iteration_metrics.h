@@ -1,0 +1,30 @@
+// What a run tells of an iteration.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace trident {
+
+// One line of metrics.jsonl; on world rank 0.
+struct IterationMetrics {
+  std::int64_t iteration = 0;  // from 1
+  double loss = 0, grad_norm = 0, learning_rate = 0;
+  std::int64_t consumed_tokens = 0;
+  double iteration_time_ms = 0, tokens_per_second = 0, tflops = 0, mfu = 0;
+  double bubble_ratio = 0, bubble_ratio_wall = 0, bubble_predicted = 0;
+  std::vector<double> rank_bubble_ratio;  // of each pipeline rank
+  std::map<std::string, std::int64_t> bytes_sent, peak_memory;
+  double loss_scale = 1;
+  bool skipped = false;
+  // Updates of the weights that were evaluated and are saved; asynchronous schedules only.
+  std::optional<std::int64_t> weight_version;
+  std::vector<std::pair<std::string, double>> validation_loss;  // by set, "" for the only one
+  std::map<std::string, double> extra;  // a user's own, added by on_iteration
+};
+
+}  // namespace trident

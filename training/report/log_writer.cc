@@ -1,0 +1,86 @@
+#include "training/report/log_writer.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <utility>
+
+#include "core/error.h"
+
+namespace trident {
+namespace {
+
+constexpr auto all_files = "all log files";
+
+}  // namespace
+
+LogWriter::LogWriter(const Config& config, const std::string& written)
+    : config_(config), written_config_(written) {
+  try {
+    make_files();
+  } catch (const RequestError&) {
+    throw;
+  } catch (const std::exception& error) {
+    failed(all_files, error.what());
+  }
+  ours_ = true;
+}
+
+void LogWriter::make_files() {
+  files_ = std::make_unique<RunFiles>(config_, written_config_, ours_);
+  const std::lock_guard lock(mutex_);
+  if (failures_.erase(all_files) == 0) return;
+  messages_.push_back("logging goes on: files can be written to " + config_.logging.dir + " again");
+}
+
+void LogWriter::failed(const std::string& what, const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  if (failures_[what]++ > 0 || (what != all_files && failures_.contains(all_files))) return;
+  messages_.push_back(fmt::format(
+      "LOGGING FAILED ({}): {}; training goes on without what can't be written", what, why));
+}
+
+void LogWriter::post(const std::string& what, std::function<void(RunFiles&)> task) {
+  const bool taken = tasks_.post([this, what, task = std::move(task)] {
+    try {
+      if (!files_) make_files();
+      task(*files_);
+    } catch (const std::exception& error) {
+      failed(what, error.what());
+    }
+  });
+  if (!taken) failed(what, config_.logging.dir + ": writing there takes longer than training");
+}
+
+void LogWriter::write(const IterationMetrics& metrics) {
+  post("metrics", [metrics](RunFiles& files) { files.write(metrics); });
+}
+
+void LogWriter::write_timeline(const Timeline& predicted, const Timeline& measured) {
+  post("timeline",
+       [predicted, measured](RunFiles& files) { files.write_timeline(predicted, measured); });
+}
+
+void LogWriter::write_report(std::string html) {
+  post("report", [html = std::move(html)](RunFiles& files) { files.write_report(html); });
+}
+
+std::vector<std::string> LogWriter::finish() {
+  tasks_.drain();
+  const std::lock_guard lock(mutex_);
+  const auto lost = failures_.find("metrics");
+  if (lost != failures_.end()) {
+    messages_.push_back(
+        fmt::format("LOGGING FAILED: {} iteration(s) are missing in the metrics of {}",
+                    lost->second, config_.logging.dir));
+    failures_.erase(lost);
+  }
+  return files_ ? files_->written() : std::vector<std::string>{};
+}
+
+std::vector<std::string> LogWriter::take_messages() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(messages_, {});
+}
+
+}  // namespace trident

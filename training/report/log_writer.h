@@ -1,0 +1,52 @@
+// The files that world rank 0 writes about a run (training/report/run_files.h), written by a thread
+// of its own: a slow disk holds up no step, and a full one no training. What fails, making the
+// files included, is told once for each kind of file, and tried again with the next iteration.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "core/background.h"
+#include "scheduler/timeline.h"
+#include "training/report/iteration_metrics.h"
+#include "training/report/run_files.h"
+
+namespace trident {
+
+class LogWriter {
+ public:
+  // Makes the files. RequestError as RunFiles; any other failure is told as below.
+  explicit LogWriter(const Config&, const std::string& written = "");
+
+  // These return at once.
+  void write(const IterationMetrics&);
+  void write_timeline(const Timeline& predicted, const Timeline& measured);
+  void write_report(std::string html);
+  // A file of the logs that somebody else could not write.
+  void failed(const std::string& what, const std::string& why);
+
+  // Waits until all is written. Paths of what was written.
+  std::vector<std::string> finish();
+  // What has failed since the last call, each a line for people.
+  std::vector<std::string> take_messages();
+
+ private:
+  void make_files();
+  void post(const std::string& what, std::function<void(RunFiles&)> task);
+
+  Config config_;
+  std::string written_config_;
+  bool ours_ = false;                             // what lies there is this run's
+  std::unique_ptr<RunFiles> files_;               // null until they could be made
+  std::mutex mutex_;                              // guards what follows
+  std::map<std::string, std::int64_t> failures_;  // writes that failed, by kind
+  std::vector<std::string> messages_;
+  BackgroundTasks tasks_{10'000};  // last: its tasks use all of the above
+};
+
+}  // namespace trident

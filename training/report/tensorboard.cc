@@ -1,0 +1,127 @@
+#include "training/report/tensorboard.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <filesystem>
+
+#include "core/bytes.h"
+#include "core/error.h"
+
+namespace trident {
+namespace {
+
+constexpr std::array<std::uint32_t, 256> make_table() {
+  std::array<std::uint32_t, 256> table{};
+  for (std::uint32_t i = 0; i < 256; ++i) {
+    std::uint32_t value = i;
+    for (int bit = 0; bit < 8; ++bit) value = (value >> 1) ^ ((value & 1) ? 0x82f63b78u : 0u);
+    table[i] = value;
+  }
+  return table;
+}
+constexpr auto kTable = make_table();
+
+std::uint32_t masked_crc(std::span<const std::byte> bytes) {
+  const std::uint32_t crc = crc32c(bytes);
+  return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
+}
+
+template <class T>
+void append_number(std::string& out, T value) {
+  std::byte bytes[sizeof(T)];
+  store_little_endian(value, bytes);
+  out.append(reinterpret_cast<const char*>(bytes), sizeof(T));
+}
+
+// Protobuf's wire format: a tag byte (field << 3 | type), then the value.
+void append_varint(std::string& out, std::uint64_t value) {
+  for (; value >= 0x80; value >>= 7) out.push_back(static_cast<char>((value & 0x7f) | 0x80));
+  out.push_back(static_cast<char>(value));
+}
+void append_message(std::string& out, int field, std::string_view contents) {
+  out.push_back(static_cast<char>(field << 3 | 2));
+  append_varint(out, contents.size());
+  out += contents;
+}
+
+// An Event's common fields: 1 double wall_time, 2 int64 step.
+std::string event(std::int64_t step) {
+  const std::chrono::duration<double> now = std::chrono::system_clock::now().time_since_epoch();
+  std::string out;
+  out.push_back(1 << 3 | 1);
+  append_number(out, now.count());
+  out.push_back(2 << 3 | 0);
+  append_varint(out, static_cast<std::uint64_t>(step));
+  return out;
+}
+
+std::string record(const std::string& data) {
+  std::string out;
+  append_number(out, static_cast<std::uint64_t>(data.size()));
+  append_number(out, masked_crc(as_bytes_of(out)));
+  out += data;
+  append_number(out, masked_crc(as_bytes_of(data)));
+  return out;
+}
+
+// TensorBoard reads a directory's files in the order of their names.
+std::string new_name(const std::string& directory) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(
+                           std::chrono::system_clock::now().time_since_epoch())
+                           .count();
+  char host[256] = "localhost";
+  if (::gethostname(host, sizeof(host)) == 0) host[sizeof(host) - 1] = '\0';
+  for (int n = 0;; ++n) {
+    const auto path =
+        std::filesystem::path(directory) /
+        fmt::format("events.out.tfevents.{:010}.{}.{}.{}", seconds, host, ::getpid(), n);
+    std::error_code ignored;
+    if (!std::filesystem::exists(path, ignored)) return path.string();
+  }
+}
+
+}  // namespace
+
+std::uint32_t crc32c(std::span<const std::byte> bytes) {
+  std::uint32_t crc = ~0u;
+  for (const std::byte b : bytes) {
+    crc = (crc >> 8) ^ kTable[(crc ^ static_cast<std::uint32_t>(b)) & 0xffu];
+  }
+  return ~crc;
+}
+
+TensorBoardWriter::TensorBoardWriter(const std::string& directory,
+                                     std::optional<std::int64_t> resume_step)
+    : file_(new_name(directory)) {
+  std::string version = event(0);
+  append_message(version, 3, "brain.Event:2");
+  std::string records = record(version);
+  if (resume_step) {
+    // Field 7, SessionLog { 1 status: START (1) }: older events from this step on are dropped.
+    std::string start = event(*resume_step);
+    append_message(start, 7, std::string_view("\x08\x01", 2));
+    records += record(start);
+  }
+  file_.append(records);
+}
+
+void TensorBoardWriter::add_scalars(std::int64_t step,
+                                    std::span<const std::pair<std::string, double>> scalars) {
+  std::string summary;
+  for (const auto& [tag, value] : scalars) {
+    // Summary.Value: 1 tag, 2 float simple_value.
+    std::string entry;
+    append_message(entry, 1, tag);
+    entry.push_back(2 << 3 | 5);
+    append_number(entry, static_cast<float>(value));
+    append_message(summary, 1, entry);
+  }
+  std::string data = event(step);
+  append_message(data, 5, summary);
+  file_.append(record(data));
+}
+
+}  // namespace trident

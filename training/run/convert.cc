@@ -1,0 +1,59 @@
+#include "training/run/convert.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "core/error.h"
+#include "parallel/transport/transport.h"
+#include "training/hugging_face/hugging_face.h"
+#include "training/hugging_face/model_directory.h"
+#include "training/hugging_face/weights_folder.h"
+#include "training/report/metrics_file.h"
+#include "training/run/run_folder.h"
+#include "training/setup/from_config.h"
+
+namespace trident {
+namespace {
+
+void require_free(const std::string& from, const std::string& to, bool overwrite) {
+  namespace fs = std::filesystem;
+  std::error_code none;
+  if (fs::equivalent(from, to, none)) {
+    throw RequestError(fmt::format("{}: is the directory to read from; name another one", to));
+  }
+  if (fs::exists(fs::path(to) / MetricsFile::kName, none)) {
+    throw RequestError(fmt::format("{}: holds the log files of a run ({}); name another directory",
+                                   to, MetricsFile::kName));
+  }
+  check_set_place(to);
+  if (overwrite) return;
+  const std::string there = set_file_in(to);
+  if (there.empty()) return;
+  throw RequestError(fmt::format(
+      "{}: holds a model already ({}); name another directory, or replace it with --overwrite", to,
+      there));
+}
+
+}  // namespace
+
+void convert_weights(const ArchitectureSet& architectures, const std::string& from,
+                     const std::string& to, bool overwrite) {
+  const Config config = config_of_directory(architectures, from, true);
+  const Architecture& architecture = *architectures.at(config.model.architecture);
+  const HuggingFaceExtras extras = read_extras(from, architecture, true);
+  require_free(from, to, overwrite);
+  const FolderLock lock(to);
+  require_free(from, to, overwrite);  // now that nobody else writes there
+  const auto device = make_cpu_device();
+  run_local(1, {}, [&](Transport& transport) {
+    Context context(*device, 1);
+    RankModel model(context, config, architecture, schedule_of(config),
+                    make_topology(transport.world(), Mesh({}), transport.nodes()),
+                    RankModel::Purpose::inference);
+    load_hugging_face(model, from);
+    save_hugging_face(model, transport.world(), to, extras);
+  });
+}
+
+}  // namespace trident

@@ -1,0 +1,59 @@
+// Whose a folder is. A run has logging.dir and checkpoint.save while it lives: each holds a file,
+// .trident-run, that says which run it is and which ones were in logging.dir before. File and
+// folder are locked until the run ends, however it ends. The lock belongs to the folder itself,
+// whatever path or link leads there.
+//
+// Files of others are replaced only where that was asked for: the logs of an earlier run with
+// logging.overwrite; weights, or any config.json, in checkpoint.save with checkpoint.overwrite. The
+// weights that the runs in logging.dir have saved (training/hugging_face/weights_folder.h:
+// run_of_weights) are part of it: they need no word of their own.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "core/file.h"
+
+namespace trident {
+
+// Bytes that the weights of a run take in checkpoint.save, but for the headers of their files.
+std::int64_t saved_bytes(const Config&, std::int64_t parameters);
+
+// RequestError, with all problems, where a run would not be allowed to write into its folders, or
+// where there is no room for its weights (a set that is there stays until the new one is whole).
+// Writes nothing.
+void check_output(const Config&, std::int64_t weight_bytes);
+
+// Holds the folders of a run until it goes.
+class RunFolders {
+ public:
+  // check_output(), then makes the folders and takes hold of them; finishes and clears away what a
+  // dead run was saving there. RequestError where one can't be made or written; then none is left
+  // behind. `command` is for people who find the folder in use.
+  RunFolders(const Config&, std::int64_t weight_bytes, const std::string& command);
+
+  const std::string& run_id() const { return run_id_; }
+  // Error where one has been removed or replaced meanwhile: what lies there now is somebody else's.
+  void require_held() const;
+
+ private:
+  std::string run_id_;
+  std::vector<std::string> paths_;
+  std::vector<FileDescriptor> locks_;  // of each path, its file's and its own
+};
+
+// Holds a folder for somebody who saves weights outside a run; makes it where it isn't there, and
+// leaves nothing behind, nor an empty folder that it has made. RequestError where a run, or another
+// such save, has it.
+class FolderLock {
+ public:
+  explicit FolderLock(const std::string& directory);
+
+ private:
+  NewDirectories made_;
+  std::vector<FileDescriptor> locks_;
+};
+
+}  // namespace trident
