@@ -57,16 +57,16 @@ bool there(const fs::path& path) {
 std::set<std::string> shards_of(const fs::path& index) {
   std::set<std::string> names;
   if (!there(index)) return names;
-  nlohmann::json json;
+  nlohmann::json parsed;
   try {
-    json = json_or_null(read_file(index.string(), kMaxOldIndex));
+    parsed = json_or_null(read_file(index.string(), kMaxOldIndex));
   } catch (const RequestError&) {
     return names;
   }
-  if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) {
+  if (!parsed.is_object() || !parsed.contains("weight_map") || !parsed["weight_map"].is_object()) {
     return names;
   }
-  for (const auto& [tensor, file] : json["weight_map"].items()) {
+  for (const auto& [tensor, file] : parsed["weight_map"].items()) {
     if (!file.is_string()) continue;
     const auto name = file.get<std::string>();
     if (name == fs::path(name).filename() && name.ends_with(".safetensors")) names.insert(name);

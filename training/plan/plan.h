@@ -1,5 +1,5 @@
-// What a run will take, computed before anything is allocated, from the same parameter records and
-// bucket layouts that allocate.
+// What a run will take and send, known before anything is allocated: from training steps that are
+// run on a planning device (training/plan/planned_rank.h).
 #pragma once
 
 #include <cstdint>
