@@ -31,6 +31,7 @@ void stream(std::byte* to, const std::byte* from, std::size_t bytes) {
     }
   }
   std::memcpy(to + i, from + i, bytes - i);
+  _mm_sfence();  // whoever is told of it next sees it
 }
 
 // Elements that fit where a desk is cut into so many parts, each at a multiple of a cache line.

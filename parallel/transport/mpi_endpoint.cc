@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <random>
 #include <thread>
 
 #include "core/error.h"
@@ -103,7 +104,10 @@ void MpiEndpoint::share_memory(MPI_Comm host) {
   struct Word {
     std::uint64_t process, address, value;
   };
-  const std::uint64_t value = 0x7472'6964'656e'7400u ^ static_cast<std::uint64_t>(::getpid());
+  // No two alike, though process ids are where containers have their own.
+  std::random_device random;
+  const std::uint64_t value =
+      (std::uint64_t{random()} << 32 | random()) ^ static_cast<std::uint64_t>(rank);
   const Word own{static_cast<std::uint64_t>(::getpid()), reinterpret_cast<std::uintptr_t>(&value),
                  value};
   std::vector<Word> words(static_cast<std::size_t>(size));
@@ -114,12 +118,13 @@ void MpiEndpoint::share_memory(MPI_Comm host) {
           ? 1
           : 0;
   MPI_Allreduce(MPI_IN_PLACE, &fetches, 1, MPI_INT, MPI_MIN, host);  // until then words stay
-  fetches_ = fetches != 0;
+  fetches_ = fetches != 0 && host_memory_ != nullptr;
 }
 
 std::unique_ptr<Meeting> MpiEndpoint::open_meeting(std::uint64_t group,
                                                    const std::vector<int>& members) {
-  if (host_memory_ == nullptr || members.size() < 2 ||
+  constexpr std::size_t most_members = 1024;  // a desk is cut into parts for each
+  if (host_memory_ == nullptr || members.size() < 2 || members.size() > most_members ||
       std::any_of(members.begin(), members.end(),
                   [&](int member) { return nodes_->of(member) != nodes_->of(rank_); })) {
     return nullptr;

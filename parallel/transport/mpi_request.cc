@@ -71,9 +71,12 @@ void MpiRequest::start_send() {
                       endpoint_.communicator(), &requests_.back()),
             "MPI_Isend");
   for (std::size_t at = 0; !small && at < bytes_; at += part_bytes) {
+    // The last is there once the receiver has asked for it, so a message that nobody receives is
+    // never complete.
+    const auto send = bytes_ - at <= part_bytes ? MPI_Issend : MPI_Isend;
     requests_.push_back(MPI_REQUEST_NULL);
-    check_mpi(MPI_Isend(data_ + at, static_cast<int>(std::min(part_bytes, bytes_ - at)), MPI_BYTE,
-                        peer_, tag_, endpoint_.communicator(), &requests_.back()),
+    check_mpi(send(data_ + at, static_cast<int>(std::min(part_bytes, bytes_ - at)), MPI_BYTE, peer_,
+                   tag_, endpoint_.communicator(), &requests_.back()),
               "MPI_Isend");
   }
 }

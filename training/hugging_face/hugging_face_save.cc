@@ -79,21 +79,20 @@ std::vector<std::byte> transposed(std::span<const std::byte> in, std::int64_t ro
   return out;
 }
 
-// The elements of a parameter for which each rank speaks: begin and count, by world rank.
-struct Stretch {
-  std::int64_t begin = 0, count = 0;
-};
-std::vector<Stretch> stretches_of_all(Context& context, const ProcessGroup& files,
-                                      const StateTensor* own) {
-  const std::int64_t mine[]{own != nullptr ? own->begin : 0,
-                            own != nullptr ? own->tensor.numel() : 0};
-  const Tensor sent = context.from_host<std::int64_t>({2}, mine, Category::workspace);
-  const Tensor all = context.empty({2 * files.size()}, DType::i64, Category::workspace);
-  files.all_gather(context, sent, all);
-  const auto values = context.to_host<std::int64_t>(all);
-  std::vector<Stretch> list;
-  for (std::size_t i = 0; i < values.size(); i += 2) list.push_back({values[i], values[i + 1]});
-  return list;
+// The elements of each parameter for which each rank speaks, by world rank and parameter: their
+// begin and count, one after the other.
+std::vector<std::int64_t> stretches_of_all(Context& context, const ProcessGroup& world,
+                                           const std::vector<const StateTensor*>& own) {
+  std::vector<std::int64_t> mine;
+  for (const StateTensor* tensor : own) {
+    mine.push_back(tensor != nullptr ? tensor->begin : 0);
+    mine.push_back(tensor != nullptr ? tensor->tensor.numel() : 0);
+  }
+  const std::int64_t count = std::ssize(mine);
+  const Tensor sent = context.from_host<std::int64_t>({count}, mine, Category::workspace);
+  const Tensor all = context.empty({count * world.size()}, DType::i64, Category::workspace);
+  world.all_gather(context, sent, all);
+  return context.to_host<std::int64_t>(all);
 }
 
 // Brings this state of every parameter to world rank 0, one after the other, as `dtype` (by
@@ -113,10 +112,17 @@ void collect(RankModel& model, const ProcessGroup& files, StateKind kind,
   }
   const std::size_t element = size_of(dtype);
   const int here = topology.world.rank();
+  std::vector<const StateTensor*> owned;
   for (const GlobalParameter& parameter : parameters) {
     const auto found = mine.find(parameter.name);
-    const StateTensor* own = found == mine.end() ? nullptr : found->second;
-    const std::vector<Stretch> stretches = stretches_of_all(context, files, own);
+    owned.push_back(found == mine.end() ? nullptr : found->second);
+  }
+  files.barrier(context);  // rank 0 has opened its files
+  const std::vector<std::int64_t> stretches = stretches_of_all(context, topology.world, owned);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const GlobalParameter& parameter = parameters[i];
+    const StateTensor* own = owned[i];
+    files.barrier(context);
     Tensor local = own != nullptr ? convert(own->tensor) : Tensor();
     if (here != 0) {
       if (local.defined() && local.numel() > 0) topology.world.send(context, local, 0);
@@ -125,7 +131,8 @@ void collect(RankModel& model, const ProcessGroup& files, StateKind kind,
     const Shape& global = parameter.parts.front().global;
     std::vector<std::byte> whole(static_cast<std::size_t>(global.numel()) * element);
     for (int source = 0; source < topology.world.size(); ++source) {
-      const auto [begin, count] = stretches[static_cast<std::size_t>(source)];
+      const std::size_t at = 2 * (static_cast<std::size_t>(source) * parameters.size() + i);
+      const std::int64_t begin = stretches[at], count = stretches[at + 1];
       if (count == 0) continue;
       if (source != 0) {
         local = context.empty({count}, dtype, Category::workspace);

@@ -1,8 +1,8 @@
 #include "training/setup/layer_split.h"
 
 #include <algorithm>
-#include <exception>
 
+#include "core/error.h"
 #include "training/setup/model_costs.h"
 
 namespace trident {
@@ -67,7 +67,7 @@ std::vector<std::int64_t> automatic_split(const Config& config, const Architectu
     problem.layer = costs.mean_layer().total();
     problem.first = costs.embedding.total();
     problem.last = costs.head.total();
-  } catch (const std::exception&) {
+  } catch (const Error&) {
     // Sizes that don't go together, of which the config's rules tell.
   }
   return balanced_split(problem);
