@@ -7,6 +7,7 @@
 
 #include "parallel/topology.h"
 #include "scheduler/simulate.h"
+#include "scheduler/warm_up.h"
 #include "training/plan/plan_column.h"
 #include "training/plan/planned_pipeline.h"
 #include "training/setup/from_config.h"
@@ -110,6 +111,7 @@ Plan plan_ranks(const Config& config, const Architecture& architecture, const Sc
                 Entries entries) {
   const Mesh mesh = mesh_of(config);
   const auto rule = make_update_rule(config);
+  const bool rolls_back = overlaps_next_iteration(schedule);
   Plan plan{.world_size = config.world_size(),
             .flops_per_step = flops_per_step(config, architecture)};
   for (const MeshAxis& axis : mesh.axes()) plan.axes.push_back(axis.name);
@@ -129,7 +131,7 @@ Plan plan_ranks(const Config& config, const Architecture& architecture, const Sc
       }
       const PlannedRank& of_place = planned[static_cast<std::size_t>(pipeline)];
       const int first = mesh.moved(mesh.moved(0, Group::tensor, tensor), Group::pipeline, pipeline);
-      PlanColumn column(config, schedule, mesh, share, of_place, *rule, first);
+      PlanColumn column(config, schedule, mesh, share, of_place, *rule, rolls_back, first);
       auto ranks = ranks_of_column(config, mesh, share, of_place, column, first, entries);
       for (PlanRank& rank : ranks) {
         if (entries == Entries::each_rank) {

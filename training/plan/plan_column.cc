@@ -3,20 +3,19 @@
 #include <algorithm>
 
 #include "parallel/collectives/volume.h"
-#include "scheduler/warm_up.h"
 
 namespace trident {
 
 PlanColumn::PlanColumn(const Config& config, const Schedule& schedule, const Mesh& mesh,
                        const RankShare& share, const PlannedRank& planned, const UpdateRule& rule,
-                       int rank)
+                       bool rolls_back, int rank)
     : mesh_(mesh),
       planned_(planned),
       rule_(rule),
       stage_(static_cast<int>(config.zero_optimization.stage)),
       mixed_(config.precision.dtype != "fp32"),
       // Master weights and state once more where an update may be rolled back.
-      keeps_(overlaps_next_iteration(schedule)),
+      keeps_(rolls_back),
       gradient_(dtype_of(config.precision.grad_accum_dtype)),
       updates_(schedule.updates == Updates::each_microbatch ? schedule.microbatches : 1),
       first_(rank) {

@@ -18,9 +18,10 @@ namespace trident {
 
 class PlanColumn {
  public:
-  // `planned`: of the pipeline's place; `rank`: the first of the column. All outlive it.
+  // `rolls_back`: updates may be rolled back. `planned`: of the pipeline's place; `rank`: the first
+  // of the column. All outlive it.
   PlanColumn(const Config&, const Schedule&, const Mesh&, const RankShare&, const PlannedRank&,
-             const UpdateRule&, int rank);
+             const UpdateRule&, bool rolls_back, int rank);
 
   struct Own {
     std::int64_t optimizer_bytes = 0;
