@@ -34,6 +34,9 @@ void open(Membership& group) {
   group.endpoint->open_group(group.id, group.name);
   if (group.library == nullptr) {
     group.meeting = group.endpoint->open_meeting(group.id, group.members);
+    if (group.endpoint->shares_memory()) {
+      group.runs = host_runs(group.endpoint->nodes(), group.members, group.rank);
+    }
   }
 }
 

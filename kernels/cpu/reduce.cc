@@ -9,6 +9,8 @@
 namespace trident {
 namespace {
 
+constexpr std::int64_t block_size = 1024;
+
 // Accumulator of an element type.
 template <class T>
 using Wide =
@@ -67,56 +69,87 @@ struct Xor {
   }
 };
 
-// Blocks that stay in the first-level cache: every source is read once, the result written once.
+// total[i] := total[i], unless it begins here, op the sources' elements from `begin` on, in order.
 template <class T, class Op>
-void reduce_typed(T* destination, std::span<const void* const> sources, std::int64_t n, Op op,
-                  int divisor) {
-  constexpr std::int64_t block = 1024;
-  Wide<T> total[block];
-  for (std::int64_t begin = 0; begin < n; begin += block) {
-    const std::int64_t size = std::min(block, n - begin);
+void add_sources(Wide<T>* total, bool begins, std::span<const void* const> sources,
+                 std::int64_t begin, std::int64_t n, Op op) {
+  if (begins) {
     const T* first = static_cast<const T*>(sources[0]) + begin;
-    for (std::int64_t i = 0; i < size; ++i) total[i] = static_cast<Wide<T>>(first[i]);
-    for (const void* source : sources.subspan(1)) {
-      const T* next = static_cast<const T*>(source) + begin;
-      for (std::int64_t i = 0; i < size; ++i) {
-        total[i] = op(total[i], static_cast<Wide<T>>(next[i]));
-      }
-    }
-    if (divisor != 1) {
-      for (std::int64_t i = 0; i < size; ++i) {
-        total[i] = static_cast<Wide<T>>(total[i] / static_cast<Wide<T>>(divisor));
-      }
-    }
-    for (std::int64_t i = 0; i < size; ++i) destination[begin + i] = static_cast<T>(total[i]);
+    for (std::int64_t i = 0; i < n; ++i) total[i] = static_cast<Wide<T>>(first[i]);
+    sources = sources.subspan(1);
+  }
+  for (const void* source : sources) {
+    const T* next = static_cast<const T*>(source) + begin;
+    for (std::int64_t i = 0; i < n; ++i) total[i] = op(total[i], static_cast<Wide<T>>(next[i]));
   }
 }
 
 template <class T>
-void reduce_as(void* destination, std::span<const void* const> sources, std::int64_t n, ReduceOp op,
-               int divisor) {
-  T* to = static_cast<T*>(destination);
+void write_result(T* destination, Wide<T>* total, std::int64_t n, int divisor) {
+  if (divisor != 1) {
+    for (std::int64_t i = 0; i < n; ++i) {
+      total[i] = static_cast<Wide<T>>(total[i] / static_cast<Wide<T>>(divisor));
+    }
+  }
+  for (std::int64_t i = 0; i < n; ++i) destination[i] = static_cast<T>(total[i]);
+}
+
+// Blocks that stay in the first-level cache: every source is read once, the result written once.
+template <class F>
+void in_blocks(std::int64_t n, F&& f) {
+  for (std::int64_t begin = 0; begin < n; begin += block_size) {
+    f(begin, std::min(block_size, n - begin));
+  }
+}
+
+// Calls f with a null pointer to the element type.
+template <class F>
+void with_type(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::f64:
+      return f(static_cast<double*>(nullptr));
+    case DType::f32:
+      return f(static_cast<float*>(nullptr));
+    case DType::bf16:
+      return f(static_cast<BFloat16*>(nullptr));
+    case DType::f16:
+      return f(static_cast<Float16*>(nullptr));
+    case DType::i64:
+      return f(static_cast<std::int64_t*>(nullptr));
+    case DType::i32:
+      return f(static_cast<std::int32_t*>(nullptr));
+    case DType::u8:
+      return f(static_cast<std::uint8_t*>(nullptr));
+  }
+}
+
+// Calls f with the operation.
+template <class T, class F>
+void with_operation(ReduceOp op, F&& f) {
   switch (op) {
     case ReduceOp::sum:
-      return reduce_typed(to, sources, n, Add{}, 1);
     case ReduceOp::average:
-      return reduce_typed(to, sources, n, Add{}, divisor);
+      return f(Add{});
     case ReduceOp::product:
-      return reduce_typed(to, sources, n, Multiply{}, 1);
+      return f(Multiply{});
     case ReduceOp::minimum:
-      return reduce_typed(to, sources, n, Minimum{}, 1);
+      return f(Minimum{});
     case ReduceOp::maximum:
-      return reduce_typed(to, sources, n, Maximum{}, 1);
+      return f(Maximum{});
     default:
       break;
   }
   if constexpr (std::is_integral_v<T>) {
-    if (op == ReduceOp::bit_and) return reduce_typed(to, sources, n, And{}, 1);
-    if (op == ReduceOp::bit_or) return reduce_typed(to, sources, n, Or{}, 1);
-    if (op == ReduceOp::bit_xor) return reduce_typed(to, sources, n, Xor{}, 1);
+    if (op == ReduceOp::bit_and) return f(And{});
+    if (op == ReduceOp::bit_or) return f(Or{});
+    if (op == ReduceOp::bit_xor) return f(Xor{});
   }
   throw RequestError("reduce: " + std::string(name_of(op)) + " needs integers, got " +
                      std::string(name_of(DTypeOf<T>::value)));
+}
+
+int divisor_of(ReduceOp op, int divisor) {
+  return op == ReduceOp::average ? divisor : 1;
 }
 
 }  // namespace
@@ -126,24 +159,43 @@ bool supports(ReduceOp op, DType dtype) {
   return !bitwise || !is_floating(dtype);
 }
 
+DType accumulator_of(DType dtype) {
+  return dtype == DType::bf16 || dtype == DType::f16 ? DType::f32 : dtype;
+}
+
 void reduce(void* destination, std::span<const void* const> sources, std::int64_t n, DType dtype,
             ReduceOp op, int divisor) {
-  switch (dtype) {
-    case DType::f64:
-      return reduce_as<double>(destination, sources, n, op, divisor);
-    case DType::f32:
-      return reduce_as<float>(destination, sources, n, op, divisor);
-    case DType::bf16:
-      return reduce_as<BFloat16>(destination, sources, n, op, divisor);
-    case DType::f16:
-      return reduce_as<Float16>(destination, sources, n, op, divisor);
-    case DType::i64:
-      return reduce_as<std::int64_t>(destination, sources, n, op, divisor);
-    case DType::i32:
-      return reduce_as<std::int32_t>(destination, sources, n, op, divisor);
-    case DType::u8:
-      return reduce_as<std::uint8_t>(destination, sources, n, op, divisor);
-  }
+  with_type(dtype, [&]<class T>(T*) {
+    with_operation<T>(op, [&](auto add) {
+      in_blocks(n, [&](std::int64_t begin, std::int64_t size) {
+        Wide<T> total[block_size];
+        add_sources<T>(total, true, sources, begin, size, add);
+        write_result(static_cast<T*>(destination) + begin, total, size, divisor_of(op, divisor));
+      });
+    });
+  });
+}
+
+void reduce_on(void* running, bool begins, std::span<const void* const> sources, std::int64_t n,
+               DType dtype, ReduceOp op) {
+  with_type(dtype, [&]<class T>(T*) {
+    with_operation<T>(op, [&](auto add) {
+      in_blocks(n, [&](std::int64_t begin, std::int64_t size) {
+        add_sources<T>(static_cast<Wide<T>*>(running) + begin, begins, sources, begin, size, add);
+      });
+    });
+  });
+}
+
+void reduce_end(void* destination, const void* running, std::int64_t n, DType dtype, ReduceOp op,
+                int divisor) {
+  with_type(dtype, [&]<class T>(T*) {
+    in_blocks(n, [&](std::int64_t begin, std::int64_t size) {
+      Wide<T> total[block_size];
+      std::copy_n(static_cast<const Wide<T>*>(running) + begin, size, total);
+      write_result(static_cast<T*>(destination) + begin, total, size, divisor_of(op, divisor));
+    });
+  });
 }
 
 }  // namespace trident

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/clock.h"
+#include "core/content_hash.h"
 #include "core/error.h"
 #include "kernels/backend.h"
 
@@ -36,6 +37,11 @@ Exchange::Transfer Exchange::send(int peer, const void* data, std::size_t bytes,
   return {group_.endpoint->post_send(world_rank(peer), channel_, descriptor_, data, bytes,
                                      std::move(side)),
           peer, false};
+}
+
+Exchange::Transfer Exchange::forward(int peer, const void* data, std::size_t bytes) {
+  return {group_.endpoint->post_send(world_rank(peer), channel_, descriptor_, data, bytes), peer,
+          false};
 }
 
 Exchange::Transfer Exchange::receive(int peer, void* data, std::size_t bytes,
@@ -72,6 +78,18 @@ void Exchange::announce() {
   const int next = (rank() + 1) % size(), previous = (rank() + size() - 1) % size();
   announced_.push_back(receive(previous, nullptr, 0));
   announced_.push_back(send(next, nullptr, 0));
+}
+
+std::unique_ptr<Membership> Exchange::open_inside(int begin, int end) const {
+  auto inside = std::make_unique<Membership>();
+  inside->endpoint = group_.endpoint;
+  inside->name = group_.name + " on one host";
+  inside->id = content_hash(fmt::format("{} {}", group_.id, begin));
+  inside->members.assign(group_.members.begin() + begin, group_.members.begin() + end);
+  inside->rank = rank() - begin;
+  inside->patient = group_.patient;
+  inside->meeting = group_.endpoint->open_meeting(inside->id, inside->members);
+  return inside;
 }
 
 void Exchange::meet(const void* input, void* output) {

@@ -13,6 +13,7 @@
 #include "core/device.h"
 #include "kernels/peers.h"
 #include "parallel/collectives/communicator.h"
+#include "parallel/collectives/host_runs.h"
 #include "parallel/operation_log.h"
 #include "parallel/transport/endpoint.h"
 
@@ -29,7 +30,9 @@ struct Membership {
   std::shared_ptr<OperationLog> log;  // null: none
   std::uint8_t log_number = 0;
   std::unique_ptr<Meeting> meeting;  // null where members send messages
-  bool patient = false;              // waits as long as the members live
+  // Of a group that spans hosts with neighbours; null: another, or one whose members share nothing.
+  std::unique_ptr<HostRuns> runs;
+  bool patient = false;  // waits as long as the members live
   // Carries tensors on GPUs between the members; null: the endpoint does.
   std::shared_ptr<CommunicatorLibrary> library;
   // The library's, made with the group's first operation on such a tensor.
@@ -67,6 +70,8 @@ class Exchange {
   // Counts as many bytes as sent as the message has.
   Transfer send(int peer, const void* data, std::size_t bytes,
                 std::shared_ptr<QueueSide> side = nullptr);
+  // A message that count_sent() has counted, or that isn't the operation's own.
+  Transfer forward(int peer, const void* data, std::size_t bytes);
   Transfer receive(int peer, void* data, std::size_t bytes,
                    std::shared_ptr<QueueSide> side = nullptr);
   Transfer receive_view(int peer, void* staging, std::size_t bytes);
@@ -96,6 +101,13 @@ class Exchange {
   void agree() {
     meet(nullptr, nullptr);
     meeting()->finish();
+  }
+  // Where the group spans hosts with neighbours, else null.
+  HostRuns* host_runs() const { return group_.runs.get(); }
+  // Group ranks [begin, end), which share a host, and this operation among them.
+  std::unique_ptr<Membership> open_inside(int begin, int end) const;
+  Exchange within(Membership& inside) const {
+    return Exchange(inside, descriptor_, collective_channel, look_ != look_.zero());
   }
   // Of tensors on a GPU, where a library carries them; else null. The operation's queue.
   Communicator* communicator() const { return on_host() ? nullptr : group_.communicator.get(); }

@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "parallel/collectives/algorithm_kinds.h"
+#include "parallel/collectives/carried.h"
 #include "parallel/collectives/desks.h"
 #include "parallel/collectives/direct.h"
 #include "parallel/collectives/fetched.h"
@@ -41,6 +42,12 @@ bool by_fetching(const Case& c) {
   return c.sharing == Sharing::fetches && c.bytes() >= fetched_bytes &&
          c.asks_for(Algorithm::direct);
 }
+// From here on a link carries an element faster once than the hosts take turns.
+constexpr std::int64_t carried_bytes = 64 << 10;
+
+bool by_carrying(const Case& c) {
+  return c.host_runs && !c.on_gpu && c.bytes() >= carried_bytes && c.asks_for(Algorithm::direct);
+}
 bool by_messages(const Case& c) {
   return c.asks_for(Algorithm::direct);
 }
@@ -77,6 +84,8 @@ constexpr Collective rows[] = {
      direct::all_reduce_staging},
     {all_reduce, Algorithm::ring, "ring", by_ring, ring::all_reduce, ring::all_reduce_staging},
     {all_reduce, Algorithm::tree, "tree", by_tree, tree::all_reduce, tree::all_reduce_staging},
+    {all_reduce, Algorithm::direct, "carried", by_carrying, carried::all_reduce,
+     direct::all_reduce_staging},
     {all_reduce, Algorithm::direct, "direct", by_messages, direct::all_reduce,
      direct::all_reduce_staging},
 

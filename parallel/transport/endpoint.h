@@ -60,6 +60,9 @@ class Endpoint {
     return nullptr;
   }
 
+  // Whether members that share a node may have one, though others don't.
+  virtual bool shares_memory() const { return false; }
+
   // `bytes` at `data` stay unchanged until the request is complete or gone.
   virtual std::unique_ptr<Request> post_send(int peer, int channel, const Descriptor& descriptor,
                                              const void* data, std::size_t bytes,

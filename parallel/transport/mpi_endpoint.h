@@ -33,6 +33,7 @@ class MpiEndpoint final : public Endpoint {
   // Of the ranks of one node.
   std::unique_ptr<Meeting> open_meeting(std::uint64_t group,
                                         const std::vector<int>& members) override;
+  bool shares_memory() const override { return true; }
 
   std::unique_ptr<Request> post_send(int peer, int channel, const Descriptor& descriptor,
                                      const void* data, std::size_t bytes,

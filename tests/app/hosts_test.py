@@ -133,6 +133,31 @@ class Hosts(unittest.TestCase):
         self.assertEqual(local.returncode, 0, local.stderr)
         self.assertEqual(weights, (self.folder / "own/model.safetensors").read_bytes())
 
+    def test_a_sum_crosses_the_link_once_each_way(self):
+        links = list(zip(HOSTS, ("va", "vb")))
+
+        def sent():
+            return [json.loads(ip("-j", "-s", "-n", host, "link", "show", link))[0]["stats64"]["tx"]["bytes"]
+                    for host, link in links]
+
+        wide = ["model.hidden_size=192", "parallel.data_parallel_size=4",
+                "parallel.tensor_model_parallel_size=1", "parallel.pipeline_model_parallel_size=1",
+                "zero_optimization.stage=0"]
+        ends = []
+        for iterations in (1, 11):  # what is sent beside the sums is the same
+            before = sent()
+            code, text = self.train((2, 2), wide + [f"training.train_iters={iterations}",
+                                                    f"logging.dir=run-{iterations}",
+                                                    "checkpoint.overwrite=true"])
+            self.assertEqual(code, 0, text)
+            ends.append([after - start for after, start in zip(sent(), before)])
+        gradients = (self.folder / "weights/model.safetensors").stat().st_size
+        for first, last in zip(*ends):
+            crossings = (last - first) / 10 / gradients
+            print(f"a sum of {gradients} bytes crossed {crossings:.3f} times")
+            self.assertGreater(crossings, 0.95)
+            self.assertLess(crossings, 1.15)  # by messages between all it would be 2
+
     def test_nodes_are_the_hosts_whatever_the_placement(self):
         small = ["parallel.pipeline_model_parallel_size=1"]
         code, text = self.train((2, 2), small, ["--map-by", "node"])

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "core/error.h"
+#include "parallel/collectives/exchange.h"
 #include "support/mesh.h"
 
 namespace trident {
@@ -104,6 +105,21 @@ TEST(Nodes, RanksPerNodeMayCutHostsButNotJoinThem) {
   EXPECT_THAT(refusal([] { nodes_of({0, 0, 4, 4}, 4); }), HasSubstr("takes ranks 1 and 2"));
   EXPECT_EQ(refusal([] { Nodes::consecutive(8, 0); }),
             "ranks_per_node is 0; needs 1 or more (the world has 8 ranks)");
+}
+
+TEST(HostRuns, AreWhereTheMembersOfEachHostAreNeighbours) {
+  const Nodes nodes = Nodes::consecutive(12, 4);
+  const auto begins = [&](const std::vector<int>& members, int rank = 0) {
+    const auto runs = host_runs(nodes, members, rank);
+    return runs == nullptr ? std::vector<int>() : runs->begin;
+  };
+  EXPECT_THAT(begins({0, 1, 2, 3, 4, 5, 6, 7}), ElementsAre(0, 4, 8));
+  EXPECT_THAT(begins({9, 8, 1, 0, 5}), ElementsAre(0, 2, 4, 5));
+  EXPECT_THAT(begins({0, 1, 2}), ElementsAre());        // on one host
+  EXPECT_THAT(begins({0, 4, 8}), ElementsAre());        // each on its own
+  EXPECT_THAT(begins({0, 4, 1, 8, 9}), ElementsAre());  // host 0's are apart
+  EXPECT_EQ(host_runs(nodes, {9, 8, 1, 0, 5}, 3)->own, 1U);
+  EXPECT_EQ(host_runs(nodes, {9, 8, 1, 0, 5}, 4)->own, 2U);
 }
 
 }  // namespace

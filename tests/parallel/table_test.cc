@@ -48,6 +48,15 @@ TEST(Table, ARingServesTwoProcessesWithLargeMessagesInEqualSegments) {
   EXPECT_EQ(name(Sharing::nothing, 2, large + 1), "direct");
 }
 
+TEST(Table, LargeSumsOverHostsWithNeighboursAreCarried) {
+  const auto over_hosts = [](std::int64_t n, bool on_gpu) {
+    return chosen({.on_gpu = on_gpu, .host_runs = true, .members = 4, .n = n}).name;
+  };
+  EXPECT_EQ(over_hosts(large, false), "carried");
+  EXPECT_EQ(over_hosts(1, false), "direct");
+  EXPECT_EQ(over_hosts(large, true), "direct");
+}
+
 // Deterministic mode refuses every other algorithm there.
 TEST(Table, AboveTwoMembersNothingDependsOnTheCount) {
   for (const std::int64_t count : {std::int64_t{1}, small, large}) {

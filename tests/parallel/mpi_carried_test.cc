@@ -1,0 +1,127 @@
+// All-reduce over several hosts with several members each, played by nodes on one host, beside the
+// same one by messages between all. A part of parallel_collectives_mpi_test.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <initializer_list>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "core/context.h"
+#include "parallel/process_group.h"
+#include "parallel/transport/transport.h"
+
+namespace trident {
+namespace {
+
+template <class T>
+std::vector<T> values(int rank, std::int64_t n) {
+  std::mt19937 generator(static_cast<unsigned>(29 + rank));
+  std::vector<T> all(static_cast<std::size_t>(n));
+  for (T& value : all) {
+    value = static_cast<T>(static_cast<float>(generator() % 2001) * 1.7e-3f - 1.7f);
+  }
+  return all;
+}
+
+struct Outcome {
+  std::vector<std::byte> bits;
+  std::int64_t sent = 0;
+  bool operator==(const Outcome&) const = default;
+};
+
+// What all_reduce leaves in group `members` of nodes of so many ranks: twice, since the first
+// operation of a group opens what the others find.
+template <class T>
+Outcome reduced(int ranks_per_node, const std::vector<int>& members, std::int64_t n, ReduceOp op) {
+  const auto device = make_cpu_device();
+  Context context(*device, 1);
+  const auto transport = make_mpi_transport({.ranks_per_node = ranks_per_node});
+  const ProcessGroup world = transport->world();
+  Outcome outcome;
+  if (std::find(members.begin(), members.end(), world.rank()) != members.end()) {
+    const ProcessGroup group = world.subgroup(members, "some");
+    for (int times = 0; times < 2; ++times) {
+      const auto own = values<T>(world.rank() + times, n);
+      const Tensor tensor = context.from_host<T>({n}, own, Category::workspace);
+      group.all_reduce(context, tensor, op, Async::no, Algorithm::direct);
+      const auto result = context.to_host<T>(tensor);
+      const auto* const bytes = reinterpret_cast<const std::byte*>(result.data());
+      outcome.bits.insert(outcome.bits.end(), bytes, bytes + n * sizeof(T));
+    }
+    outcome.sent = group.traffic().bytes_sent;
+  }
+  world.barrier(context);
+  return outcome;
+}
+
+template <class T>
+void expect_bits_of_messages(const std::vector<int>& members,
+                             std::initializer_list<ReduceOp> operations) {
+  // From what is just carried over odd numbers to more than all desks hold.
+  for (const std::int64_t n : {33'000, 200'003, 1'500'017}) {
+    for (const ReduceOp op : operations) {
+      const Outcome apart = reduced<T>(1, members, n, op);
+      for (const int ranks_per_node : {2, 3}) {
+        EXPECT_EQ(reduced<T>(ranks_per_node, members, n, op), apart)
+            << n << " elements, " << ranks_per_node << " ranks a node";
+      }
+    }
+  }
+}
+
+int world_size() {
+  return make_mpi_transport({})->world().size();
+}
+
+std::vector<int> all_ranks() {
+  std::vector<int> ranks(static_cast<std::size_t>(world_size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+TEST(Carried, SumsOfWordsAreThoseOfMessages) {
+  expect_bits_of_messages<float>(all_ranks(), {ReduceOp::sum});
+}
+TEST(Carried, MeansOfHalfWordsAreThoseOfMessages) {
+  expect_bits_of_messages<BFloat16>(all_ranks(), {ReduceOp::average});
+}
+TEST(Carried, MaximaOfIntegersAreThoseOfMessages) {
+  expect_bits_of_messages<std::int64_t>(all_ranks(), {ReduceOp::maximum});
+}
+// Nodes in another order, and one that has fewer of the members.
+TEST(Carried, GroupsOfSomeRanksInAnyOrderToo) {
+  if (world_size() < 4) GTEST_SKIP() << "needs 4 ranks";
+  expect_bits_of_messages<float>({3, 2, 1}, {ReduceOp::sum});
+  expect_bits_of_messages<BFloat16>({2, 3, 0, 1}, {ReduceOp::sum});
+  expect_bits_of_messages<float>({0, 2, 1, 3}, {ReduceOp::sum});  // no neighbours: by messages
+}
+
+// Small and large operations of several groups in turns, some of them beside the others.
+TEST(Carried, OperationsInARowAndBesideEachOtherStayApart) {
+  const auto device = make_cpu_device();
+  Context context(*device, 1);
+  const auto transport = make_mpi_transport({.ranks_per_node = 2});
+  const ProcessGroup world = transport->world(), other = world.duplicate("beside");
+  const int size = world.size();
+  for (int round = 0; round < 30; ++round) {
+    const std::int64_t n = std::int64_t{1} << (8 + round % 13);
+    const std::vector<float> own(static_cast<std::size_t>(n),
+                                 static_cast<float>(world.rank() + round));
+    const Tensor a = context.from_host<float>({n}, own, Category::workspace);
+    const Tensor b = context.from_host<float>({n}, own, Category::workspace);
+    const Work beside = other.all_reduce(context, a, ReduceOp::sum, Async::yes);
+    world.all_reduce(context, b);
+    if (round % 3 == 0) world.barrier(context);
+    beside.wait(context);
+    const std::vector<float> want(static_cast<std::size_t>(n),
+                                  static_cast<float>(size * (size - 1) / 2 + size * round));
+    EXPECT_EQ(context.to_host<float>(a), want) << round;
+    EXPECT_EQ(context.to_host<float>(b), want) << round;
+  }
+}
+
+}  // namespace
+}  // namespace trident
