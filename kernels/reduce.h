@@ -16,8 +16,8 @@ namespace trident {
 void reduce(void* destination, std::span<const void* const> sources, std::int64_t n, DType dtype,
             ReduceOp op, int divisor);
 
-// The same in stages, to the same bits: the value so far is kept in the accumulator's type, fp32 for
-// 16-bit floats, else `dtype`.
+// The same in stages, to the same bits: the value so far is kept in the accumulator's type, fp32
+// for 16-bit floats, else `dtype`.
 DType accumulator_of(DType dtype);
 // running[i] := the reduction of running[i], unless it `begins` here, and of the sources in order.
 void reduce_on(void* running, bool begins, std::span<const void* const> sources, std::int64_t n,

@@ -58,6 +58,7 @@ CollectiveCase case_of(const Membership& own, Context& context, const Descriptor
           .by_library = by_library && d.operation != Operation::barrier,
           .library_reduces = by_library && own.library->reduces(d.reduce_op),
           .views_need_staging = own.library != nullptr || own.endpoint->needs_staging(),
+          .by_transport = !on_gpu && own.endpoint->reduces(d.dtype, d.reduce_op),
           .host_runs = own.runs != nullptr,
           .deterministic = options.deterministic,
           .members = static_cast<int>(own.members.size()),

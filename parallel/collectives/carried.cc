@@ -25,7 +25,7 @@ constexpr std::size_t places = 4;
 constexpr std::size_t results_under_way = 8;
 // At least so many pieces follow each other where they stay above so many bytes, so that hosts work
 // beside each other.
-constexpr std::int64_t fewest_pieces = 8, smallest_piece_bytes = 16 << 10;
+constexpr std::int64_t fewest_pieces = 8, smallest_piece_bytes = 128 << 10;
 
 // Opens this host's part of the group at the first call, and asks the others for theirs.
 std::size_t agreed_desk_bytes(Exchange& exchange, HostRuns& runs) {

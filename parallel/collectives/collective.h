@@ -41,6 +41,7 @@ struct CollectiveCase {
   bool by_library = false;          // a library carries the tensors (communicator.h)
   bool library_reduces = false;     // and reduces by reduce_op
   bool views_need_staging = false;  // a message can't be read where its sender has it
+  bool by_transport = false;        // the endpoint has such a reduction of its own
   bool host_runs = false;           // the group spans hosts whose members are neighbours in it
   bool deterministic = true;
   int members = 2;

@@ -92,6 +92,18 @@ std::unique_ptr<Membership> Exchange::open_inside(int begin, int end) const {
   return inside;
 }
 
+void Exchange::open_reductions() {
+  group_.endpoint->open_reductions(group_.id, group_.members);
+  group_.reductions_opened = true;
+}
+
+Exchange::Transfer Exchange::reduce_by_transport(void* data, std::int64_t n) {
+  const int previous = (rank() + size() - 1) % size();
+  return {group_.endpoint->post_all_reduce(group_.id, world_rank(previous), data, n,
+                                           descriptor_.dtype, descriptor_.reduce_op),
+          previous, true};
+}
+
 void Exchange::meet(const void* input, void* output) {
   const void* shown = input;
   if (!on_host()) {

@@ -32,7 +32,8 @@ struct Membership {
   std::unique_ptr<Meeting> meeting;  // null where members send messages
   // Of a group that spans hosts with neighbours; null: another, or one whose members share nothing.
   std::unique_ptr<HostRuns> runs;
-  bool patient = false;  // waits as long as the members live
+  bool reductions_opened = false;  // of the endpoint's own
+  bool patient = false;            // waits as long as the members live
   // Carries tensors on GPUs between the members; null: the endpoint does.
   std::shared_ptr<CommunicatorLibrary> library;
   // The library's, made with the group's first operation on such a tensor.
@@ -109,6 +110,11 @@ class Exchange {
   Exchange within(Membership& inside) const {
     return Exchange(inside, descriptor_, collective_channel, look_ != look_.zero());
   }
+  // The endpoint's own reductions, in the memory of this member; the one before this one stands for
+  // the others in errors.
+  bool reductions_opened() const { return group_.reductions_opened; }
+  void open_reductions();
+  Transfer reduce_by_transport(void* data, std::int64_t n);
   // Of tensors on a GPU, where a library carries them; else null. The operation's queue.
   Communicator* communicator() const { return on_host() ? nullptr : group_.communicator.get(); }
   const Access& access() const { return reach_.access; }

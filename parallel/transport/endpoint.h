@@ -63,6 +63,17 @@ class Endpoint {
   // Whether members that share a node may have one, though others don't.
   virtual bool shares_memory() const { return false; }
 
+  // All-reduces of the transport's own, in an order of additions of its own, for tensors in a
+  // host's memory. Whether it has such a one, opening them for a group (all members at once), and
+  // one, in place; `average` adds only. `peer`: the member that this one is said to wait for.
+  virtual bool reduces(DType, ReduceOp) const { return false; }
+  virtual void open_reductions(std::uint64_t /*group*/, const std::vector<int>& /*members*/) {}
+  virtual std::unique_ptr<Request> post_all_reduce(std::uint64_t /*group*/, int /*peer*/,
+                                                   void* /*data*/, std::int64_t /*n*/, DType,
+                                                   ReduceOp) {
+    return nullptr;
+  }
+
   // `bytes` at `data` stay unchanged until the request is complete or gone.
   virtual std::unique_ptr<Request> post_send(int peer, int channel, const Descriptor& descriptor,
                                              const void* data, std::size_t bytes,

@@ -12,6 +12,7 @@
 #include "core/process.h"
 #include "parallel/transport/host_meeting.h"
 #include "parallel/transport/mpi_job.h"
+#include "parallel/transport/mpi_reduction.h"
 #include "parallel/transport/mpi_request.h"
 
 namespace trident {
@@ -140,6 +141,7 @@ void MpiEndpoint::close() {
   if (closed_.load()) return;
   control_->close();
   closed_.store(true);
+  for (auto& [group, members] : reductions_) MPI_Comm_free(&members);
   MPI_Comm_free(&messages_);
 }
 
@@ -171,6 +173,27 @@ std::unique_ptr<Request> MpiEndpoint::post_receive(int peer, int channel,
                                                    std::size_t bytes, std::shared_ptr<QueueSide>) {
   return std::make_unique<MpiRequest>(*this, MpiRequest::Kind::receive, peer,
                                       tag_of(expected.group, channel), expected, data, bytes);
+}
+
+bool MpiEndpoint::reduces(DType dtype, ReduceOp op) const {
+  return mpi_reduces(dtype, op);
+}
+
+void MpiEndpoint::open_reductions(std::uint64_t group, const std::vector<int>& members) {
+  const MPI_Comm made = make_reduction_communicator(
+      messages_, members, tag_of(group, collective_channel), options_.timeout);
+  const std::lock_guard lock(groups_mutex_);
+  reductions_[group] = made;
+}
+
+std::unique_ptr<Request> MpiEndpoint::post_all_reduce(std::uint64_t group, int peer, void* data,
+                                                      std::int64_t n, DType dtype, ReduceOp op) {
+  MPI_Comm members = MPI_COMM_NULL;
+  {
+    const std::lock_guard lock(groups_mutex_);
+    members = reductions_.at(group);
+  }
+  return std::make_unique<MpiReduction>(*this, members, peer, data, n, dtype, op);
 }
 
 void MpiEndpoint::fail(std::exception_ptr error) noexcept {

@@ -45,6 +45,10 @@ class MpiEndpoint final : public Endpoint {
                                              void* staging, std::size_t bytes) override {
     return post_receive(peer, channel, expected, staging, bytes, nullptr);
   }
+  bool reduces(DType dtype, ReduceOp op) const override;
+  void open_reductions(std::uint64_t group, const std::vector<int>& members) override;
+  std::unique_ptr<Request> post_all_reduce(std::uint64_t group, int peer, void* data,
+                                           std::int64_t n, DType dtype, ReduceOp op) override;
   FileTimes* file_times() override { return &control_->file_times(); }
   bool files_hold_up() override { return control_->files_hold_up(); }
   std::string waits_of(int rank) override { return control_->waits_of(rank); }
@@ -82,6 +86,7 @@ class MpiEndpoint final : public Endpoint {
 
   std::mutex groups_mutex_;
   std::map<int, std::pair<std::uint64_t, std::string>> groups_;  // by slot
+  std::map<std::uint64_t, MPI_Comm> reductions_;                 // by group
 };
 
 }  // namespace trident

@@ -2,6 +2,7 @@
 //   mpirun -n 4 parallel_collectives_mpi_test
 //   mpirun -n 3 parallel_collectives_mpi_test mismatch|late|chain|frozen|throw|request|ended|abort
 //                                             unopened
+//   mpirun -n 8 parallel_collectives_mpi_test late_by_mpi|mismatch_by_mpi
 // and one that must not: patient. tests/parallel/mpi_errors_test.py runs them.
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -110,6 +111,18 @@ const std::map<std::string, Scenario> scenarios = {
        }
        for (;;) g.all_reduce(c, large);
      }},
+    {"late_by_mpi",
+     [](Transport&, Context& c, const ProcessGroup& g, const Tensor& x) {
+       for (int i = 0; i < 3; ++i) g.all_reduce(c, x);
+       c.synchronize();
+       if (g.rank() == 5) std::this_thread::sleep_for(std::chrono::seconds(60));
+       g.all_reduce(c, x);
+     }},
+    {"mismatch_by_mpi",
+     [](Transport&, Context& c, const ProcessGroup& g, const Tensor& x) {
+       g.all_reduce(c, x);
+       g.all_reduce(c, x, g.rank() == 5 ? ReduceOp::average : ReduceOp::sum);
+     }},
     {"throw",
      [](Transport&, Context& c, const ProcessGroup& g, const Tensor& x) {
        g.barrier(c);
@@ -170,9 +183,13 @@ int run_scenario(const std::string& name) {
   MpiJob job;
   job.begin(0, std::chrono::seconds(60));
   if (name == "unopened" && job.rank() == 1) ::raise(SIGSTOP);
-  run_mpi({.timeout = std::chrono::seconds(short_of_time ? 1 : 60)}, [&](Transport& transport) {
-    scenarios.at(name)(transport, context, transport.world(), x);
-  });
+  // Without shared memory and an order of additions, as collectives/table.cc says.
+  const bool by_mpi = name.ends_with("_by_mpi");
+  run_mpi(
+      {.deterministic = !by_mpi,
+       .timeout = std::chrono::seconds(short_of_time ? 1 : 60),
+       .ranks_per_node = by_mpi ? 1 : 0},
+      [&](Transport& transport) { scenarios.at(name)(transport, context, transport.world(), x); });
   job.finish(0);
   return 0;
 }

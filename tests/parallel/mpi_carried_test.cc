@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <initializer_list>
 #include <numeric>
 #include <random>
@@ -61,7 +62,7 @@ template <class T>
 void expect_bits_of_messages(const std::vector<int>& members,
                              std::initializer_list<ReduceOp> operations) {
   // From what is just carried over odd numbers to more than all desks hold.
-  for (const std::int64_t n : {33'000, 200'003, 1'500'017}) {
+  for (const std::int64_t n : {140'000, 200'003, 1'500'017}) {
     for (const ReduceOp op : operations) {
       const Outcome apart = reduced<T>(1, members, n, op);
       for (const int ranks_per_node : {2, 3}) {
@@ -120,6 +121,39 @@ TEST(Carried, OperationsInARowAndBesideEachOtherStayApart) {
                                   static_cast<float>(size * (size - 1) / 2 + size * round));
     EXPECT_EQ(context.to_host<float>(a), want) << round;
     EXPECT_EQ(context.to_host<float>(b), want) << round;
+  }
+}
+
+// Whole numbers, whose sums don't depend on the order.
+TEST(ByTransport, SumsAndMeansAreThoseOfDirect) {
+  const auto device = make_cpu_device();
+  Context context(*device, 1);
+  const auto transport = make_mpi_transport({.deterministic = false, .ranks_per_node = 1});
+  const ProcessGroup world = transport->world();
+  const int size = world.size();
+  const auto check = [&]<class T>(T, ReduceOp op, std::int64_t n) {
+    std::vector<T> own, want;
+    for (std::int64_t i = 0; i < n; ++i) {
+      own.push_back(static_cast<T>(static_cast<float>(world.rank() + i % 7)));
+      const float sum = static_cast<float>(size * (size - 1) / 2 + size * (i % 7));
+      want.push_back(
+          static_cast<T>(op == ReduceOp::average ? sum / static_cast<float>(size) : sum));
+    }
+    const Tensor tensor = context.from_host<T>({n}, own, Category::workspace);
+    const std::int64_t sent = world.traffic().bytes_sent;
+    world.all_reduce(context, tensor, op);
+    const std::vector<T> got = context.to_host<T>(tensor);
+    EXPECT_EQ(std::memcmp(got.data(), want.data(), got.size() * sizeof(T)), 0) << n;
+    const std::int64_t segment = n * (world.rank() + 1) / size - n * world.rank() / size;
+    EXPECT_EQ(world.traffic().bytes_sent - sent,
+              static_cast<std::int64_t>(sizeof(T)) * (n + segment * (size - 2)));
+  };
+  for (const std::int64_t n : {1, 1000, 65'537}) {
+    check(float{}, ReduceOp::sum, n);
+    check(float{}, ReduceOp::average, n);
+    check(double{}, ReduceOp::sum, n);
+    check(std::int64_t{}, ReduceOp::sum, n);
+    check(BFloat16{}, ReduceOp::average, n);  // a type that MPI doesn't have
   }
 }
 

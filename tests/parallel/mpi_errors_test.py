@@ -20,9 +20,10 @@ SUM = r"all_reduce\(fp32\[1024\], sum\)"
 
 
 class MpiErrors(unittest.TestCase):
-    def run_scenario(self, name, *options):
+    def run_scenario(self, name, *options, ranks=3):
         """The exit code and the lines of Trident."""
-        command = ["mpirun", "--oversubscribe", "--bind-to", "none", *options, "-n", "3", PROGRAM, name]
+        command = ["mpirun", "--oversubscribe", "--bind-to", "none", *options, "-n", str(ranks), PROGRAM,
+                   name]
         run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                              timeout=60)
         self.no_rank_is_left(name)
@@ -67,6 +68,17 @@ class MpiErrors(unittest.TestCase):
         self.expect("late", 3,
                     WORLD + f"operation #1: {SUM}: rank [02] waited 1000 ms for ranks? [012,]+"
                     r"(; rank [02] waits for rank [012].*)?")
+
+    def test_mpis_own_reduction_names_who_is_late_and_who_differs(self):
+        world = r"group 'world' \(ranks 0,1,2,3,4,5,6,7\): operation #"
+        code, lines = self.run_scenario("late_by_mpi", ranks=8)
+        self.assertEqual((code, len(lines)), (3, 1), lines)
+        self.assertRegex(lines[0], world + "3: " + SUM + r": rank \d waited 1000 ms for rank \d")
+        self.assertRegex(lines[0], "for rank 5($|;)")
+        code, lines = self.run_scenario("mismatch_by_mpi", ranks=8)
+        self.assertEqual((code, len(lines)), (3, 1), lines)
+        self.assertRegex(lines[0], world + r"1: rank \d called .*\(fp32\[1024\], (sum|average)\), rank \d "
+                         r"called .*\(fp32\[1024\], (sum|average)\)$")
 
     def test_where_a_late_rank_waits_itself_the_end_of_the_chain_is_named(self):
         self.expect("chain", 3, WORLD + r"message #0 from rank 1 to rank 0 on channel 0: "

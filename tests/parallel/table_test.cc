@@ -57,6 +57,18 @@ TEST(Table, LargeSumsOverHostsWithNeighboursAreCarried) {
   EXPECT_EQ(over_hosts(large, true), "direct");
 }
 
+TEST(Table, TheTransportsOwnServesManyMembersWithSmallSumsInAnyOrder) {
+  const auto own = [](int members, std::int64_t n, bool deterministic) {
+    return chosen(
+               {.by_transport = true, .deterministic = deterministic, .members = members, .n = n})
+        .name;
+  };
+  EXPECT_EQ(own(8, small, false), "by_transport");
+  EXPECT_EQ(own(8, small, true), "direct");
+  EXPECT_EQ(own(8, large, false), "direct");
+  EXPECT_EQ(own(4, small, false), "direct");
+}
+
 // Deterministic mode refuses every other algorithm there.
 TEST(Table, AboveTwoMembersNothingDependsOnTheCount) {
   for (const std::int64_t count : {std::int64_t{1}, small, large}) {

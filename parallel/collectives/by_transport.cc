@@ -1,0 +1,25 @@
+#include "parallel/collectives/by_transport.h"
+
+#include "kernels/reduce.h"
+#include "parallel/collectives/direct.h"
+
+namespace trident::by_transport {
+
+void all_reduce(Exchange& exchange, const Buffers& buffers) {
+  const Descriptor& d = exchange.descriptor();
+  exchange.compare();
+  if (!exchange.reductions_opened()) {
+    direct::barrier(exchange, {});  // whoever is late is named here
+    exchange.open_reductions();
+  }
+  const std::int64_t own = segment_of(buffers.n, exchange.size(), exchange.rank()).size();
+  exchange.count_sent(static_cast<std::size_t>(buffers.n + own * (exchange.size() - 2)) *
+                      size_of(d.dtype));
+  Exchange::Transfer reduction = exchange.reduce_by_transport(buffers.output, buffers.n);
+  exchange.wait(reduction);
+  if (d.reduce_op == ReduceOp::average) {
+    reduce_end(buffers.output, buffers.output, buffers.n, d.dtype, d.reduce_op, exchange.size());
+  }
+}
+
+}  // namespace trident::by_transport
