@@ -197,159 +197,224 @@ TRIDENT_INLINE void softmax_backward(float* p, float* grad, std::int64_t n, std:
   }
 }
 
+// A block of queries beside one of keys: their head, where they begin, how many queries there are,
+// and whether the first of these may not see all of the keys.
+struct Tile {
+  std::int64_t head, q0, k0, rows;
+  bool diagonal;
+};
+
+// The factors of a query's row of scores, `seen` of them.
 template <class T>
-void attention_forward(const AttentionTask<T>& task, float* memory) {
-  const std::int64_t s = task.sequence, d = task.head_dim, width = padded(d);
-  const std::int64_t blocks = (s + block - 1) / block;
-  Scratch scratch{memory};
-  float* keys = scratch.take(blocks * d * block);  // a transposed [D][block] for each block
-  float* values = scratch.take(s * width);
-  float* queries = scratch.take(block * width);
-  float* scores = scratch.take(block * score_row);
-  float* out = scratch.take(block * width);
-  float* largest = scratch.take(block);
-  float* totals = scratch.take(block);
-  float* factors = scratch.take(wide_block);
+TRIDENT_INLINE void row_factors(const AttentionTask<T>& task, const Tile& at, std::int64_t row,
+                                std::int64_t seen, float* factors) {
+  dropout_factors(task.dropout, task.sample,
+                  dropout_element(task.first_head + at.head, task.sequence, at.q0 + row, at.k0),
+                  seen, factors);
+}
 
-  for (std::int64_t k0 = 0; k0 < s; k0 += block) {
-    const std::int64_t count = least(block, s - k0);
-    pack_rows(task.k + k0 * task.row, task.row, count, d, 1.0f, out);
-    transpose(out, count, d, keys + k0 * d);
+struct ForwardScratch {
+  ForwardScratch(Scratch from, std::int64_t s, std::int64_t d)
+      : keys(from.take((s + block - 1) / block * d * block)),
+        values(from.take(s * padded(d))),
+        queries(from.take(block * padded(d))),
+        scores(from.take(block * score_row)),
+        out(from.take(block * padded(d))),
+        largest(from.take(block)),
+        totals(from.take(block)),
+        factors(from.take(wide_block)) {}
+
+  float* keys;  // a transposed [D][block] for each block
+  float *values, *queries, *scores, *out, *largest, *totals, *factors;
+};
+
+// From the queries [begin, end) of a tile and the `last_sees` keys that the last of them sees to
+// exponentials, dropped out where that is asked for.
+template <class T>
+TRIDENT_INLINE void forward_scores(const AttentionTask<T>& task, const ForwardScratch& own,
+                                   const Tile& at, std::int64_t begin, std::int64_t end,
+                                   std::int64_t last_sees) {
+  const std::int64_t d = task.head_dim, width = padded(d), n = padded(last_sees);
+  for (std::int64_t k = 0; k < n; k += block) {
+    product({own.queries + begin * width, width, 1}, own.keys + (at.k0 + k) * d, block,
+            own.scores + begin * score_row + k, score_row, end - begin, least(block, n - k), d,
+            false);
   }
-  pack_rows(task.v, task.row, s, d, 1.0f, values);
-
-  for (std::int64_t head = 0; head < task.heads; ++head) {
-    for (std::int64_t q0 = 0; q0 < s; q0 += block) {
-      const std::int64_t rows = least(block, s - q0);
-      pack_rows(task.q + q0 * task.row + head * d, task.row, rows, d, inverse_root(d), queries);
-      for (std::int64_t k0 = 0; k0 < q0 + rows; k0 += wide_block) {
-        const bool diagonal = k0 + wide_block > q0;
-        // The keys that a strip of queries ending before `end` sees of this block.
-        const auto seen_by = [&](std::int64_t end) {
-          return least(wide_block, q0 - k0 + (diagonal ? end : rows));
-        };
-        in_strips(diagonal, rows, [&](std::int64_t begin, std::int64_t end) {
-          const std::int64_t n = padded(seen_by(end));
-          for (std::int64_t k = 0; k < n; k += block) {
-            product({queries + begin * width, width, 1}, keys + (k0 + k) * d, block,
-                    scores + begin * score_row + k, score_row, end - begin, least(block, n - k), d,
-                    false);
-          }
-          if (diagonal) {
-            for (std::int64_t r = begin; r < end; ++r) {
-              hide(scores + r * score_row, visible(q0 + r, k0, wide_block), n);
-            }
-          }
-          online_softmax(scores + begin * score_row, end - begin, n, k0 == 0, largest + begin,
-                         totals + begin, out + begin * width, width);
-          if (task.dropout.threshold == 0) return;
-          for (std::int64_t r = begin; r < end; ++r) {
-            float* const row = scores + r * score_row;
-            const std::int64_t seen = visible(q0 + r, k0, wide_block);
-            dropout_factors(task.dropout, task.sample,
-                            dropout_element(task.first_head + head, s, q0 + r, k0), seen, factors);
-            each(seen, [=](std::int64_t i, auto lanes) {
-              store(row + i, only(load(row + i) * load(factors + i), lanes));
-            });
-          }
-        });
-        in_strips(diagonal, rows, [&](std::int64_t begin, std::int64_t end) {
-          product({scores + begin * score_row, score_row, 1}, values + k0 * width, width,
-                  out + begin * width, width, end - begin, width, seen_by(end), k0 > 0);
-        });
-      }
-      for (std::int64_t r = 0; r < rows; ++r) {
-        unpack_rows(out + r * width, 1, d, 1.0f / totals[r],
-                    task.out + (q0 + r) * task.out_row + head * d, task.out_row);
-        task.log_sum_exp[head * s + q0 + r] = largest[r] + __builtin_logf(totals[r]);
-      }
+  if (at.diagonal) {
+    for (std::int64_t r = begin; r < end; ++r) {
+      hide(own.scores + r * score_row, visible(at.q0 + r, at.k0, wide_block), n);
     }
   }
+  online_softmax(own.scores + begin * score_row, end - begin, n, at.k0 == 0, own.largest + begin,
+                 own.totals + begin, own.out + begin * width, width);
+  if (task.dropout.threshold == 0) return;
+  for (std::int64_t r = begin; r < end; ++r) {
+    float* const row = own.scores + r * score_row;
+    float* const factors = own.factors;
+    const std::int64_t seen = visible(at.q0 + r, at.k0, wide_block);
+    row_factors(task, at, r, seen, factors);
+    each(seen, [=](std::int64_t i, auto lanes) {
+      store(row + i, only(load(row + i) * load(factors + i), lanes));
+    });
+  }
+}
+
+// A head's block of queries at q0.
+template <class T>
+TRIDENT_INLINE void forward_queries(const AttentionTask<T>& task, const ForwardScratch& own,
+                                    std::int64_t head, std::int64_t q0) {
+  const std::int64_t s = task.sequence, d = task.head_dim, width = padded(d);
+  const std::int64_t rows = least(block, s - q0);
+  pack_rows(task.q + q0 * task.row + head * d, task.row, rows, d, inverse_root(d), own.queries);
+  for (std::int64_t k0 = 0; k0 < q0 + rows; k0 += wide_block) {
+    const bool diagonal = k0 + wide_block > q0;
+    const Tile at{head, q0, k0, rows, diagonal};
+    // The keys that a strip of queries ending before `end` sees of this block.
+    const auto seen_by = [&](std::int64_t end) {
+      return least(wide_block, q0 - k0 + (diagonal ? end : rows));
+    };
+    in_strips(diagonal, rows, [&](std::int64_t begin, std::int64_t end) {
+      forward_scores(task, own, at, begin, end, seen_by(end));
+    });
+    in_strips(diagonal, rows, [&](std::int64_t begin, std::int64_t end) {
+      product({own.scores + begin * score_row, score_row, 1}, own.values + k0 * width, width,
+              own.out + begin * width, width, end - begin, width, seen_by(end), k0 > 0);
+    });
+  }
+  for (std::int64_t r = 0; r < rows; ++r) {
+    unpack_rows(own.out + r * width, 1, d, 1.0f / own.totals[r],
+                task.out + (q0 + r) * task.out_row + head * d, task.out_row);
+    task.log_sum_exp[head * s + q0 + r] = own.largest[r] + __builtin_logf(own.totals[r]);
+  }
+}
+
+template <class T>
+void attention_forward(const AttentionTask<T>& task, float* memory) {
+  const std::int64_t s = task.sequence, d = task.head_dim;
+  const ForwardScratch own({memory}, s, d);
+  for (std::int64_t k0 = 0; k0 < s; k0 += block) {
+    const std::int64_t count = least(block, s - k0);
+    pack_rows(task.k + k0 * task.row, task.row, count, d, 1.0f, own.out);
+    transpose(own.out, count, d, own.keys + k0 * d);
+  }
+  pack_rows(task.v, task.row, s, d, 1.0f, own.values);
+
+  for (std::int64_t head = 0; head < task.heads; ++head) {
+    for (std::int64_t q0 = 0; q0 < s; q0 += block) forward_queries(task, own, head, q0);
+  }
+}
+
+struct BackwardScratch {
+  BackwardScratch(Scratch from, std::int64_t s, std::int64_t d)
+      : key_grads(from.take(s * padded(d))),
+        value_grads(from.take(s * padded(d))),
+        queries(from.take(s * padded(d))),
+        out_grads(from.take(s * padded(d))),
+        query_grads(from.take(s * padded(d))),
+        keys(from.take(block * padded(d))),
+        keys_transposed(from.take(block * padded(d))),
+        values(from.take(block * padded(d))),
+        values_transposed(from.take(block * padded(d))),
+        probabilities(from.take(block * block)),
+        score_grads(from.take(block * block)),
+        factors(from.take(block)),
+        deltas(from.take(s)) {}
+
+  float *key_grads, *value_grads;                              // sums over heads
+  float *queries, *out_grads, *query_grads;                    // of a head
+  float *keys, *keys_transposed, *values, *values_transposed;  // of a block
+  float *probabilities, *score_grads;                          // of a tile
+  float *factors, *deltas;
+};
+
+// A head's queries and gradients of outputs, and for each query delta = out · grad_out.
+template <class T>
+TRIDENT_INLINE void pack_head(const AttentionTask<T>& task, const BackwardScratch& own,
+                              std::int64_t head) {
+  const std::int64_t s = task.sequence, d = task.head_dim, width = padded(d);
+  pack_rows(task.q + head * d, task.row, s, d, inverse_root(d), own.queries);
+  pack_rows(task.grad_out + head * d, task.out_row, s, d, 1.0f, own.out_grads);
+  clear(own.query_grads, s * width);
+  for (std::int64_t t = 0; t < s; ++t) {
+    F sum{};
+    each(d, [&](std::int64_t i, auto lanes) {
+      sum = fma(load(task.out + t * task.out_row + head * d + i, lanes),
+                load(own.out_grads + t * width + i), sum);
+    });
+    own.deltas[t] = sum_lanes(sum);
+  }
+}
+
+// Probabilities of a tile, dropped out where that is asked for, and the gradients of its scores.
+template <class T>
+TRIDENT_INLINE void backward_scores(const AttentionTask<T>& task, const BackwardScratch& own,
+                                    const Tile& at, std::int64_t count) {
+  const std::int64_t d = task.head_dim, width = padded(d);
+  const bool dropping = task.dropout.threshold != 0;
+  const float* const log_sums = task.log_sum_exp + at.head * task.sequence;
+  in_strips(at.diagonal, at.rows, [&](std::int64_t begin, std::int64_t end) {
+    const std::int64_t n = padded(at.diagonal ? end : count);
+    product({own.queries + (at.q0 + begin) * width, width, 1}, own.keys_transposed, block,
+            own.probabilities + begin * block, block, end - begin, n, d, false);
+    product({own.out_grads + (at.q0 + begin) * width, width, 1}, own.values_transposed, block,
+            own.score_grads + begin * block, block, end - begin, n, d, false);
+    for (std::int64_t r = begin; r < end; ++r) {
+      const std::int64_t seen = visible(at.q0 + r, at.k0, count);
+      if (dropping) {
+        row_factors(task, at, r, seen, own.factors);
+        for (std::int64_t i = seen; i < n; ++i) own.factors[i] = 0;
+      }
+      softmax_backward(own.probabilities + r * block, own.score_grads + r * block, seen, n,
+                       log_sums[at.q0 + r], own.deltas[at.q0 + r],
+                       dropping ? own.factors : nullptr);
+    }
+  });
+}
+
+// What a tile adds to the gradients of its values, keys and queries.
+TRIDENT_INLINE void add_gradients(const BackwardScratch& own, const Tile& at, std::int64_t count,
+                                  std::int64_t width) {
+  in_strips(at.diagonal, count, [&](std::int64_t begin, std::int64_t end) {
+    const std::int64_t first = at.diagonal ? begin : 0;  // earlier queries see none of these keys
+    product({own.probabilities + first * block + begin, 1, block},
+            own.out_grads + (at.q0 + first) * width, width,
+            own.value_grads + (at.k0 + begin) * width, width, end - begin, width, at.rows - first,
+            true);
+    product({own.score_grads + first * block + begin, 1, block},
+            own.queries + (at.q0 + first) * width, width, own.key_grads + (at.k0 + begin) * width,
+            width, end - begin, width, at.rows - first, true);
+  });
+  in_strips(at.diagonal, at.rows, [&](std::int64_t begin, std::int64_t end) {
+    product({own.score_grads + begin * block, block, 1}, own.keys, width,
+            own.query_grads + (at.q0 + begin) * width, width, end - begin, width,
+            at.diagonal ? end : count, true);
+  });
 }
 
 template <class T>
 void attention_backward(const AttentionTask<T>& task, float* memory) {
   const std::int64_t s = task.sequence, d = task.head_dim, width = padded(d);
-  Scratch scratch{memory};
-  float* key_grads = scratch.take(s * width);
-  float* value_grads = scratch.take(s * width);
-  float* queries = scratch.take(s * width);
-  float* out_grads = scratch.take(s * width);
-  float* query_grads = scratch.take(s * width);
-  float* keys = scratch.take(block * width);
-  float* keys_transposed = scratch.take(block * width);
-  float* values = scratch.take(block * width);
-  float* values_transposed = scratch.take(block * width);
-  float* probabilities = scratch.take(block * block);
-  float* score_grads = scratch.take(block * block);
-  float* factors = scratch.take(block);
-  float* deltas = scratch.take(s);
-  const bool dropping = task.dropout.threshold != 0;
-  const float scale = inverse_root(d);
-
-  clear(key_grads, s * width);
-  clear(value_grads, s * width);
+  const BackwardScratch own({memory}, s, d);
+  clear(own.key_grads, s * width);
+  clear(own.value_grads, s * width);
   for (std::int64_t head = 0; head < task.heads; ++head) {
-    const float* log_sums = task.log_sum_exp + head * s;
-    pack_rows(task.q + head * d, task.row, s, d, scale, queries);
-    pack_rows(task.grad_out + head * d, task.out_row, s, d, 1.0f, out_grads);
-    clear(query_grads, s * width);
-    for (std::int64_t t = 0; t < s; ++t) {  // delta = out · grad_out
-      F sum{};
-      each(d, [&](std::int64_t i, auto lanes) {
-        sum = fma(load(task.out + t * task.out_row + head * d + i, lanes),
-                  load(out_grads + t * width + i), sum);
-      });
-      deltas[t] = sum_lanes(sum);
-    }
+    pack_head(task, own, head);
     for (std::int64_t k0 = 0; k0 < s; k0 += block) {
-      const std::int64_t count = least(block, s - k0), columns = padded(count);
-      pack_rows(task.k + k0 * task.row, task.row, count, d, 1.0f, keys);
-      transpose(keys, count, d, keys_transposed);
-      pack_rows(task.v + k0 * task.row, task.row, count, d, 1.0f, values);
-      transpose(values, count, d, values_transposed);
+      const std::int64_t count = least(block, s - k0);
+      pack_rows(task.k + k0 * task.row, task.row, count, d, 1.0f, own.keys);
+      transpose(own.keys, count, d, own.keys_transposed);
+      pack_rows(task.v + k0 * task.row, task.row, count, d, 1.0f, own.values);
+      transpose(own.values, count, d, own.values_transposed);
       for (std::int64_t q0 = k0; q0 < s; q0 += block) {
-        const std::int64_t rows = least(block, s - q0);
-        const bool diagonal = k0 == q0;
-        in_strips(diagonal, rows, [&](std::int64_t begin, std::int64_t end) {
-          const std::int64_t n = diagonal ? padded(end) : columns;
-          product({queries + (q0 + begin) * width, width, 1}, keys_transposed, block,
-                  probabilities + begin * block, block, end - begin, n, d, false);
-          product({out_grads + (q0 + begin) * width, width, 1}, values_transposed, block,
-                  score_grads + begin * block, block, end - begin, n, d, false);
-          for (std::int64_t r = begin; r < end; ++r) {
-            const std::int64_t seen = visible(q0 + r, k0, count);
-            if (dropping) {
-              dropout_factors(task.dropout, task.sample,
-                              dropout_element(task.first_head + head, s, q0 + r, k0), seen,
-                              factors);
-              for (std::int64_t i = seen; i < n; ++i) factors[i] = 0;
-            }
-            softmax_backward(probabilities + r * block, score_grads + r * block, seen, n,
-                             log_sums[q0 + r], deltas[q0 + r], dropping ? factors : nullptr);
-          }
-        });
-        in_strips(diagonal, count, [&](std::int64_t begin, std::int64_t end) {
-          const std::int64_t first =
-              diagonal ? begin : 0;  // earlier queries see none of these keys
-          product({probabilities + first * block + begin, 1, block},
-                  out_grads + (q0 + first) * width, width, value_grads + (k0 + begin) * width,
-                  width, end - begin, width, rows - first, true);
-          product({score_grads + first * block + begin, 1, block}, queries + (q0 + first) * width,
-                  width, key_grads + (k0 + begin) * width, width, end - begin, width, rows - first,
-                  true);
-        });
-        in_strips(diagonal, rows, [&](std::int64_t begin, std::int64_t end) {
-          product({score_grads + begin * block, block, 1}, keys, width,
-                  query_grads + (q0 + begin) * width, width, end - begin, width,
-                  diagonal ? end : count, true);
-        });
+        const Tile at{head, q0, k0, least(block, s - q0), k0 == q0};
+        backward_scores(task, own, at, count);
+        add_gradients(own, at, count, width);
       }
     }
-    unpack_rows(query_grads, s, d, scale, task.grad_q + head * d, task.row);
+    unpack_rows(own.query_grads, s, d, inverse_root(d), task.grad_q + head * d, task.row);
   }
-  unpack_rows(key_grads, s, d, 1.0f, task.grad_k, task.row);
-  unpack_rows(value_grads, s, d, 1.0f, task.grad_v, task.row);
+  unpack_rows(own.key_grads, s, d, 1.0f, task.grad_k, task.row);
+  unpack_rows(own.value_grads, s, d, 1.0f, task.grad_v, task.row);
 }
 
 std::int64_t attention_scratch(std::int64_t sequence, std::int64_t head_dim, bool backward) {
