@@ -1,0 +1,228 @@
+// `trident bench step`.
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "core/rng.h"
+#include "kernels/backend.h"
+#include "training/bench/bench.h"
+#include "training/bench/measured.h"
+#include "training/engine/monitor.h"
+#include "training/engine/rank_model.h"
+#include "training/report/product_rate.h"
+#include "training/setup/from_config.h"
+#include "training/setup/kinds.h"
+#include "training/setup/model_costs.h"
+
+namespace trident {
+namespace {
+
+using bench::Json;
+
+std::int64_t peak_rss_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return std::int64_t{usage.ru_maxrss} * 1024;
+}
+
+std::int64_t rss_bytes() {
+  std::int64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages >> pages;
+  return pages * sysconf(_SC_PAGESIZE);
+}
+
+std::vector<HostMicroBatch> random_batches(const Config& config, std::uint64_t seed) {
+  std::vector<HostMicroBatch> list(static_cast<std::size_t>(config.num_microbatches()));
+  std::uint32_t index = 0;
+  for (HostMicroBatch& batch : list) {
+    const auto tokens = config.batch.micro_batch_size * config.data.sequence_length;
+    for (std::int64_t i = 0; i <= tokens; ++i) {
+      const auto word = philox({index++, 0, 0, 0}, {static_cast<std::uint32_t>(seed), 1})[0];
+      const auto token =
+          static_cast<std::int32_t>(word % static_cast<std::uint32_t>(config.model.vocab_size));
+      if (i < tokens) batch.tokens.push_back(token);
+      if (i > 0) batch.labels.push_back(token);
+    }
+    for (std::int64_t i = 0; i < config.batch.micro_batch_size; ++i) {
+      batch.sample_ids.push_back(static_cast<std::int64_t>(index) + i);
+    }
+  }
+  return list;
+}
+
+class StepBench {
+ public:
+  explicit StepBench(const Config& config)
+      : config_(config),
+        architecture_(*architecture_of(config)),
+        devices_(config),
+        schedule_(schedule_of(config)),
+        flops_(flops_per_step(config, architecture_)),
+        peak_(devices_.peak(config.precision)),
+        gpus_(static_cast<double>(std::min<std::int64_t>(devices_.count(), config.world_size()))),
+        rss_before_(rss_bytes()) {}
+
+  // Each rank does; `transport` is its own.
+  void train(Transport& transport, int iterations);
+  Json result(int iterations) const;
+
+ private:
+  // Seconds of a step, which all ranks begin and end together; bubble and loss of it.
+  struct Step {
+    double seconds = 0, bubble = 0, loss = 0;
+  };
+  Step step(Context& context, const ProcessGroup& world, RankModel& model, Monitor& monitor,
+            const std::vector<HostMicroBatch>& batches) const;
+  // FLOP/s of all devices together after a step of so many seconds.
+  double product_rate_now(Context& all_threads, double step_seconds) const;
+  void add_memory(const Ledger::Figures& figures);
+
+  const Config& config_;
+  const Architecture& architecture_;
+  const Devices devices_;
+  const Schedule schedule_;
+  const double flops_;
+  // Of a GPU what its maker says, where that is known; several ranks may share one.
+  const std::optional<double> peak_;
+  const double gpus_;
+  const std::int64_t rss_before_;
+  // Of rank 0. Other users of the machine come and go: the product's rate is taken before and after
+  // each step.
+  std::vector<double> times_, rates_, shares_, bubbles_;
+  std::string instructions_;
+  double loss_ = 0;
+  std::mutex mutex_;
+  Json ledger_ = {{"peak_bytes", 0}, {"largest_rank", Json::object()}};  // of all ranks
+};
+
+double StepBench::product_rate_now(Context& all_threads, double step_seconds) const {
+  if (peak_) return *peak_ * gpus_;
+  const DType dtype = dtype_of(config_.precision.dtype);
+  return gpus_ * product_rate(all_threads, dtype, usual_product(all_threads, dtype),
+                              std::max(0.1, step_seconds / 20));
+}
+
+StepBench::Step StepBench::step(Context& context, const ProcessGroup& world, RankModel& model,
+                                Monitor& monitor,
+                                const std::vector<HostMicroBatch>& batches) const {
+  monitor.begin();
+  world.barrier(context);
+  const ClockReading begin = read_clock();
+  auto now = batches;
+  for (int ahead = 0; ahead < model.look_ahead(); ++ahead) {
+    now.push_back(batches[static_cast<std::size_t>(ahead) % batches.size()]);
+  }
+  const StepResult result = model.train(now, config_.optimizer.params.lr);
+  world.barrier(context);
+  const double seconds = bench::seconds_between(begin, read_clock());
+  monitor.end();
+  return {seconds, monitor.collect().bubble_ratio, result.loss};
+}
+
+void StepBench::train(Transport& transport, int iterations) {
+  Device& device = devices_.of(transport.world().rank());
+  Context context(device, static_cast<int>(config_.runtime.threads_per_rank),
+                  kernel_options(config_));
+  end_all_on_error(transport, [&] {
+    const Topology topology = topology_of(config_, schedule_, transport);
+    RankModel model(context, config_, architecture_, schedule_, topology);
+    model.initialise();
+    Monitor monitor(model, topology.world.duplicate("monitor"));
+    const auto batches =
+        random_batches(config_, static_cast<std::uint64_t>(batch_shape(config_, topology).place));
+    std::optional<Context> all_threads;
+    if (topology.world.rank() == 0) {
+      const std::int64_t threads = config_.world_size() * config_.runtime.threads_per_rank;
+      all_threads.emplace(device, static_cast<int>(threads), kernel_options(config_));
+      instructions_ = backend_of(context).instructions();
+    }
+    double before = 0;
+    for (int i = -2; i < iterations; ++i) {
+      const Step now = step(context, topology.world, model, monitor, batches);
+      if (topology.world.rank() != 0) continue;
+      loss_ = now.loss;
+      const double after = product_rate_now(*all_threads, now.seconds);
+      if (i >= 0) {
+        times_.push_back(now.seconds);
+        rates_.push_back((before + after) / 2);
+        shares_.push_back(flops_ / now.seconds / rates_.back());
+        bubbles_.push_back(now.bubble);
+      }
+      before = after;
+    }
+    add_memory(context.ledger().figures());
+  });
+}
+
+void StepBench::add_memory(const Ledger::Figures& figures) {
+  const std::lock_guard lock(mutex_);
+  ledger_["peak_bytes"] = ledger_["peak_bytes"].get<std::int64_t>() + figures.peak_total;
+  const auto largest = [&](std::string_view name, std::int64_t bytes) {
+    Json& value = ledger_["largest_rank"][std::string(name)];
+    value = std::max(bytes, value.is_null() ? 0 : value.get<std::int64_t>());
+  };
+  for (int c = 0; c < category_count; ++c) {
+    largest(name_of(static_cast<Category>(c)), figures.peak[static_cast<std::size_t>(c)]);
+  }
+  largest("total", figures.peak_total);
+}
+
+Json StepBench::result(int iterations) const {
+  const double seconds = bench::median(times_);
+  const double tokens = static_cast<double>(config_.batch.global_batch_size) *
+                        static_cast<double>(config_.data.sequence_length);
+  return {{"milliseconds", seconds * 1e3},
+          {"tokens_per_second", tokens / seconds},
+          {"mfu", bench::median(shares_)},
+          {"product_gflops", bench::median(rates_) * 1e-9},
+          {"model_gflops", flops_ / seconds * 1e-9},
+          {"bubble_ratio", bench::median(bubbles_)},
+          {"rss_bytes_before", rss_before_},
+          {"peak_rss_bytes", peak_rss_bytes()},
+          {"ledger", ledger_},  // peak_bytes: the ranks' sum
+          {"dtype", config_.precision.dtype},
+          {"instructions", instructions_},
+          {"device", devices_.text()},
+          {"versions", bench::versions_json(devices_)},
+          {"ranks", config_.world_size()},
+          {"threads_per_rank", config_.runtime.threads_per_rank},
+          {"iterations", iterations},
+          {"loss", loss_}};
+}
+
+}  // namespace
+
+Json bench_step(const Config& config, int iterations) {
+  if (transport_rules(config).processes) {
+    const auto others = names_where(config.rules->transports,
+                                    [](const TransportRules& kind) { return !kind.processes; });
+    throw RequestError(fmt::format(
+        "config: /runtime/transport: \"{}\": bench step runs its ranks in one process{}",
+        config.runtime.transport,
+        others.empty() ? "" : fmt::format("; use \"{}\"", others.front())));
+  }
+  StepBench measured(config);
+  run_local(static_cast<int>(config.world_size()), transport_options(config),
+            [&](Transport& transport) { measured.train(transport, iterations); });
+  return measured.result(iterations);
+}
+
+std::string bench_step_text(const Json& r) {
+  return fmt::format(
+      "{:.1f} ms a step, {:.0f} tokens/s, MFU {:.1f}% of {:.1f} GFLOP/s ({}, {}), peak resident "
+      "{:.0f} MB",
+      r["milliseconds"].get<double>(), r["tokens_per_second"].get<double>(),
+      100 * r["mfu"].get<double>(), r["product_gflops"].get<double>(),
+      r["dtype"].get<std::string>(), r["instructions"].get<std::string>(),
+      r["peak_rss_bytes"].get<double>() * 1e-6);
+}
+
+}  // namespace trident
