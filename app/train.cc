@@ -179,10 +179,14 @@ TrainingInputs checked_inputs(const LoadedConfig& loaded, const Launch& launch,
     const std::int64_t here = ranks_on_gpus(launch, config.world_size(), devices->count());
     const TransportRules& transport = transport_rules(config);
     if (transport.gpu_for_each_rank && here > devices->count()) {
+      const auto others = names_where(config.rules->transports, [](const TransportRules& kind) {
+        return kind.gpu && !kind.gpu_for_each_rank;
+      });
       throw RequestError(fmt::format(
           "config: /runtime/transport: \"{}\" needs a GPU for each rank, this machine has {} for "
-          "{} ranks; use \"local\"",
-          transport.name, devices->count(), here));
+          "{} ranks{}",
+          transport.name, devices->count(), here,
+          others.empty() ? "" : fmt::format("; use \"{}\"", others.front())));
     }
   });
   problems.collect([&] {

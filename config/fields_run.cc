@@ -22,6 +22,21 @@ std::string algorithm_text(const ConfigRules& rules) {
                     list_and(others));
 }
 
+// What runtime.transport may be, and what "auto" makes of that (Resolver::transport).
+std::string transport_text(const ConfigRules& rules) {
+  const auto first = [&](auto fits) {
+    const auto names = names_where(rules.transports, fits);
+    return names.empty() ? std::string("none") : names.front();
+  };
+  const std::string of_gpus = first(&TransportRules::gpu_for_each_rank);
+  return described("How ranks talk: ", &ConfigRules::transports, ", ", ", ", "; ")(rules) +
+         fmt::format(
+             "\"auto\" is {} (of GPUs {}) under mpirun or srun, else {} where each of several "
+             "ranks "
+             "has a GPU, else {}.",
+             first(&TransportRules::processes), of_gpus, of_gpus, first(&TransportRules::threads));
+}
+
 }  // namespace
 
 std::vector<Field> checkpoint_fields() {
@@ -82,9 +97,7 @@ std::vector<Field> runtime_fields() {
        .choices = {{"cpu"}, {"cuda"}, {"auto"}}},
       {.path = "/runtime/transport",
        .member = member(&R::transport),
-       .doc = described("How ranks talk: ", &ConfigRules::transports, ", ", ", ",
-                        "; \"auto\" is mpi (of GPUs nccl) under mpirun or srun, else nccl where "
-                        "each of several ranks has a GPU, else local."),
+       .doc = transport_text,
        .choices = {{"auto"}},
        .kinds = [](const ConfigRules& rules) { return names_of(rules.transports); }},
       {.path = "/runtime/ranks_per_node",

@@ -37,20 +37,12 @@ std::size_t token_bytes(const std::string& path, int code) {
   }
 }
 
-}  // namespace
+struct Counts {
+  std::uint64_t sequences, boundaries;
+};
 
-IndexedSource::IndexedSource(const std::string& prefix, std::int64_t vocab_size)
-    : bin_(prefix + ".bin"), vocab_size_(vocab_size) {
-  const MappedFile index(prefix + ".idx");
-  const std::string& path = index.path();
-  ByteReader reader(index.bytes(), path);
-  if (std::memcmp(reader.take(sizeof(kMagic), "the magic").data(), kMagic, sizeof(kMagic)) != 0) {
-    throw RequestError(path + ": bad magic, a Megatron .idx begins with \"MMIDIDX\\0\\0\"");
-  }
-  const auto version = reader.read<std::uint64_t>("the version");
-  if (version != 1) throw RequestError(fmt::format("{}: version {}, needs 1", path, version));
-  dtype_ = reader.read<std::uint8_t>("the dtype");
-  const std::uint64_t width = token_bytes(path, dtype_);
+// The header's counts, after which nothing but the lists lies in the file.
+Counts read_counts(ByteReader& reader, const std::string& path) {
   const auto sequences = reader.read<std::uint64_t>("the number of sequences");
   const auto boundaries = reader.read<std::uint64_t>("the number of document indices");
   // Compared by division first, so that hostile counts can't overflow the product.
@@ -62,7 +54,12 @@ IndexedSource::IndexedSource(const std::string& prefix, std::int64_t vocab_size)
         path, sequences, boundaries, rest));
   }
   if (boundaries == 0) throw RequestError(path + ": no document index, the first must be 0");
+  return {sequences, boundaries};
+}
 
+// Bytes of the .bin: the sequences lie in it one after the other.
+std::uint64_t read_sequences(ByteReader& reader, const std::string& path, std::uint64_t sequences,
+                             std::uint64_t width) {
   const auto lengths = reader.take(sequences * 4, "the lengths");
   const auto pointers = reader.take(sequences * 8, "the pointers");
   std::uint64_t expected = 0;
@@ -80,8 +77,13 @@ IndexedSource::IndexedSource(const std::string& prefix, std::int64_t vocab_size)
     }
     expected += static_cast<std::uint64_t>(length) * width;
   }
+  return expected;
+}
+
+// Where documents begin, in sequences, and where the last ends.
+void check_documents(ByteReader& reader, const std::string& path, const Counts& counts) {
   std::int64_t last = 0;
-  for (std::uint64_t i = 0; i < boundaries; ++i) {
+  for (std::uint64_t i = 0; i < counts.boundaries; ++i) {
     const auto at = reader.read<std::int64_t>("a document index");
     if (i == 0 ? at != 0 : at < last) {
       throw RequestError(fmt::format("{}: document index {} is {}, must be {}", path, i, at,
@@ -89,20 +91,39 @@ IndexedSource::IndexedSource(const std::string& prefix, std::int64_t vocab_size)
     }
     last = at;
   }
-  if (last != static_cast<std::int64_t>(sequences)) {
+  if (last != static_cast<std::int64_t>(counts.sequences)) {
     throw RequestError(
         fmt::format("{}: the last document index is {}, must be the number of "
                     "sequences, {}",
-                    path, last, sequences));
+                    path, last, counts.sequences));
   }
+}
+
+}  // namespace
+
+IndexedSource::IndexedSource(const std::string& prefix, std::int64_t vocab_size)
+    : bin_(prefix + ".bin"), vocab_size_(vocab_size) {
+  const MappedFile index(prefix + ".idx");
+  const std::string& path = index.path();
+  ByteReader reader(index.bytes(), path);
+  if (std::memcmp(reader.take(sizeof(kMagic), "the magic").data(), kMagic, sizeof(kMagic)) != 0) {
+    throw RequestError(path + ": bad magic, a Megatron .idx begins with \"MMIDIDX\\0\\0\"");
+  }
+  const auto version = reader.read<std::uint64_t>("the version");
+  if (version != 1) throw RequestError(fmt::format("{}: version {}, needs 1", path, version));
+  dtype_ = reader.read<std::uint8_t>("the dtype");
+  const std::uint64_t width = token_bytes(path, dtype_);
+  const Counts counts = read_counts(reader, path);
+  const std::uint64_t expected = read_sequences(reader, path, counts.sequences, width);
+  check_documents(reader, path, counts);
   if (expected != bin_.size()) {
     throw RequestError(fmt::format("{}: {} bytes, {} says {}: truncated or not of this pair",
                                    bin_.path(), bin_.size(), path, expected));
   }
   if (expected == 0) throw RequestError(fmt::format("{}: holds no token", bin_.path()));
   size_ = static_cast<std::int64_t>(expected / width);
-  sequences_ = static_cast<std::int64_t>(sequences);
-  documents_ = static_cast<std::int64_t>(boundaries) - 1;
+  sequences_ = static_cast<std::int64_t>(counts.sequences);
+  documents_ = static_cast<std::int64_t>(counts.boundaries) - 1;
 }
 
 template <class Work>

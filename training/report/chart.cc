@@ -81,16 +81,39 @@ std::string opened(double rows) {
       width, rows);
 }
 
+// Where a chart's numbers lie in the picture.
+struct Frame {
+  Range xs, ys;
+
+  double x_of(double x) const {
+    return left + (x - xs.low) / (xs.high - xs.low) * (width - left - right);
+  }
+  double y_of(double y) const {
+    return height - bottom - (y - ys.low) / (ys.high - ys.low) * (height - top - bottom);
+  }
+};
+
+Frame frame_of(const std::vector<Series>& series) {
+  Range xs, ys;
+  for (const Series& one : series) {
+    for (const auto& [x, y] : one.points) {
+      xs.add(x);
+      ys.add(y);
+    }
+  }
+  return {xs.spread(), ys.spread()};
+}
+
 // The range of each group, so that a single extreme shows.
-template <class X, class Y>
-std::string band(const std::vector<Bundle>& groups, const char* colour, X x_of, Y y_of) {
+std::string band(const std::vector<Bundle>& groups, const char* colour, const Frame& frame) {
   std::string path;
   for (std::size_t i = 0; i < groups.size();) {
     std::string above, below;
     for (; i < groups.size() && std::isfinite(groups[i].mean); ++i) {
-      above += fmt::format("{}{:.1f} {:.1f}", above.empty() ? "M" : "L", x_of(groups[i].x),
-                           y_of(groups[i].range.high));
-      below.insert(0, fmt::format("L{:.1f} {:.1f}", x_of(groups[i].x), y_of(groups[i].range.low)));
+      above += fmt::format("{}{:.1f} {:.1f}", above.empty() ? "M" : "L", frame.x_of(groups[i].x),
+                           frame.y_of(groups[i].range.high));
+      below.insert(0, fmt::format("L{:.1f} {:.1f}", frame.x_of(groups[i].x),
+                                  frame.y_of(groups[i].range.low)));
     }
     if (!above.empty()) path += above + below + "Z";
     while (i < groups.size() && !std::isfinite(groups[i].mean)) ++i;
@@ -102,12 +125,12 @@ std::string band(const std::vector<Bundle>& groups, const char* colour, X x_of, 
 }
 
 // A tick on the axis for each point that is not finite.
-template <class X>
-std::string not_finite(const std::vector<Series>& series, X x_of) {
+std::string not_finite(const std::vector<Series>& series, const Frame& frame) {
   std::string path;
   for (const Series& one : series) {
     for (const auto& [x, y] : one.points) {
-      if (!std::isfinite(y)) path += fmt::format("M{:.1f} {}v7", x_of(x), height - bottom - 7);
+      if (!std::isfinite(y))
+        path += fmt::format("M{:.1f} {}v7", frame.x_of(x), height - bottom - 7);
     }
   }
   if (path.empty()) return "";
@@ -132,73 +155,81 @@ std::string note(const std::vector<Series>& series) {
   return fmt::format("<text x=\"{}\" y=\"{}\">{}</text>", left, height - 4, text);
 }
 
-}  // namespace
-
-std::string line_chart(const std::vector<Series>& series, const std::string& unit) {
-  Range xs, ys;
-  for (const Series& one : series) {
-    for (const auto& [x, y] : one.points) {
-      xs.add(x);
-      ys.add(y);
-    }
+// The multiples of `step` that lie in a range.
+std::vector<double> ticks(const Range& range, double step) {
+  std::vector<double> at;
+  double value = std::ceil(range.low / step) * step;
+  while (value <= range.high) {
+    at.push_back(value);
+    value += step;
   }
-  const Range x_range = xs.spread(), y_range = ys.spread();
-  const auto x_of = [&](double x) {
-    return left + (x - x_range.low) / (x_range.high - x_range.low) * (width - left - right);
-  };
-  const auto y_of = [&](double y) {
-    return height - bottom -
-           (y - y_range.low) / (y_range.high - y_range.low) * (height - top - bottom);
-  };
-  std::string svg = opened(height);
-  const double dy = step_of(y_range.high - y_range.low, 6);
-  for (double y = std::ceil(y_range.low / dy) * dy; y <= y_range.high; y += dy) {
-    const double at = y_of(y);
+  return at;
+}
+
+std::string axes(const Frame& frame, const std::string& unit) {
+  std::string svg;
+  const double dy = step_of(frame.ys.high - frame.ys.low, 6);
+  for (const double y : ticks(frame.ys, dy)) {
+    const double at = frame.y_of(y);
     svg += fmt::format(
         "<path d=\"M{} {:.1f}H{}\" stroke=\"#ddd\"/><text x=\"{}\" y=\"{:.1f}\" "
         "text-anchor=\"end\">{:.6g}</text>",
         left, at, width - right, left - 6, at + 4, std::abs(y) < 1e-9 * dy ? 0.0 : y);
   }
-  const double dx = std::max(1.0, step_of(x_range.high - x_range.low, 8));
-  for (double x = std::ceil(x_range.low / dx) * dx; x <= x_range.high; x += dx) {
-    svg += fmt::format("<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{:.6g}</text>", x_of(x),
-                       height - bottom + 15, std::abs(x) < 1e-9 * dx ? 0.0 : x);
+  const double dx = std::max(1.0, step_of(frame.xs.high - frame.xs.low, 8));
+  for (const double x : ticks(frame.xs, dx)) {
+    svg += fmt::format("<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{:.6g}</text>",
+                       frame.x_of(x), height - bottom + 15, std::abs(x) < 1e-9 * dx ? 0.0 : x);
+  }
+  return svg + fmt::format(
+                   "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">iteration</text>"
+                   "<text x=\"4\" y=\"12\">{}</text>",
+                   width - right, height - 4, escape_xml(unit));
+}
+
+// Its line, with gaps where nothing is finite; with points where they are few.
+std::string drawn(const Series& series, const char* colour, const char* dash, const Frame& frame) {
+  std::string svg, path;
+  const std::vector<Bundle> groups = grouped(series);
+  if (group_size(series) > 1) svg += band(groups, colour, frame);
+  bool down = false;
+  for (const Bundle& group : groups) {
+    if (std::isfinite(group.mean)) {
+      path += fmt::format("{}{:.1f} {:.1f}", down ? "L" : "M", frame.x_of(group.x),
+                          frame.y_of(group.mean));
+    }
+    down = std::isfinite(group.mean);
   }
   svg += fmt::format(
-      "<text x=\"{}\" y=\"{}\" text-anchor=\"end\">iteration</text>"
-      "<text x=\"4\" y=\"12\">{}</text>",
-      width - right, height - 4, escape_xml(unit));
+      "<path class=\"series\" d=\"{}\" fill=\"none\" stroke=\"{}\" "
+      "stroke-width=\"1.6\" stroke-dasharray=\"{}\"/>",
+      path, colour, dash);
+  if (groups.size() > 40) return svg;
+  for (const Bundle& group : groups) {
+    if (!std::isfinite(group.mean)) continue;
+    svg += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.2\" fill=\"{}\"/>",
+                       frame.x_of(group.x), frame.y_of(group.mean), colour);
+  }
+  return svg;
+}
+
+}  // namespace
+
+std::string line_chart(const std::vector<Series>& series, const std::string& unit) {
+  const Frame frame = frame_of(series);
+  std::string svg = opened(height) + axes(frame, unit);
   double legend = left + 60;
   for (std::size_t i = 0; i < series.size(); ++i) {
     const char* const colour = colours[i % colours.size()];
-    const std::vector<Bundle> groups = grouped(series[i]);
-    if (group_size(series[i]) > 1) svg += band(groups, colour, x_of, y_of);
-    std::string path;
-    bool down = false;
-    for (const Bundle& group : groups) {
-      if (std::isfinite(group.mean)) {
-        path += fmt::format("{}{:.1f} {:.1f}", down ? "L" : "M", x_of(group.x), y_of(group.mean));
-      }
-      down = std::isfinite(group.mean);
-    }
-    svg += fmt::format(
-        "<path class=\"series\" d=\"{}\" fill=\"none\" stroke=\"{}\" "
-        "stroke-width=\"1.6\" stroke-dasharray=\"{}\"/>",
-        path, colour, dashes[i % dashes.size()]);
-    if (groups.size() <= 40) {
-      for (const Bundle& group : groups) {
-        if (!std::isfinite(group.mean)) continue;
-        svg += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.2\" fill=\"{}\"/>",
-                           x_of(group.x), y_of(group.mean), colour);
-      }
-    }
+    const char* const dash = dashes[i % dashes.size()];
+    svg += drawn(series[i], colour, dash, frame);
     svg += fmt::format(
         "<path d=\"M{:.0f} 9h22\" stroke=\"{}\" stroke-width=\"2\" "
         "stroke-dasharray=\"{}\"/><text x=\"{:.0f}\" y=\"13\">{}</text>",
-        legend, colour, dashes[i % dashes.size()], legend + 27, escape_xml(series[i].name));
+        legend, colour, dash, legend + 27, escape_xml(series[i].name));
     legend += 27 + 6.2 * static_cast<double>(series[i].name.size()) + 16;
   }
-  return svg + not_finite(series, x_of) + note(series) + "</svg>";
+  return svg + not_finite(series, frame) + note(series) + "</svg>";
 }
 
 std::string bar_chart(const std::vector<Bars>& bars, const std::string& unit) {
