@@ -1,4 +1,3 @@
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "app/commands.h"
+#include "app/processors.h"
 
 namespace trident::app {
 namespace {
@@ -46,9 +46,8 @@ Launch detect_launch(char** arguments) {
   Launch launch;
   launch.arguments = arguments;
   launch.environment = numeric_environment();
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  launch.cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  const Processors processors = find_processors();
+  launch.cores = processors.own;
   bool bound = false;
   if (std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) {  // Open MPI's mpirun
     launch.mpi = true;
@@ -69,8 +68,7 @@ Launch detect_launch(char** arguments) {
   }
   if (bound) {
     launch.cores =
-        std::max(launch.cores, std::min(launch.cores * launch.local_ranks,
-                                        static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN))));
+        std::max(launch.cores, std::min(launch.cores * launch.local_ranks, processors.all));
   }
   launch.leads = launch.rank == 0;
   launch.start = std::make_shared<Rendezvous>(launch.mpi, launch.rank, launch.ranks);

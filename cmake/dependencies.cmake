@@ -5,6 +5,8 @@ find_package(fmt 9 REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(MPI REQUIRED COMPONENTS CXX)
 find_package(OpenMP REQUIRED COMPONENTS CXX)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc>=2)  # the program's alone
 find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)  # its header alone, in the system's place
 # Debian's oneDNN ships no CMake package, so it is found by its header and library.
 find_path(DNNL_INCLUDE_DIR oneapi/dnnl/dnnl.hpp REQUIRED)

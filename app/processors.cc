@@ -1,0 +1,35 @@
+#include "app/processors.h"
+
+#include <hwloc.h>
+
+#include <algorithm>
+#include <memory>
+
+namespace trident::app {
+namespace {
+
+struct Free {
+  void operator()(hwloc_topology* topology) const { hwloc_topology_destroy(topology); }
+  void operator()(hwloc_bitmap_s* set) const { hwloc_bitmap_free(set); }
+};
+
+}  // namespace
+
+Processors find_processors() {
+  hwloc_topology_t made = nullptr;
+  if (hwloc_topology_init(&made) != 0) return {};
+  const std::unique_ptr<hwloc_topology, Free> topology(made);
+  // Processors alone are counted, as the system lists them: caches, packages and devices are left
+  // out, and nothing runs on each processor to ask it, which takes ten times as long.
+  hwloc_topology_set_all_types_filter(made, HWLOC_TYPE_FILTER_KEEP_NONE);
+  hwloc_topology_set_components(made, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86");
+  if (hwloc_topology_load(made) != 0) return {};
+  const int all = std::max(1, hwloc_bitmap_weight(hwloc_topology_get_allowed_cpuset(made)));
+  const std::unique_ptr<hwloc_bitmap_s, Free> bound(hwloc_bitmap_alloc());
+  if (bound == nullptr || hwloc_get_cpubind(made, bound.get(), HWLOC_CPUBIND_THREAD) != 0) {
+    return {all, all};
+  }
+  return {std::max(1, hwloc_bitmap_weight(bound.get())), all};
+}
+
+}  // namespace trident::app
