@@ -8,6 +8,7 @@
 
 #include "config/config.h"
 #include "training/engine/rank_model.h"
+#include "training/engine/stepper.h"
 #include "training/run/trainer.h"
 #include "training/setup/from_config.h"
 #include "training/setup/kinds.h"
@@ -34,6 +35,7 @@ void run(const Config& config, int steps) {
     const Schedule schedule = schedule_of(config);
     const Topology topology = topology_of(config, schedule, transport);
     RankModel model(context, config, *architecture_of(config), schedule, topology);
+    Stepper stepper(model, schedule);
     model.initialise();
     std::vector<HostMicroBatch> batches(2);
     std::int32_t token = 1;
@@ -46,7 +48,7 @@ void run(const Config& config, int steps) {
       batch.sample_ids = {0, 1};
     }
     double loss = 0;
-    for (int i = 0; i < steps; ++i) loss = model.train(batches, 1e-3).loss;
+    for (int i = 0; i < steps; ++i) loss = stepper.train(batches, 1e-3).loss;
     std::printf("%.6f\n", loss);
   });
 }

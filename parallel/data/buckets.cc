@@ -33,17 +33,20 @@ ParameterBuckets::ParameterBuckets(Context& context, const std::vector<Parameter
       bucket.shard = bucket.weights.flat(bucket.begin, bucket.count);
       bind_weights(layout, bucket.weights);
     }
-    if (options.dtype == DType::f32) {
-      bucket.master = bucket.shard;
-    } else if (options.master) {
-      bucket.master = context.empty({bucket.count}, DType::f32, Category::optimizer);
-      fill(context, bucket.master, 0);
-    }
+    if (options.dtype == DType::f32) bucket.master = bucket.shard;
     for (const BucketEntry& entry : layout.entries) {
       bucket_of_[entry.parameter.get()] = buckets_.size();
     }
     bucket.layout = std::move(layout);
     buckets_.push_back(std::move(bucket));
+  }
+}
+
+void ParameterBuckets::keep_masters(Context& context) {
+  for (Bucket& bucket : buckets_) {
+    if (bucket.master) continue;
+    bucket.master = context.empty({bucket.count}, DType::f32, Category::optimizer);
+    copy(context, bucket.shard, bucket.master);
   }
 }
 

@@ -22,7 +22,6 @@ struct BucketOptions {
   DType dtype = DType::f32;  // of the weights; master weights are fp32
   int zero_stage = 0;
   BucketLimits limits;
-  bool master = true;  // false: weights only, for inference
 };
 
 // One bucket's memory.
@@ -34,7 +33,8 @@ struct Bucket {
   std::int64_t begin = 0, count = 0;
   Tensor weights;  // (elements); undefined in stage 3, but for persistent buckets
   Tensor shard;    // (count) of the weights: a view of `weights`, or all that is held
-  Tensor master;   // (count) fp32; `shard` itself where the weights are fp32
+  // (count) fp32; `shard` itself where the weights are fp32, else undefined until keep_masters().
+  Tensor master;
   // (count) reduced gradients, this rank's part; set by GradientReduction.
   Tensor gradient;
 
@@ -60,6 +60,10 @@ class ParameterBuckets {
   std::size_t bucket_of(const Parameter& parameter) const { return bucket_of_.at(&parameter); }
   DType dtype() const { return options_.dtype; }
   int zero_stage() const { return options_.zero_stage; }
+
+  // Allocates master weights, for a model that is trained; they begin as the weights are now.
+  // Before initial values are set, or these come rounded.
+  void keep_masters(Context&);
 
   // Sets elements of a parameter, from `first` of its local shape on, from fp32 values: what is
   // held here of its weights and master weights.

@@ -141,8 +141,16 @@ void expect_same_bits(const Outcome& a, const Outcome& b) {
   EXPECT_TRUE(a.weights == b.weights) << "saved weights differ";
 }
 
+Rank::Rank(Context& context, const Config& config, const Architecture& architecture,
+           const Schedule& schedule, const Topology& topology)
+    : model(context, config, architecture, schedule, topology),
+      stepper(model, schedule),
+      evaluator(model, schedule) {
+  model.initialise();
+}
+
 void on_ranks(const Config& config, const TransportOptions& options,
-              const std::function<void(RankModel&)>& body) {
+              const std::function<void(Rank&)>& body) {
   const auto architecture = architecture_of(config);
   std::vector<std::unique_ptr<Device>> devices;
   // NCCL has a GPU for each rank.
@@ -154,10 +162,8 @@ void on_ranks(const Config& config, const TransportOptions& options,
     const auto rank = static_cast<std::size_t>(transport.world().rank());
     Context context(*devices[rank % devices.size()],
                     static_cast<int>(config.runtime.threads_per_rank), kernel_options(config));
-    RankModel model(context, config, *architecture, schedule,
-                    topology_of(config, schedule, transport));
-    model.initialise();
-    body(model);
+    Rank own(context, config, *architecture, schedule, topology_of(config, schedule, transport));
+    body(own);
   });
 }
 

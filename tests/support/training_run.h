@@ -9,7 +9,9 @@
 #include "config/config.h"
 #include "support/devices.h"
 #include "training/data/batch_sampler.h"
+#include "training/engine/evaluator.h"
 #include "training/engine/rank_model.h"
+#include "training/engine/stepper.h"
 #include "training/run/trainer.h"
 #include "training/setup/kinds.h"
 
@@ -65,8 +67,15 @@ struct Outcome {
 Outcome outcome(const std::string& model, const Layout&, const Overrides& overrides);
 void expect_same_bits(const Outcome&, const Outcome&);
 
+// A rank of a run without a trainer.
+struct Rank {
+  Rank(Context&, const Config&, const Architecture&, const Schedule&, const Topology&);
+  RankModel model;
+  Stepper stepper;
+  Evaluator evaluator;
+};
 // Runs `body` on every rank with a model made from `config` and initialised.
-void on_ranks(const Config&, const TransportOptions&, const std::function<void(RankModel&)>& body);
+void on_ranks(const Config&, const TransportOptions&, const std::function<void(Rank&)>& body);
 // Random tokens: the micro-batches of this model's data-parallel rank, different in each iteration.
 std::vector<HostMicroBatch> random_batches(const RankModel&, std::int64_t iteration);
 

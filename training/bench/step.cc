@@ -17,6 +17,7 @@
 #include "training/bench/measured.h"
 #include "training/engine/monitor.h"
 #include "training/engine/rank_model.h"
+#include "training/engine/stepper.h"
 #include "training/report/product_rate.h"
 #include "training/setup/from_config.h"
 #include "training/setup/kinds.h"
@@ -79,7 +80,7 @@ class StepBench {
   struct Step {
     double seconds = 0, bubble = 0, loss = 0;
   };
-  Step step(Context& context, const ProcessGroup& world, RankModel& model, Monitor& monitor,
+  Step step(Context& context, const ProcessGroup& world, Stepper& stepper, Monitor& monitor,
             const std::vector<HostMicroBatch>& batches) const;
   // FLOP/s of all devices together after a step of so many seconds.
   double product_rate_now(Context& all_threads, double step_seconds) const;
@@ -110,17 +111,17 @@ double StepBench::product_rate_now(Context& all_threads, double step_seconds) co
                               std::max(0.1, step_seconds / 20));
 }
 
-StepBench::Step StepBench::step(Context& context, const ProcessGroup& world, RankModel& model,
+StepBench::Step StepBench::step(Context& context, const ProcessGroup& world, Stepper& stepper,
                                 Monitor& monitor,
                                 const std::vector<HostMicroBatch>& batches) const {
   monitor.begin();
   world.barrier(context);
   const ClockReading begin = read_clock();
   auto now = batches;
-  for (int ahead = 0; ahead < model.look_ahead(); ++ahead) {
+  for (int ahead = 0; ahead < stepper.look_ahead(); ++ahead) {
     now.push_back(batches[static_cast<std::size_t>(ahead) % batches.size()]);
   }
-  const StepResult result = model.train(now, config_.optimizer.params.lr);
+  const StepResult result = stepper.train(now, config_.optimizer.params.lr);
   world.barrier(context);
   const double seconds = bench::seconds_between(begin, read_clock());
   monitor.end();
@@ -134,8 +135,9 @@ void StepBench::train(Transport& transport, int iterations) {
   end_all_on_error(transport, [&] {
     const Topology topology = topology_of(config_, schedule_, transport);
     RankModel model(context, config_, architecture_, schedule_, topology);
+    Stepper stepper(model, schedule_);
     model.initialise();
-    Monitor monitor(model, topology.world.duplicate("monitor"));
+    Monitor monitor(stepper, topology.world.duplicate("monitor"));
     const auto batches =
         random_batches(config_, static_cast<std::uint64_t>(batch_shape(config_, topology).place));
     std::optional<Context> all_threads;
@@ -146,7 +148,7 @@ void StepBench::train(Transport& transport, int iterations) {
     }
     double before = 0;
     for (int i = -2; i < iterations; ++i) {
-      const Step now = step(context, topology.world, model, monitor, batches);
+      const Step now = step(context, topology.world, stepper, monitor, batches);
       if (topology.world.rank() != 0) continue;
       loss_ = now.loss;
       const double after = product_rate_now(*all_threads, now.seconds);

@@ -34,12 +34,12 @@ std::int64_t report_bytes(std::int64_t actions, std::size_t groups) {
          actions * static_cast<std::int64_t>(sizeof(TracedAction));
 }
 
-Monitor::Monitor(RankModel& model, ProcessGroup group)
-    : model_(model), group_(std::move(group)), counted_(model.topology().traffic_groups()) {
+Monitor::Monitor(const Stepper& stepper, ProcessGroup group)
+    : stepper_(stepper), group_(std::move(group)), counted_(stepper.topology().traffic_groups()) {
   for (std::uint8_t i = 0; i < counted_.size(); ++i) {
     if (counted_[i].members.defined()) counted_[i].members.log(log_, i);
   }
-  model_.check_group().log(log_, 0);
+  stepper_.check_group().log(log_, 0);
 }
 
 std::vector<std::int64_t> Monitor::sent() const {
@@ -47,7 +47,7 @@ std::vector<std::int64_t> Monitor::sent() const {
   for (const TrafficGroup& group : counted_) {
     bytes.push_back(group.members.defined() ? group.members.traffic().bytes_sent : 0);
   }
-  bytes.front() += model_.check_bytes_sent();  // the world's
+  bytes.front() += stepper_.check_bytes_sent();  // the world's
   return bytes;
 }
 
@@ -58,11 +58,11 @@ void Monitor::begin(bool drawn) {
 }
 
 void Monitor::end() {
-  Context& context = model_.context();
+  Context& context = stepper_.context();
 
   RankReport report;
-  report.clock = model_.clock();
-  const auto& events = model_.trace().events;
+  report.clock = stepper_.clock();
+  const auto& events = stepper_.trace().events;
   report.events = static_cast<std::int64_t>(events.size());
   const Ledger::Figures memory = context.ledger().figures();
   std::copy(memory.peak.begin(), memory.peak.end(), report.peaks);
@@ -71,7 +71,7 @@ void Monitor::end() {
   for (std::size_t i = 0; i < bytes_sent.size(); ++i) bytes_sent[i] -= before_[i];
 
   std::int64_t most = 0;
-  for (const auto& list : model_.executed().lists) most = std::max(most, std::ssize(list));
+  for (const auto& list : stepper_.executed().lists) most = std::max(most, std::ssize(list));
   const std::int64_t bytes = report_bytes(most, counted_.size());
   std::vector<std::uint8_t> packed(static_cast<std::size_t>(bytes));
   std::uint8_t* at = packed.data();
@@ -82,7 +82,7 @@ void Monitor::end() {
   Ended& step = ended_.emplace_back();
   step.drawn = drawn_;
   if (drawn_) step.operations = log_->stop();
-  step.executed = &model_.executed();
+  step.executed = &stepper_.executed();
   step.sent = context.from_host<std::uint8_t>({bytes}, packed, Category::communication);
   if (group_.rank() == 0) {
     step.all = context.empty({bytes * group_.size()}, DType::u8, Category::communication);
@@ -109,14 +109,14 @@ std::pair<Schedule, std::vector<ExecutionTrace>> Monitor::joined(
         traces[p].events.push_back(event);
       }
     }
-    first += model_.schedule().microbatches;
+    first += stepper_.schedule().microbatches;
   }
   return {std::move(schedule), std::move(traces)};
 }
 
 std::vector<std::vector<LoggedOperation>> Monitor::gather(const std::vector<LoggedOperation>& own,
                                                           std::int64_t bytes) {
-  Context& context = model_.context();
+  Context& context = stepper_.context();
   const auto count = static_cast<std::int64_t>(own.size());
   std::int64_t most = 0;
   {
@@ -156,7 +156,7 @@ std::vector<std::vector<LoggedOperation>> Monitor::gather(const std::vector<Logg
 }
 
 StepFigures Monitor::collect() {
-  Context& context = model_.context();
+  Context& context = stepper_.context();
   Ended step = std::move(ended_.front());
   ended_.pop_front();
   step.work.wait(context);
@@ -169,7 +169,7 @@ StepFigures Monitor::collect() {
   std::vector<std::vector<LoggedOperation>> operations;
   if (timeline) operations = gather(step.operations, bytes);
   if (group_.rank() != 0) return {};
-  const Mesh& mesh = model_.topology().mesh;
+  const Mesh& mesh = stepper_.topology().mesh;
 
   StepFigures figures;
   std::vector<RankReport> reports(static_cast<std::size_t>(group_.size()));
@@ -196,9 +196,9 @@ StepFigures Monitor::collect() {
   }
 
   recent_.push_back({step.executed, traces});
-  const int per_iteration = model_.schedule().microbatches;
-  const int wanted = model_.schedule().asynchronous()
-                         ? (4 * model_.schedule().stages + per_iteration - 1) / per_iteration
+  const int per_iteration = stepper_.schedule().microbatches;
+  const int wanted = stepper_.schedule().asynchronous()
+                         ? (4 * stepper_.schedule().stages + per_iteration - 1) / per_iteration
                          : 1;
   while (std::ssize(recent_) > wanted) recent_.pop_front();
   const int stages = mesh.size(Group::pipeline);
@@ -230,7 +230,7 @@ StepFigures Monitor::collect() {
     }
     std::vector<StepClock> clocks;
     for (const RankReport& r : reports) clocks.push_back(r.clock);
-    figures.timeline = step_timeline(model_.topology(), clocks, traces, operations);
+    figures.timeline = step_timeline(stepper_.topology(), clocks, traces, operations);
   }
   return figures;
 }

@@ -13,7 +13,7 @@
 #include "parallel/operation_log.h"
 #include "parallel/process_group.h"
 #include "scheduler/timeline.h"
-#include "training/engine/rank_model.h"
+#include "training/engine/stepper.h"
 
 namespace trident {
 
@@ -38,7 +38,7 @@ std::int64_t report_bytes(std::int64_t actions, std::size_t groups);
 class Monitor {
  public:
   // `group`: all ranks, a group of the monitor's own, so that its traffic is not counted.
-  Monitor(RankModel& model, ProcessGroup group);
+  Monitor(const Stepper& stepper, ProcessGroup group);
   // Before a step. `drawn`: what its groups carry out is logged, for its timeline.
   void begin(bool drawn = false);
   void end();  // after it: every rank's figures go to rank 0, nobody waits
@@ -67,7 +67,7 @@ class Monitor {
   // What `pipeline` (world ranks) ran in recent_, as one list, and its traces.
   std::pair<Schedule, std::vector<ExecutionTrace>> joined(const std::vector<int>& pipeline) const;
 
-  RankModel& model_;
+  const Stepper& stepper_;
   ProcessGroup group_;
   std::vector<TrafficGroup> counted_;
   std::shared_ptr<OperationLog> log_ = std::make_shared<OperationLog>();

@@ -1,178 +1,76 @@
-// One rank's share of the model with its buffers, optimizer and schedule: runs training steps and
-// evaluation passes. What a trainer, a benchmark and a test drive.
+// One rank's share of a model: its chunks, their weights in buckets, where weights come from. A
+// Stepper (stepper.h) trains it, an Evaluator (evaluator.h) runs it forward alone.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <string>
 #include <vector>
 
 #include "config/config.h"
 #include "core/context.h"
 #include "models/architecture.h"
 #include "parallel/data/buckets.h"
-#include "parallel/data/gradient_reduction.h"
 #include "parallel/data/weight_gathering.h"
+#include "parallel/data/weight_stash.h"
 #include "parallel/topology.h"
-#include "parallel/transport/transport.h"
 #include "scheduler/action.h"
-#include "scheduler/execute.h"
-#include "scheduler/run_lists.h"
-#include "scheduler/simulate.h"
-#include "scheduler/warm_up.h"
 #include "training/data/batch_sampler.h"
-#include "training/engine/loss_scale.h"
-#include "training/engine/roll_back.h"
 #include "training/engine/stage_runner.h"
-#include "training/engine/step_check.h"
-#include "training/optimizer/optimizer.h"
 
 namespace trident {
 
-// What a trainer asks of a training iteration.
-struct StepRequest {
-  double learning_rate = 0;
-  // Set by whoever wants the run to end; what the ranks see of it at the end of an iteration
-  // becomes StepResult::stop of all. May be null.
-  const std::atomic<bool>* stop = nullptr;
-  bool close = true;  // false: the iteration's result may come with the next one
-};
-
-// What an iteration brought to light.
-struct Advance {
-  std::optional<StepResult> before;  // of the iteration before, if it was open
-  std::optional<StepResult> own;     // of this one, unless it stays open
-  bool ran = true;                   // false: the one before ends the run, so this one was given up
-};
-
-// Clocks at the edges of a step's parts on this rank.
-struct StepClock {
-  ClockReading begin, executed, reduced, checked, updated, end;
-};
-
 class RankModel {
  public:
-  // For inference there are neither gradients nor optimizer state, and train() is an error.
-  enum class Purpose { training, inference };
-  // `config` is loaded (all sizes known), `schedule` its schedule_of(). Allocates weights,
-  // gradients and optimizer state. Collective over the topology's world.
-  RankModel(Context&, const Config&, const Architecture&, const Schedule& schedule, const Topology&,
-            Purpose = Purpose::training);
-  // With lists of training.train_iters iterations that several ranks share.
-  RankModel(Context&, const Config&, const Architecture&, std::shared_ptr<const RunLists>,
-            const Topology&, Purpose = Purpose::training);
+  // `config` is loaded (all sizes known); of its schedule_of() the placement of stages is taken.
+  // Allocates weights, zeros. Context and architecture outlive it. Collective over the topology's
+  // world.
+  RankModel(Context&, const Config&, const Architecture&, const Schedule&, const Topology&);
+  RankModel(const RankModel&) = delete;
+  RankModel& operator=(const RankModel&) = delete;
 
   // Initial values by (seed, name, global index).
   void initialise();
-
-  // One update from this rank's micro-batches of the global batch (the same number on all ranks).
-  // Reduces, clips, checks, updates. Where something is not finite the update is left out on every
-  // rank. Under an asynchronous schedule ranks run ahead: behind the iteration's own micro-batches
-  // come look_ahead() of the iterations after it. PipeDream updates after every micro-batch, so
-  // nothing is clipped or left out, and the norm is that of the last micro-batch's gradient.
-  StepResult train(const std::vector<HostMicroBatch>&, double learning_rate);
-  // The same for a run that goes on. Where a rank's next iteration can begin while others still
-  // finish this one (post_validation()), the weights are updated at once, on the assumption that
-  // nothing is clipped and all is finite; what all ranks found is looked at in the next iteration,
-  // after its warm-up (scheduler/warm_up.h), and a wrong update is rolled back there, to the bit.
-  // While clipping is at work no update is optimistic. Asynchronous schedules that neither clip nor
-  // skip look at the end of the next iteration and roll nothing back.
-  Advance advance(const std::vector<HostMicroBatch>&, const StepRequest&);
-  // The result of the last iteration, if it is open.
-  std::optional<StepResult> settle();
-  bool post_validation() const { return !lists_->warm_up.length.empty(); }
-  // Asynchronous, and nothing that all ranks have to know changes an update.
-  bool updates_unchecked() const { return unchecked_; }
-  // Optimistic updates that were rolled back, in all.
-  std::int64_t rolled_back() const { return rolled_back_; }
-  // Mean loss over the tokens of these micro-batches of all ranks; no weight changes. Nothing where
-  // a rank's `stop` (may be null) is set: all ranks see that together.
-  std::optional<double> evaluate(const std::vector<HostMicroBatch>&,
-                                 const std::atomic<bool>* stop = nullptr);
-  // Micro-batches of later iterations that the next train() needs.
-  int look_ahead() const;
-  // Updates that the present weights have had, one each iteration but under PipeDream.
-  std::int64_t weight_version() const;
-
-  // What this rank needs to go on: weights, masters and optimizer state, gradients if they are
-  // there, and numbers. After settle(). What is written to masters, state and numbers is taken up
-  // by restored().
-  State state();
-  // Collective: the weights follow the masters, on all ranks.
-  void restored();
-  // An iteration is over, with its gradients there, when train() or advance() returns.
-  void keep_gradients(bool keep) { keeps_gradients_ = keep; }
-  // They are multiplied by this.
-  double gradient_scale() const { return gradient_scale_; }
 
   const Config& config() const { return config_; }
   const Architecture& architecture() const { return architecture_; }
   const TransformerShape& shape() const { return shape_; }
   const Topology& topology() const { return topology_; }
-  Context& context() { return context_; }
+  Context& context() const { return context_; }
   ParameterBuckets& buckets() { return *buckets_; }
   const std::vector<Chunk>& chunks() const { return chunks_; }
-  const Schedule& schedule() const { return lists_->schedule; }
-  // What all ranks ran in the last train(): the schedule but for asynchronous ones.
-  const IterationLists::Iteration& executed() const { return *executed_; }
-  const ExecutionTrace& trace() const { return trace_; }  // of the last train()
-  const StepClock& clock() const { return clock_; }       // of the last train()
-  const ProcessGroup& check_group() const { return check_.group(); }
-  // Bytes that this rank has sent for the checks that have ended, beside the groups' own.
-  std::int64_t check_bytes_sent() const { return check_.bytes_sent(); }
+  // Of the whole model.
+  int total_stages() const { return total_stages_; }
+  // The pipeline rank that has the losses.
+  int last_stage_rank() const { return last_stage_rank_; }
+  double batch_tokens() const;  // of the global batch
+
+  // What a pass over micro-batches needs.
+  WeightGathering& gathering() { return *gathering_; }
+  // Runs this rank's chunks. Passes that overlap have channels of their own, two each.
+  std::unique_ptr<ModelStageRunner> make_runner(int first_channel);
+  // On the device what this rank's chunks read of them; with the live version of the weights.
+  std::vector<MicroBatch> upload(const std::vector<HostMicroBatch>&, bool training) const;
+
+  // Older versions of the weights, once somebody keeps them (batches as WeightStash counts them).
+  WeightStash& keep_versions(std::int64_t batch);
+  WeightStash* stash() const { return stash_.get(); }  // null: none are kept
+  // The last update may still be rolled back, so weights are nobody's to read but the Stepper's.
+  bool provisional() const { return provisional_; }
+  void set_provisional(bool provisional) { provisional_ = provisional; }
 
  private:
-  std::vector<MicroBatch> upload(const std::vector<HostMicroBatch>&, bool training);
-  double batch_tokens() const;  // of the global batch
-  bool updates_each_microbatch() const { return schedule_.updates == Updates::each_microbatch; }
-  // The parts of advance().
-  void begin_iteration(const std::vector<HostMicroBatch>& batches);
-  // Runs the warm-up and settles the iteration before; gives the actions of `list` that stand.
-  std::size_t run_warm_up(const std::vector<LoweredAction>& list, Advance& result);
-  // Check, update, weights for all.
-  void finish_step(const Tensor& losses, const StepRequest& request, Advance& result);
-  // Sum of the losses of this rank's tokens, in micro-batch order.
-  double own_loss(const Tensor& losses);
-  // The pipeline rank that has the losses.
-  int last_stage_rank() const { return schedule_.rank_of_stage(schedule_.total_stages() - 1); }
-  // Changes the weights by the reduced gradients, as a step's result says.
-  void update(double clipping);
-  void update(const StepResult&);
-  double clipping(const StepResult&) const;
-  // Ends the open check; true where the update was rolled back.
-  bool settle(StepResult& result);
-
   Context& context_;
   Config config_;
   const Architecture& architecture_;
   Topology topology_;
   TransformerShape shape_;
-  std::shared_ptr<const RunLists> lists_;
-  const Schedule& schedule_;  // of lists_
-  const IterationLists::Iteration* executed_;
-  std::int64_t iteration_ = 0;
-  std::vector<LoweredAction> forward_list_;  // this rank's, for evaluation, window by window
+  std::vector<std::vector<int>> placement_;  // stages by pipeline rank
+  int total_stages_, last_stage_rank_;
   std::vector<Chunk> chunks_;
   std::unique_ptr<ParameterBuckets> buckets_;
-  std::unique_ptr<GradientReduction> gradients_;
-  std::unique_ptr<WeightGathering> weights_;
-  std::unique_ptr<Optimizer> optimizer_;
-  std::unique_ptr<RollBack> roll_back_;  // where updates are optimistic
-  std::unique_ptr<WeightStash> stash_;   // of asynchronous schedules
-  std::unique_ptr<ModelStageRunner> runner_, evaluator_;
-  double learning_rate_ = 0;   // of the last update, or of the iteration that runs
-  LossScale loss_scale_;       // for the next iteration
-  double gradient_scale_ = 1;  // loss scale of the gradients that are there, or being made
-  StepCheck check_;
-  bool unchecked_ = false;
-  bool optimistic_ = false;  // the open step has been updated before its check
-  bool unclipped_ = false;   // the last result was applied as it was
-  std::int64_t rolled_back_ = 0;
-  ExecutionTrace trace_;
-  StepClock clock_;
-  bool keeps_gradients_ = false;
+  std::unique_ptr<WeightGathering> gathering_;
+  std::unique_ptr<WeightStash> stash_;
+  bool provisional_ = false;
 };
 
 }  // namespace trident

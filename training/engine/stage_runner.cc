@@ -80,6 +80,16 @@ void ModelStageRunner::deliver() {
   sends_.clear();
 }
 
+Tensor ModelStageRunner::logits(const MicroBatch& batch) {
+  Tensor x;
+  for (ChunkRunner& runner : runners_) {
+    runner.begin(nullptr, 1);
+    ChunkRecord none;
+    x = runner.forward(batch, std::move(x), none, {});
+  }
+  return x;
+}
+
 void ModelStageRunner::forget() {
   deliver();
   inputs_.clear();
@@ -253,6 +263,12 @@ void ModelStageRunner::send_backward(int chunk, int microbatch) {
 
 void ModelStageRunner::mark(ClockReading& slot) {
   context_.mark(slot);
+}
+
+double sum_on_host(Context& context, const Tensor& losses) {
+  double sum = 0;
+  for (const double loss : context.to_host<double>(losses)) sum += loss;
+  return sum;
 }
 
 }  // namespace trident

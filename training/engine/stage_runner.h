@@ -50,6 +50,9 @@ class ModelStageRunner final : public StageRunner {
   Tensor finish(bool goes_on = false);
   // Waits for the sends.
   void deliver();
+  // Outside a pass, where these chunks are the whole model: its logits (T, V') for one micro-batch
+  // without labels.
+  Tensor logits(const MicroBatch&);
 
   // Forgets what has run since begin(), which was a warm-up (scheduler/warm_up.h), of which links
   // still owe these messages: for it to run again, or not at all.
@@ -118,5 +121,8 @@ class ModelStageRunner final : public StageRunner {
   std::vector<std::pair<Work, Tensor>> sends_;
   Tensor losses_;
 };
+
+// The losses' sum, added on the host in micro-batch order; waits for the stream.
+double sum_on_host(Context&, const Tensor& losses);
 
 }  // namespace trident

@@ -7,7 +7,7 @@
 #include "parallel/operation_log.h"
 #include "parallel/topology.h"
 #include "scheduler/timeline.h"
-#include "training/engine/rank_model.h"
+#include "training/engine/stepper.h"
 
 namespace trident {
 

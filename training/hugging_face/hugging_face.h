@@ -9,6 +9,7 @@
 #include "config/config.h"
 #include "models/architecture.h"
 #include "training/engine/rank_model.h"
+#include "training/engine/stepper.h"
 #include "training/hugging_face/hugging_face_extras.h"
 
 namespace trident {
@@ -33,8 +34,8 @@ void save_hugging_face(RankModel&, const ProcessGroup& files, const std::string&
                        const HuggingFaceExtras& = {});
 
 // The gradients of the last step as one safetensors file of fp32 tensors under Hugging Face names;
-// needs RankModel::keep_gradients. Every rank takes part, as above. What kept rank 0 from
+// needs Stepper::keep_gradients. Every rank takes part, as above. What kept rank 0 from
 // writing it, "" where nothing did.
-std::string save_gradients(RankModel&, const ProcessGroup& files, const std::string& path);
+std::string save_gradients(const Stepper&, const ProcessGroup& files, const std::string& path);
 
 }  // namespace trident

@@ -19,9 +19,8 @@ struct GlobalParameter {
 };
 
 std::vector<GlobalParameter> global_parameters(const RankModel& model) {
-  const Schedule& schedule = model.schedule();
   std::vector<GlobalParameter> list;
-  for (int stage = 0; stage < schedule.total_stages(); ++stage) {
+  for (int stage = 0; stage < model.total_stages(); ++stage) {
     const std::size_t first = list.size();
     for (int rank = 0; rank < model.topology().size(Group::tensor); ++rank) {
       const TensorParallel parallel{.rank = rank,
@@ -105,10 +104,11 @@ void collect(RankModel& model, const ProcessGroup& files, StateKind kind,
              const Write& write) {
   Context& context = model.context();
   const Topology& topology = model.topology();
-  const State state = model.state();
+  State state;
+  model.buckets().list(kind, topology, state);
   std::map<std::string, const StateTensor*> mine;
   for (const StateTensor& tensor : state.tensors) {
-    if (tensor.kind == kind && tensor.speaks) mine[tensor.parameter->name()] = &tensor;
+    if (tensor.speaks) mine[tensor.parameter->name()] = &tensor;
   }
   const std::size_t element = size_of(dtype);
   const int here = topology.world.rank();
@@ -183,8 +183,8 @@ void save_hugging_face(RankModel& model, const ProcessGroup& files, const std::s
       write_file_atomic(folder->path() + "/" + name, contents);
     }
     std::map<std::string, std::string> metadata;
-    if (model.schedule().asynchronous()) {  // all stages have had as many updates
-      metadata["weight_version"] = std::to_string(model.weight_version());
+    if (model.stash() != nullptr) {  // all stages have had as many updates
+      metadata["weight_version"] = std::to_string(model.stash()->live());
     }
     writer =
         std::make_unique<SafetensorsSetWriter>(folder->path(), declarations(parameters, dtype),
@@ -207,7 +207,9 @@ void save_hugging_face(RankModel& model, const ProcessGroup& files, const std::s
   files.barrier(model.context());
 }
 
-std::string save_gradients(RankModel& model, const ProcessGroup& files, const std::string& path) {
+std::string save_gradients(const Stepper& stepper, const ProcessGroup& files,
+                           const std::string& path) {
+  RankModel& model = stepper.model();
   const auto parameters = global_parameters(model);
   std::unique_ptr<SafetensorsWriter> writer;
   // The others go on sending, whatever becomes of the file.
@@ -230,11 +232,11 @@ std::string save_gradients(RankModel& model, const ProcessGroup& files, const st
   collect(
       model, files, StateKind::gradient, parameters, DType::f32,
       [&](const Tensor& gradient) {
-        if (gradient.dtype() == DType::f32 && model.gradient_scale() == 1) return gradient;
+        if (gradient.dtype() == DType::f32 && stepper.gradient_scale() == 1) return gradient;
         Context& context = model.context();
         Tensor values = context.empty(gradient.shape(), DType::f32, Category::workspace);
         copy(context, gradient, values);
-        scale(context, values, static_cast<float>(1 / model.gradient_scale()));
+        scale(context, values, static_cast<float>(1 / stepper.gradient_scale()));
         return values;
       },
       [&](const HuggingFaceTensor& tensor, const std::vector<std::byte>& bytes) {

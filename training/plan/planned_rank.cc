@@ -10,6 +10,7 @@
 #include "scheduler/simulate.h"
 #include "training/engine/monitor.h"
 #include "training/engine/rank_model.h"
+#include "training/engine/stepper.h"
 #include "training/setup/from_config.h"
 #include "training/setup/kinds.h"
 
@@ -47,9 +48,9 @@ Shortened shortened(const Config& config, const Schedule& schedule) {
 
 // Iterations until one is like all later ones: the second meets what the first has left, a late
 // check what comes after it, and older versions of weights gather with every update.
-int iterations_of(const RankModel& model) {
-  const Schedule& schedule = model.schedule();
-  if (model.post_validation()) return 3;
+int iterations_of(const Stepper& stepper) {
+  const Schedule& schedule = stepper.schedule();
+  if (stepper.post_validation()) return 3;
   if (!schedule.asynchronous()) return 2;
   return 2 + (schedule.stages - 1) / schedule.microbatches;
 }
@@ -105,43 +106,44 @@ PlannedRank RankPlanner::plan(const Run& run, int pipeline,
   const auto transport = make_planning_transport(
       mesh.moved(0, Group::pipeline, pipeline), static_cast<int>(config.world_size()),
       transport_of(config).needs_staging, transport_options(config));
-  RankModel model(context, config, architecture_, run.lists,
+  RankModel model(context, config, architecture_, run.schedule,
                   topology_of(config, run.schedule, *transport));
+  Stepper stepper(model, run.lists);
   context.ledger().reset_peaks();
   // All of an iteration's tokens are there at once.
   Tensor report;
   std::int64_t collected = 0;  // reports of all ranks, on the one that collects them
   Ledger::Figures between;
   const std::int64_t microbatches = config_.num_microbatches();
-  const int iterations = iterations_of(model);
+  const int iterations = iterations_of(stepper);
   for (int i = 0; i < iterations; ++i) {
     if (i + 1 == iterations) context.set_trace(&trace);
-    batches_.resize(static_cast<std::size_t>(microbatches + model.look_ahead()));
-    model.advance(batches_, {.learning_rate = 0, .close = !model.post_validation()});
+    batches_.resize(static_cast<std::size_t>(microbatches + stepper.look_ahead()));
+    stepper.advance(batches_, {.learning_rate = 0, .close = !stepper.post_validation()});
     // As many times more actions as there are more micro-batches. The report is read at once, or
     // after the next iteration.
     std::int64_t actions = 0;
-    for (const auto& list : model.executed().lists) actions = std::max(actions, std::ssize(list));
+    for (const auto& list : stepper.executed().lists) actions = std::max(actions, std::ssize(list));
     const std::int64_t bytes = report_bytes(actions * microbatches / config.num_microbatches(),
                                             model.topology().traffic_groups().size());
     report = {};
     report = context.empty({bytes}, DType::u8, Category::communication);
     collected = bytes * config.world_size();
     between = context.ledger().figures();
-    if (!model.post_validation()) report = {};
+    if (!stepper.post_validation()) report = {};
   }
   const std::vector<Action>& all = schedule_.ranks[static_cast<std::size_t>(pipeline)];
   traffic = config.num_microbatches() == microbatches
                 ? StepTraffic(trace)
-                : StepTraffic::stretched(trace, computes_of(model.trace()), all);
+                : StepTraffic::stretched(trace, computes_of(stepper.trace()), all);
   context.set_trace(nullptr);
-  model.settle();
+  stepper.settle();
   const Ledger::Figures figures = context.ledger().figures();
   PlannedRank rank;
   rank.memory = rank.collecting = {figures.peak, figures.peak_total};
   std::int64_t& communication =
       rank.collecting.peak[static_cast<std::size_t>(Category::communication)];
-  if (model.post_validation()) {
+  if (stepper.post_validation()) {
     communication += collected;
     rank.collecting.peak_total += collected;
   } else {

@@ -1,4 +1,5 @@
-// What a rank holds of a model, made for the plan by the same functions as a run's (RankModel).
+// What a rank holds of a model, made for the plan by the same functions as a run's (RankModel,
+// Stepper).
 #pragma once
 
 #include <cstdint>

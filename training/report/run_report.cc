@@ -6,7 +6,6 @@
 #include <map>
 
 #include "core/escape_xml.h"
-#include "training/engine/rank_model.h"
 #include "training/report/chart.h"
 #include "training/setup/from_config.h"
 

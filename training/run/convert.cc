@@ -49,8 +49,7 @@ void convert_weights(const ArchitectureSet& architectures, const std::string& fr
   run_local(1, {}, [&](Transport& transport) {
     Context context(*device, 1);
     RankModel model(context, config, architecture, schedule_of(config),
-                    make_topology(transport.world(), Mesh({}), transport.nodes()),
-                    RankModel::Purpose::inference);
+                    make_topology(transport.world(), Mesh({}), transport.nodes()));
     load_hugging_face(model, from);
     save_hugging_face(model, transport.world(), to, extras);
   });

@@ -8,7 +8,7 @@
 
 #include "core/error.h"
 #include "core/rng.h"
-#include "kernels/elementwise.h"
+#include "training/engine/evaluator.h"
 #include "training/engine/rank_model.h"
 #include "training/hugging_face/hugging_face.h"
 #include "training/hugging_face/model_directory.h"
@@ -72,27 +72,17 @@ std::vector<std::int32_t> generate(Context& context, Transport& transport,
   }
   const ProcessGroup world = transport.world();
   const Topology topology = make_topology(world, Mesh({}), transport.nodes());
-  RankModel model(context, config, architecture, schedule_of(config), topology,
-                  RankModel::Purpose::inference);
+  const Schedule schedule = schedule_of(config);
+  RankModel model(context, config, architecture, schedule, topology);
+  Evaluator evaluator(model, schedule);
   load_hugging_face(model, directory);
 
   std::vector<std::int32_t> tokens = prompt;
   const std::int64_t window = config.model.max_position_embeddings;
   for (std::int64_t i = 0; i < options.tokens; ++i) {
     const auto length = std::min<std::int64_t>(window, static_cast<std::int64_t>(tokens.size()));
-    const std::span<const std::int32_t> last(tokens.end() - length, tokens.end());
-    MicroBatch batch{.batch = 1, .sequence = length, .training = false};
-    batch.tokens = context.from_host<std::int32_t>({length}, last, Category::activation);
-    Tensor x;
-    for (const Chunk& chunk : model.chunks()) {
-      for (const auto& module : chunk.modules) {
-        RecordPtr record;
-        x = module->forward(context, batch, x, record);
-      }
-    }
-    const Tensor row = context.empty({shape.vocabulary}, DType::f32, Category::activation);
-    copy(context, x.flat((length - 1) * x.dim(1), shape.vocabulary), row);
-    std::vector<float> logits = context.to_host<float>(row);
+    std::vector<float> logits =
+        evaluator.next_logits(std::span(tokens).last(static_cast<std::size_t>(length)));
     if (!std::ranges::all_of(logits, [](float logit) { return std::isfinite(logit); })) {
       throw Error(fmt::format("generate: {}: after {} tokens the logits are not finite", directory,
                               tokens.size()));

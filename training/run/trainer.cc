@@ -15,9 +15,12 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/request_problems.h"
+#include "training/engine/evaluator.h"
 #include "training/engine/finite_weights.h"
 #include "training/engine/monitor.h"
+#include "training/engine/rank_model.h"
 #include "training/engine/replicas.h"
+#include "training/engine/stepper.h"
 #include "training/hugging_face/hugging_face.h"
 #include "training/optimizer/learning_rate.h"
 #include "training/plan/plan.h"
@@ -68,8 +71,10 @@ class TrainingRun {
         world_(transport.world()),
         files_(world_.patient("files")),
         topology_(topology_of(config_, inputs.schedule, transport)),
-        model_(context_, config_, *inputs.architecture, inputs.lists, topology_),
-        monitor_(model_, world_.duplicate("monitor")),
+        model_(context_, config_, *inputs.architecture, inputs.schedule, topology_),
+        stepper_(model_, inputs.lists),
+        evaluator_(model_, inputs.lists),
+        monitor_(stepper_, world_.duplicate("monitor")),
         train_(inputs.datasets.train, batch_shape(config_, topology_)),
         flops_(flops_per_step(config_, *inputs.architecture)),
         extras_(inputs.extras) {
@@ -121,6 +126,8 @@ class TrainingRun {
   ProcessGroup files_;  // patient: whoever waits for files waits here
   Topology topology_;
   RankModel model_;
+  Stepper stepper_;
+  Evaluator evaluator_;
   Monitor monitor_;
   BatchSampler train_;
   std::vector<std::pair<std::string, BatchSampler>> validation_;
@@ -183,7 +190,7 @@ std::vector<std::pair<std::string, double>> TrainingRun::evaluate() {
   for (auto& [name, sampler] : validation_) {
     double total = 0;
     for (std::int64_t i = 0; i < config_.training.eval_iters; ++i) {
-      const auto loss = model_.evaluate(batches(sampler, i), hooks_.stop);
+      const auto loss = evaluator_.mean_loss(batches(sampler, i), hooks_.stop);
       if (!loss) {
         summary_.stopped = true;
         return {};
@@ -201,8 +208,8 @@ void TrainingRun::look_at_skipped(std::int64_t k, const StepResult& step) {
   const std::string what = fmt::format(
       "iteration {}: loss {}, gradient norm {}: not finite; samples {} to {}", k + 1,
       std::abs(step.loss), step.grad_norm, first, first + config_.batch.global_batch_size - 1);
-  if (model_.updates_unchecked()) {
-    failure_ = what + "; " + model_.schedule().kind + " has updated the weights meanwhile";
+  if (stepper_.updates_unchecked()) {
+    failure_ = what + "; " + stepper_.schedule().kind + " has updated the weights meanwhile";
     return;
   }
   if (step.rescales) {
@@ -228,7 +235,7 @@ void TrainingRun::look_at_skipped(std::int64_t k, const StepResult& step) {
 
 void TrainingRun::dump_gradients(std::int64_t k) {
   const std::string path = fmt::format("{}/gradients-{}.safetensors", config_.logging.dir, k + 1);
-  const std::string failure = save_gradients(model_, files_, path);
+  const std::string failure = save_gradients(stepper_, files_, path);
   if (!leads()) return;
   if (failure.empty()) {
     summary_.written.push_back(path);
@@ -246,7 +253,7 @@ bool TrainingRun::iteration(std::int64_t k) {
     const FileWork reading = world_.file_work();  // all of it: parts may each be short
     micro_batches = batches(train_, k);
     const auto own = static_cast<std::int64_t>(micro_batches.size());
-    for (std::int64_t i = 0; i < model_.look_ahead(); ++i) {
+    for (std::int64_t i = 0; i < stepper_.look_ahead(); ++i) {
       micro_batches.push_back(batch(train_, k + 1 + i / own, i % own));
     }
   }
@@ -254,18 +261,18 @@ bool TrainingRun::iteration(std::int64_t k) {
   const bool evaluates =
       k + 1 == config_.training.train_iters || (interval > 0 && (k + 1) % interval == 0);
   monitor_.begin(is_drawn(k));
-  model_.keep_gradients(dump);
+  stepper_.keep_gradients(dump);
   const double rate = learning_rate(config_.scheduler, config_.optimizer.params.lr, k);
   const ClockReading begin = read_clock();
-  Advance steps = model_.advance(micro_batches,
-                                 {.learning_rate = rate, .stop = hooks_.stop, .close = evaluates});
+  Advance steps = stepper_.advance(
+      micro_batches, {.learning_rate = rate, .stop = hooks_.stop, .close = evaluates});
   const double seconds = static_cast<double>(read_clock().wall_ns - begin.wall_ns) * 1e-9;
   const bool goes_on = !steps.before || report(last_, *steps.before, false);
   if (!steps.ran) return false;
-  if (!goes_on && !steps.own) steps.own = model_.settle();
+  if (!goes_on && !steps.own) steps.own = stepper_.settle();
   if (!failure_.empty()) return false;
 
-  last_ = {k, rate, seconds, model_.weight_version()};
+  last_ = {k, rate, seconds, stepper_.weight_version()};
   if (dump) dump_gradients(k);
   monitor_.end();
   return !steps.own || report(last_, *steps.own, evaluates);
@@ -306,7 +313,7 @@ bool TrainingRun::report(const Iteration& iteration, const StepResult& step, boo
   metrics.peak_memory = figures.peak_memory;
   metrics.loss_scale = step.loss_scale;
   metrics.skipped = !step.applied;
-  if (model_.schedule().asynchronous()) metrics.weight_version = iteration.weight_version;
+  if (stepper_.schedule().asynchronous()) metrics.weight_version = iteration.weight_version;
   if (hooks_.on_iteration) {
     const FileWork printing = world_.file_work();  // to a terminal that is held, say
     hooks_.on_iteration(metrics);
@@ -330,7 +337,7 @@ bool TrainingRun::report(const Iteration& iteration, const StepResult& step, boo
 }
 
 void TrainingRun::restore() {
-  State state = model_.state();
+  State state = stepper_.state();
   state.numbers.push_back({"iteration", &next_});
   state.numbers.push_back({"skipped", &skipped_});
   inputs_.restore(context_, state);
@@ -338,7 +345,7 @@ void TrainingRun::restore() {
     throw Error(fmt::format("the state is of iteration {}, the run begins at {}", next_,
                             inputs_.first_iteration));
   }
-  model_.restored();
+  stepper_.restored();
 }
 
 // Weights and log files. Sets summary_.stopped where a rank is asked to stop before it has trained.

@@ -70,7 +70,7 @@ struct TrainingInputs {
 TrainingInputs prepare_training(const LoadedConfig&);
 TrainingInputs prepare_training(const Config&);
 
-// Lets the run begin at iteration k, from 0, with a state: `restore` writes what RankModel::state()
+// Lets the run begin at iteration k, from 0, with a state: `restore` writes what Stepper::state()
 // lists beside weights and gradients, and the trainer's own numbers: "iteration", which has to be
 // k, and "skipped". A synchronous run then goes on as if it had never stopped; an asynchronous one
 // fills its pipeline anew.

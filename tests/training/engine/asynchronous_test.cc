@@ -37,37 +37,39 @@ std::vector<float> host(Context& context, const Tensor& tensor) {
   return context.to_host<float>(tensor.flat(0, tensor.numel()));
 }
 
-// Through RankModel, as a trainer drives it.
+// Through a Stepper, as a trainer drives it.
 Outcome pipelined(const Config& config) {
   Outcome outcome;
   std::mutex mutex;
-  on_ranks(config, transport_options(config), [&](RankModel& model) {
+  on_ranks(config, transport_options(config), [&](Rank& own) {
     const auto m = config.num_microbatches();
     for (int k = 0; k < iterations; ++k) {
-      auto batches = random_batches(model, k);
-      for (int i = 0; i < model.look_ahead(); ++i) {
-        batches.push_back(random_batches(model, k + 1 + i / m)[static_cast<std::size_t>(i % m)]);
+      auto batches = random_batches(own.model, k);
+      for (int i = 0; i < own.stepper.look_ahead(); ++i) {
+        batches.push_back(
+            random_batches(own.model, k + 1 + i / m)[static_cast<std::size_t>(i % m)]);
       }
-      const Advance steps = model.advance(
+      const Advance steps = own.stepper.advance(
           batches, {.learning_rate = rate, .close = k % 2 == 1 || k + 1 == iterations});
       EXPECT_EQ(steps.own.has_value(),
-                k % 2 == 1 || k + 1 == iterations || !model.updates_unchecked());
-      model.evaluate(random_batches(model, 1000));  // must not disturb what is in flight
+                k % 2 == 1 || k + 1 == iterations || !own.stepper.updates_unchecked());
+      own.evaluator.mean_loss(
+          random_batches(own.model, 1000));  // must not disturb what is in flight
       for (const auto& step : {steps.before, steps.own}) {
-        if (!step || model.topology().world.rank() != 0) continue;
+        if (!step || own.model.topology().world.rank() != 0) continue;
         outcome.losses.push_back(step->loss);
         outcome.norms.push_back(step->grad_norm);
       }
     }
     const std::lock_guard lock(mutex);
-    if (model.topology().of(Group::shard).rank() != 0) return;
-    const int rank = model.topology().of(Group::tensor).rank();
+    if (own.model.topology().of(Group::shard).rank() != 0) return;
+    const int rank = own.model.topology().of(Group::tensor).rank();
     const std::string place = rank == 0 ? "" : fmt::format(" of tensor rank {}", rank);
-    for (const Bucket& bucket : model.buckets().buckets()) {
+    for (const Bucket& bucket : own.model.buckets().buckets()) {
       for (const BucketEntry& entry : bucket.layout.entries) {
         if (entry.parameter->spec().placement.copy) continue;
         outcome.weights[entry.parameter->name() + place] =
-            host(model.context(), entry.parameter->weight());
+            host(own.model.context(), entry.parameter->weight());
       }
     }
   });
@@ -78,13 +80,14 @@ Outcome pipelined(const Config& config) {
 Outcome serial(const Config& config, const std::vector<std::int64_t>& split, bool each_microbatch) {
   const auto stages = static_cast<int>(split.size());
   Outcome outcome;
-  on_ranks(config, transport_options(config), [&](RankModel& model) {
-    Context& context = model.context();
-    const Topology& topology = model.topology();
+  on_ranks(config, transport_options(config), [&](Rank& own) {
+    Context& context = own.model.context();
+    const Topology& topology = own.model.topology();
     const TensorParallel tensor = tensor_parallel_of(config, topology);
     std::vector<int> all(static_cast<std::size_t>(stages));
     for (int s = 0; s < stages; ++s) all[static_cast<std::size_t>(s)] = s;
-    const auto chunks = build_chunks(model.architecture(), model.shape(), tensor, split, all);
+    const auto chunks =
+        build_chunks(own.model.architecture(), own.model.shape(), tensor, split, all);
     ParameterBuckets buckets(context, backward_groups(chunks), {.limits = bucket_limits(config)},
                              topology);
     GradientReduction gradients(context, buckets, topology, {});
@@ -100,7 +103,7 @@ Outcome serial(const Config& config, const std::vector<std::int64_t>& split, boo
           stage_of[parameter.get()] = chunk.stage;
           const Tensor values =
               context.empty(parameter->spec().placement.local(), DType::f32, Category::workspace);
-          initialise(context, parameter->spec(), model.shape().seed, values);
+          initialise(context, parameter->spec(), own.model.shape().seed, values);
           versions[parameter.get()].push_back(host(context, values));
         }
       }
@@ -120,7 +123,7 @@ Outcome serial(const Config& config, const std::vector<std::int64_t>& split, boo
                           static_cast<double>(config.data.sequence_length);
     const Tensor losses = context.empty({iterations * m}, DType::f64, Category::workspace);
     for (std::int64_t n = 0; n < iterations * m; ++n) {
-      const HostMicroBatch data = random_batches(model, n / m)[static_cast<std::size_t>(n % m)];
+      const HostMicroBatch data = random_batches(own.model, n / m)[static_cast<std::size_t>(n % m)];
       const auto samples = static_cast<std::int64_t>(data.sample_ids.size());
       const auto length = static_cast<std::int64_t>(data.tokens.size());
       const double mean_over = each_microbatch ? tokens / static_cast<double>(m) : tokens;
@@ -173,7 +176,7 @@ Outcome serial(const Config& config, const std::vector<std::int64_t>& split, boo
       }
       if (n % m == m - 1 && topology.world.rank() == 0) outcome.norms.push_back(norm);
     }
-    // As RankModel adds them: over tokens and micro-batches, then over data ranks.
+    // As a Stepper adds them: over tokens and micro-batches, then over data ranks.
     const std::vector<double> sums = context.to_host<double>(losses);
     for (int k = 0; k < iterations; ++k) {
       double local = 0;

@@ -37,11 +37,11 @@ TEST(Executed, TraceIsTheListOfTheScheduleAskedForOnEveryRank) {
       const auto lists = lower(schedule);
       std::vector<std::vector<LoweredAction>> ran(static_cast<std::size_t>(stages));
       std::vector<std::vector<Action>> computed(ran.size());
-      on_ranks(config, transport_options(config), [&](RankModel& model) {
-        for (int k = 0; k < 2; ++k) model.train(random_batches(model, k), 1e-3);
-        const auto rank = static_cast<std::size_t>(model.topology().of(Group::pipeline).rank());
-        ran[rank] = actions_of(model.trace());
-        computed[rank] = compute_actions(model.trace());
+      on_ranks(config, transport_options(config), [&](Rank& own) {
+        for (int k = 0; k < 2; ++k) own.stepper.train(random_batches(own.model, k), 1e-3);
+        const auto rank = static_cast<std::size_t>(own.model.topology().of(Group::pipeline).rank());
+        ran[rank] = actions_of(own.stepper.trace());
+        computed[rank] = compute_actions(own.stepper.trace());
       });
       for (std::size_t rank = 0; rank < ran.size(); ++rank) {
         EXPECT_TRUE(ran[rank] == lists[rank]) << "rank " << rank;
@@ -107,14 +107,15 @@ double step_over_list(const std::string& kind) {
   constexpr int steps = 5;
   std::vector<std::vector<ExecutionTrace>> traces(steps, std::vector<ExecutionTrace>(2));
   Schedule schedule;
-  on_ranks(config, options, [&](RankModel& model) {
-    model.train(random_batches(model, 0), 1e-3);  // makes its buffers
+  on_ranks(config, options, [&](Rank& own) {
+    own.stepper.train(random_batches(own.model, 0), 1e-3);  // makes its buffers
     for (int k = 0; k < steps; ++k) {
-      model.train(random_batches(model, k), 1e-3);
+      own.stepper.train(random_batches(own.model, k), 1e-3);
       traces[static_cast<std::size_t>(k)]
-            [static_cast<std::size_t>(model.topology().of(Group::pipeline).rank())] = model.trace();
+            [static_cast<std::size_t>(own.model.topology().of(Group::pipeline).rank())] =
+                own.stepper.trace();
     }
-    if (model.topology().of(Group::pipeline).rank() == 0) schedule = model.schedule();
+    if (own.model.topology().of(Group::pipeline).rank() == 0) schedule = own.stepper.schedule();
   });
   std::vector<double> ratios;
   for (const auto& step : traces) {

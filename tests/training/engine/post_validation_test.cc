@@ -71,9 +71,9 @@ Outcome run(const std::string& name, const Overrides& overrides, bool late,
                     overrides + Overrides{"training.train_iters=" + std::to_string(iterations)});
   Outcome outcome;
   std::mutex mutex;
-  on_ranks(config, transport_options(config), [&](RankModel& model) {
-    EXPECT_TRUE(model.post_validation());
-    poison_row(model);
+  on_ranks(config, transport_options(config), [&](Rank& own) {
+    EXPECT_TRUE(own.stepper.post_validation());
+    poison_row(own.model);
     Outcome mine;
     const auto note = [&](const std::optional<StepResult>& result) {
       if (!result) return;
@@ -82,14 +82,14 @@ Outcome run(const std::string& name, const Overrides& overrides, bool late,
       mine.applied.push_back(result->applied);
     };
     for (int k = 0; k < iterations; ++k) {
-      auto batches = random_batches(model, k);
+      auto batches = random_batches(own.model, k);
       for (auto& batch : batches) {
         std::replace(batch.tokens.begin(), batch.tokens.end(), poison, poison + 1);
       }
       if (std::find(poisoned.begin(), poisoned.end(), k) != poisoned.end()) {
         batches.back().tokens[3] = poison;
       }
-      const Advance steps = model.advance(
+      const Advance steps = own.stepper.advance(
           batches,
           {.learning_rate = 1e-3 * (k + 1), .close = !late || k + 1 == iterations || k == 5});
       EXPECT_TRUE(steps.ran);
@@ -97,17 +97,17 @@ Outcome run(const std::string& name, const Overrides& overrides, bool late,
       note(steps.before);
       note(steps.own);
     }
-    mine.rolled_back = model.rolled_back();
+    mine.rolled_back = own.stepper.rolled_back();
     const std::lock_guard lock(mutex);
-    if (model.topology().of(Group::shard).rank() != 0) return;
-    for (const Bucket& bucket : model.buckets().buckets()) {
+    if (own.model.topology().of(Group::shard).rank() != 0) return;
+    for (const Bucket& bucket : own.model.buckets().buckets()) {
       for (const BucketEntry& entry : bucket.layout.entries) {
         if (entry.parameter->spec().placement.copy) continue;
         const Tensor weight = entry.parameter->weight();
         const Tensor values =
-            model.context().empty({weight.numel()}, DType::f32, Category::workspace);
-        copy(model.context(), weight.flat(0, weight.numel()), values);
-        mine.weights[entry.parameter->name()] = model.context().to_host<float>(values);
+            own.model.context().empty({weight.numel()}, DType::f32, Category::workspace);
+        copy(own.model.context(), weight.flat(0, weight.numel()), values);
+        mine.weights[entry.parameter->name()] = own.model.context().to_host<float>(values);
       }
     }
     mine.weights.merge(outcome.weights);
@@ -219,15 +219,16 @@ TEST(PostValidation, EvaluationWantsASettledUpdate) {
   const Config config = seeded_config(
       "llama", dir.path(),
       overrides_of({1, 1, 2}) + Overrides{"pipeline.schedule=zb_h2", "gradient_clipping=0"});
-  on_ranks(config, transport_options(config), [&](RankModel& model) {
-    const auto batches = random_batches(model, 0);
-    EXPECT_FALSE(model.settle().has_value());
-    EXPECT_FALSE(model.advance(batches, {.learning_rate = 1e-3, .close = false}).own.has_value());
-    EXPECT_THROW(model.evaluate(batches), Error);
-    const auto result = model.settle();
+  on_ranks(config, transport_options(config), [&](Rank& own) {
+    const auto batches = random_batches(own.model, 0);
+    EXPECT_FALSE(own.stepper.settle().has_value());
+    EXPECT_FALSE(
+        own.stepper.advance(batches, {.learning_rate = 1e-3, .close = false}).own.has_value());
+    EXPECT_THROW(own.evaluator.mean_loss(batches), Error);
+    const auto result = own.stepper.settle();
     ASSERT_TRUE(result.has_value());
     EXPECT_TRUE(result->applied);
-    model.evaluate(batches);
+    own.evaluator.mean_loss(batches);
   });
 }
 
@@ -241,12 +242,12 @@ TEST(PostValidation, RanksBeginTheNextIterationBeforeOthersEndTheLast) {
     constexpr int steps = 10;
     std::vector<std::int64_t> first(steps, INT64_MAX), last(steps, 0);
     std::mutex mutex;
-    on_ranks(config, transport_options(config), [&](RankModel& model) {
+    on_ranks(config, transport_options(config), [&](Rank& own) {
       for (int k = 0; k < steps; ++k) {
-        model.advance(random_batches(model, k),
-                      {.learning_rate = 1e-3, .close = !late || k + 1 == steps});
+        own.stepper.advance(random_batches(own.model, k),
+                            {.learning_rate = 1e-3, .close = !late || k + 1 == steps});
         const std::lock_guard lock(mutex);
-        const auto& events = model.trace().events;
+        const auto& events = own.stepper.trace().events;
         const auto at = static_cast<std::size_t>(k);
         first[at] = std::min(first[at], events.front().begin.wall_ns);
         last[at] = std::max(last[at], events.back().end.wall_ns);

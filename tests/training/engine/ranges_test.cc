@@ -21,7 +21,7 @@ TEST(Ranges, NameStageAndMicroBatch) {
       "gpt2", dir.path(), overrides_of({1, 1, 2}) + Overrides{"pipeline.schedule=zb_h1"});
   emulation::Ranges& ranges = emulation::ranges();
   on_ranks(config, transport_options(config),
-           [&](RankModel& model) { model.train(random_batches(model, 0), 1e-3); });
+           [&](Rank& own) { own.stepper.train(random_batches(own.model, 0), 1e-3); });
   EXPECT_EQ(ranges.open, 0);
   const auto last = std::to_string(config.num_microbatches() - 1);
   for (const char* action : {"forward", "backward input", "backward weight"}) {

@@ -25,15 +25,15 @@ namespace {
 // Tensors as they are, whole, on the host, and how often each element has been given.
 class Store {
  public:
-  void save(RankModel& model, std::int64_t iteration) {
-    State state = model.state();
+  void save(Stepper& stepper, std::int64_t iteration) {
+    State state = stepper.state();
     const std::lock_guard lock(mutex_);
     for (const StateTensor& tensor : state.tensors) {
       if (!tensor.speaks) continue;
       Whole& whole = tensors_[key(tensor)];
       whole.values.resize(static_cast<std::size_t>(tensor.placement.global.numel()));
       whole.times.resize(whole.values.size());
-      Context& context = model.context();
+      Context& context = stepper.context();
       const Tensor values = context.empty(tensor.tensor.shape(), DType::f32, Category::workspace);
       copy(context, tensor.tensor, values);
       const std::vector<float> local = context.to_host<float>(values);
@@ -124,8 +124,7 @@ TEST(State, HasEachElementOnceInEveryLayout) {
                      : Overrides{"optimizer.params.betas=null", "optimizer.params.eps=null"}),
             axes_of(layout));
         Store store;
-        on_ranks(config, transport_options(config),
-                 [&](RankModel& model) { store.save(model, 0); });
+        on_ranks(config, transport_options(config), [&](Rank& own) { store.save(own.stepper, 0); });
         store.expect_each_element_once();
         if (plain.empty()) plain = store.sizes();
         EXPECT_EQ(store.sizes(), plain);  // no name and no shape knows of the layout
@@ -138,16 +137,17 @@ TEST(State, HasEachElementOnceInEveryLayout) {
 }
 
 // Trains `steps` iterations as the trainer does.
-void train_steps(RankModel& model, const TrainingInputs& inputs, std::int64_t steps) {
-  BatchSampler sampler(inputs.datasets.train, batch_shape(model.config(), model.topology()));
+void train_steps(Stepper& stepper, const TrainingInputs& inputs, std::int64_t steps) {
+  const Config& config = stepper.model().config();
+  BatchSampler sampler(inputs.datasets.train, batch_shape(config, stepper.topology()));
   for (std::int64_t k = 0; k < steps; ++k) {
     std::vector<HostMicroBatch> batches(static_cast<std::size_t>(sampler.micro_batches()));
     for (std::size_t i = 0; i < batches.size(); ++i) {
       sampler.fill(k, static_cast<std::int64_t>(i), batches[i]);
     }
-    model.advance(batches, {.learning_rate = learning_rate(model.config().scheduler,
-                                                           model.config().optimizer.params.lr, k),
-                            .close = k + 1 == steps});
+    stepper.advance(
+        batches, {.learning_rate = learning_rate(config.scheduler, config.optimizer.params.lr, k),
+                  .close = k + 1 == steps});
   }
 }
 
@@ -196,9 +196,9 @@ TEST(State, IsAllThatARunGoesOnFromInAnotherLayout) {
       Store store;
       const Config first = config_of(move.from, {});
       const TrainingInputs inputs = prepare_training(first);
-      on_ranks(first, transport_options(first), [&](RankModel& model) {
-        train_steps(model, inputs, kept);
-        store.save(model, kept);
+      on_ranks(first, transport_options(first), [&](Rank& own) {
+        train_steps(own.stepper, inputs, kept);
+        store.save(own.stepper, kept);
       });
       TrainingInputs rest = prepare_training(config_of(move.to, move.then));
       go_on_from(rest, kept,

@@ -37,14 +37,14 @@ TEST(SteadyState, TakesNothingFromTheDeviceAfterTheSecondIteration) {
       SCOPED_TRACE(name);
       const TempDir dir;
       const Config config = seeded_config(model, dir.path(), overrides_of(c.layout) + c.overrides);
-      on_ranks(config, transport_options(config), [&](RankModel& model_of_rank) {
+      on_ranks(config, transport_options(config), [&](Rank& own) {
         std::vector<std::int64_t> blocks, reserved, taken;
         for (int k = 0; k < iterations; ++k) {
-          model_of_rank.train(random_batches(model_of_rank, k), 1e-3);
-          const Allocator::Figures figures = model_of_rank.context().allocator().figures();
+          own.stepper.train(random_batches(own.model, k), 1e-3);
+          const Allocator::Figures figures = own.model.context().allocator().figures();
           blocks.push_back(figures.block_bytes);  // reserved bytes count in pieces of 2 MiB
           reserved.push_back(figures.reserved_bytes);
-          taken.push_back(model_of_rank.context().ledger().figures().taken);
+          taken.push_back(own.model.context().ledger().figures().taken);
         }
         EXPECT_GT(reserved[0], 0);
         EXPECT_GT(taken.back(), taken[1]);  // tensors do come and go
@@ -52,10 +52,10 @@ TEST(SteadyState, TakesNothingFromTheDeviceAfterTheSecondIteration) {
           // On a GPU messages under way hold their blocks for as long as they take.
           if (usual_device() != On::cuda) {
             EXPECT_EQ(blocks[k], blocks[1])
-                << "rank " << model_of_rank.topology().world.rank() << ", iteration " << k + 1;
+                << "rank " << own.model.topology().world.rank() << ", iteration " << k + 1;
           }
           EXPECT_EQ(reserved[k], reserved[1])
-              << "rank " << model_of_rank.topology().world.rank() << ", iteration " << k + 1;
+              << "rank " << own.model.topology().world.rank() << ", iteration " << k + 1;
         }
       });
     }

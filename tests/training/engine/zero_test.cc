@@ -258,12 +258,12 @@ TEST(Zero, ANonFiniteGradientOfOneRankSkipsTheStepOnAll) {
                       overrides_of({2, 2, 2}) + stage(z, each) + all_in_shards +
                           Overrides{"precision.dtype=" + dtype, "training.on_non_finite=skip"});
     std::vector<StepResult> results(8);
-    on_ranks(config, transport_options(config), [&](RankModel& model) {
-      Context& context = model.context();
-      const int rank = model.topology().world.rank();
+    on_ranks(config, transport_options(config), [&](Rank& own) {
+      Context& context = own.model.context();
+      const int rank = own.model.topology().world.rank();
       if (rank == 5) {
         // A large one, of which every data rank holds a shard in stage 3.
-        const auto parameters = model.chunks().front().modules.front()->parameters();
+        const auto parameters = own.model.chunks().front().modules.front()->parameters();
         const Parameter& parameter = **std::max_element(
             parameters.begin(), parameters.end(), [](const auto& a, const auto& b) {
               return a->spec().placement.numel() < b->spec().placement.numel();
@@ -271,9 +271,10 @@ TEST(Zero, ANonFiniteGradientOfOneRankSkipsTheStepOnAll) {
         const Tensor values =
             context.empty(parameter.spec().placement.local(), DType::f32, Category::workspace);
         fill(context, values, NAN);
-        model.buckets().set(context, parameter, values);
+        own.model.buckets().set(context, parameter, values);
       }
-      results[static_cast<std::size_t>(rank)] = model.train(random_batches(model, 0), 1e-3);
+      results[static_cast<std::size_t>(rank)] =
+          own.stepper.train(random_batches(own.model, 0), 1e-3);
     });
     for (const StepResult& result : results) {
       EXPECT_FALSE(result.applied);

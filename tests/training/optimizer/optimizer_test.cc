@@ -164,9 +164,9 @@ double norm_of(const Layout& layout, const Overrides& overrides, double scale) {
   const TempDir dir;
   const Config config = seeded_config("gpt2", dir.path(), overrides_of(layout) + overrides);
   double norm = 0;
-  on_ranks(config, transport_options(config), [&](RankModel& model) {
-    Context& context = model.context();
-    for (const auto& parameter : unique_parameters(model.chunks())) {
+  on_ranks(config, transport_options(config), [&](Rank& own) {
+    Context& context = own.model.context();
+    for (const auto& parameter : unique_parameters(own.model.chunks())) {
       const ParameterSpec& spec = parameter->spec();
       std::mt19937 random(static_cast<unsigned>(std::hash<std::string>{}(spec.name)));
       std::normal_distribution<float> normal;
@@ -175,11 +175,11 @@ double norm_of(const Layout& layout, const Overrides& overrides, double scale) {
       copy(context, context.from_host<float>(spec.placement.local(), values, Category::workspace),
            parameter->gradient(0));
     }
-    StepCheck check(model.topology().world, model.topology().of(Group::shard).size());
-    check.begin(context, gradient_squares(context, model.buckets(), model.topology()), nullptr, 0,
-                false, 1, Async::no);
+    StepCheck check(own.model.topology().world, own.model.topology().of(Group::shard).size());
+    check.begin(context, gradient_squares(context, own.model.buckets(), own.model.topology()),
+                nullptr, 0, false, 1, Async::no);
     const double found = check.end(context).grad_norm;
-    if (model.topology().world.rank() == 0) norm = found;
+    if (own.model.topology().world.rank() == 0) norm = found;
   });
   return norm;
 }

@@ -29,10 +29,10 @@ std::int64_t of(const Ledger::Figures& figures, Category category) {
 Ledger::Figures measure(const Config& config) {
   Ledger::Figures largest;
   std::mutex mutex;
-  on_ranks(config, transport_options(config), [&](RankModel& model) {
-    model.context().ledger().reset_peaks();
-    for (int k = 0; k < 2; ++k) model.train(random_batches(model, k), 1e-3);
-    const Ledger::Figures figures = model.context().ledger().figures();
+  on_ranks(config, transport_options(config), [&](Rank& own) {
+    own.model.context().ledger().reset_peaks();
+    for (int k = 0; k < 2; ++k) own.stepper.train(random_batches(own.model, k), 1e-3);
+    const Ledger::Figures figures = own.model.context().ledger().figures();
     const std::lock_guard lock(mutex);
     largest.peak_total = std::max(largest.peak_total, figures.peak_total);
     for (std::size_t c = 0; c < figures.peak.size(); ++c) {

@@ -21,43 +21,43 @@ struct Measured {
 
 }  // namespace
 
-std::map<std::string, std::int64_t> sent_by(const RankModel& model) {
+std::map<std::string, std::int64_t> sent_by(const Stepper& stepper) {
   std::map<std::string, std::int64_t> sent;
-  for (const TrafficGroup& group : model.topology().traffic_groups()) {
+  for (const TrafficGroup& group : stepper.topology().traffic_groups()) {
     sent[group.name] = group.members.defined() ? group.members.traffic().bytes_sent : 0;
   }
-  sent["world"] += model.check_bytes_sent();
+  sent["world"] += stepper.check_bytes_sent();
   return sent;
 }
 
 namespace {
 
 // The peaks of two steps, and what the second of two steps sent.
-Measured measure(RankModel& model) {
+Measured measure(Rank& own) {
   Measured measured;
-  for (const auto& parameter : unique_parameters(model.chunks())) {
+  for (const auto& parameter : unique_parameters(own.model.chunks())) {
     measured.parameters += parameter->spec().placement.numel();
   }
-  for (const Chunk& chunk : model.chunks()) {
+  for (const Chunk& chunk : own.model.chunks()) {
     measured.layers += static_cast<std::int64_t>(chunk.modules.size());
     if (chunk.stage == 0) --measured.layers;
-    if (chunk.stage + 1 == model.schedule().total_stages()) --measured.layers;
+    if (chunk.stage + 1 == own.model.total_stages()) --measured.layers;
   }
-  model.context().ledger().reset_peaks();
-  Monitor monitor(model, model.topology().world.duplicate("monitor"));
+  own.model.context().ledger().reset_peaks();
+  Monitor monitor(own.stepper, own.model.topology().world.duplicate("monitor"));
   const auto step = [&](std::int64_t k) {
     monitor.begin();
-    model.train(random_batches(model, k), 1e-3);
+    own.stepper.train(random_batches(own.model, k), 1e-3);
     monitor.end();
     monitor.collect();
   };
   step(0);
-  const auto before = sent_by(model);
+  const auto before = sent_by(own.stepper);
   step(1);
-  for (const auto& [group, bytes] : sent_by(model)) {
+  for (const auto& [group, bytes] : sent_by(own.stepper)) {
     measured.sent[group] = bytes - before.at(group);
   }
-  const Ledger::Figures steps = model.context().ledger().figures();
+  const Ledger::Figures steps = own.model.context().ledger().figures();
   for (int c = 0; c < category_count; ++c) {
     measured.peaks[std::string(name_of(static_cast<Category>(c)))] =
         steps.peak[static_cast<std::size_t>(c)];
@@ -79,8 +79,8 @@ void expect_planned(const PlanCase& c, std::int64_t libraries) {
   ASSERT_EQ(plan.world_size, config.world_size());
   ASSERT_EQ(static_cast<std::int64_t>(plan.ranks.size()), config.world_size());
   std::vector<Measured> ranks(plan.ranks.size());
-  on_ranks(config, transport_options(config), [&](RankModel& model) {
-    ranks[static_cast<std::size_t>(model.topology().world.rank())] = measure(model);
+  on_ranks(config, transport_options(config), [&](Rank& own) {
+    ranks[static_cast<std::size_t>(own.model.topology().world.rank())] = measure(own);
   });
   for (std::size_t r = 0; r < ranks.size(); ++r) {
     SCOPED_TRACE("rank " + std::to_string(r));

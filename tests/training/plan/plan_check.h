@@ -10,7 +10,7 @@
 namespace trident::testing {
 
 // Bytes that this rank has sent so far, by group.
-std::map<std::string, std::int64_t> sent_by(const RankModel& model);
+std::map<std::string, std::int64_t> sent_by(const Stepper& stepper);
 
 struct PlanCase {
   const char* model;

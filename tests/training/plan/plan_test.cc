@@ -144,10 +144,10 @@ TEST(Traffic, OfTheDataGroupEqualsTheFormulasExactly) {
                                             (each ? "true" : "false")});
         const std::int64_t m = config.num_microbatches();
         ASSERT_GT(m, 1);
-        on_ranks(config, transport_options(config), [&](RankModel& model) {
+        on_ranks(config, transport_options(config), [&](Rank& own) {
           // Backward reads no table, and finds the final norm still gathered.
           std::int64_t phi = 0, spared = 0;
-          for (const Bucket& bucket : model.buckets().buckets()) {
+          for (const Bucket& bucket : own.model.buckets().buckets()) {
             phi += bucket.layout.elements;
             const std::string& name = bucket.layout.entries.front().parameter->name();
             const bool spares = name == "embedding.weight" || name == "output.weight" ||
@@ -159,9 +159,9 @@ TEST(Traffic, OfTheDataGroupEqualsTheFormulasExactly) {
                                        : stage < 3 ? reduced + phi
                                                    : reduced + 2 * m * phi - m * spared;
           for (int k = 0; k < 2; ++k) {
-            const std::int64_t before = sent_by(model).at("data");
-            model.train(random_batches(model, k), 1e-3);
-            EXPECT_EQ(sent_by(model).at("data") - before, formula / ranks * (ranks - 1) * 4);
+            const std::int64_t before = sent_by(own.stepper).at("data");
+            own.stepper.train(random_batches(own.model, k), 1e-3);
+            EXPECT_EQ(sent_by(own.stepper).at("data") - before, formula / ranks * (ranks - 1) * 4);
           }
           EXPECT_GT(spared, 0);
         });
@@ -216,19 +216,19 @@ TEST(Plan, EvaluationTakesNoMoreActivationsThanTraining) {
       seeded_config("gpt2", dir.path(),
                     overrides_of({1, 1, 2}) +
                         Overrides{"batch.global_batch_size=256", "batch.micro_batch_size=4"});
-  on_ranks(config, transport_options(config), [&](RankModel& model) {
+  on_ranks(config, transport_options(config), [&](Rank& own) {
     const auto activations = [&] {
-      return model.context().ledger().figures().peak[static_cast<std::size_t>(
+      return own.model.context().ledger().figures().peak[static_cast<std::size_t>(
           Category::activation)];
     };
-    model.train(random_batches(model, 0), 1e-3);
+    own.stepper.train(random_batches(own.model, 0), 1e-3);
     const std::int64_t trained = activations();
-    model.context().ledger().reset_peaks();
+    own.model.context().ledger().reset_peaks();
     // The others have time to run ahead.
-    if (model.topology().of(Group::pipeline).rank() == 1) {
+    if (own.model.topology().of(Group::pipeline).rank() == 1) {
       std::this_thread::sleep_for(std::chrono::milliseconds(300));
     }
-    model.evaluate(random_batches(model, 1));
+    own.evaluator.mean_loss(random_batches(own.model, 1));
     EXPECT_LE(activations(), trained);
   });
 }

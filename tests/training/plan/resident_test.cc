@@ -80,12 +80,12 @@ TEST(Resident, PeakIsWithin10PercentOfTheLedgersSum) {
     std::int64_t ledgers = 0, reserved = 0, resident = 0;
     std::mutex mutex;
     std::barrier together(c.layout.ranks());
-    on_ranks(config, transport_options(config), [&](RankModel& model) {
-      for (int k = 0; k < 2; ++k) model.train(random_batches(model, k), 1e-3);
+    on_ranks(config, transport_options(config), [&](Rank& own) {
+      for (int k = 0; k < 2; ++k) own.stepper.train(random_batches(own.model, k), 1e-3);
       together.arrive_and_wait();
       const std::lock_guard lock(mutex);
-      ledgers += model.context().ledger().figures().peak_total;
-      reserved += model.context().allocator().figures().reserved_bytes;
+      ledgers += own.model.context().ledger().figures().peak_total;
+      reserved += own.model.context().allocator().figures().reserved_bytes;
       // The allocator keeps nearly all of its peak, so what is there now says little less.
       resident = std::max(resident, status(resets ? "VmHWM:" : "VmRSS:") - start);
     });
@@ -160,10 +160,9 @@ TEST(Resident, PagesTouchedAgreeWithTheLedger) {
       run_local(2, transport_options(config), [&](Transport& transport) {
         PageCountingDevice device(*cpu);
         Context context(device, 1);
-        RankModel model(context, config, *architecture, schedule,
-                        topology_of(config, schedule, transport));
-        model.initialise();
-        for (int k = 0; k < 2; ++k) model.train(random_batches(model, k), 1e-3);
+        Rank own(context, config, *architecture, schedule,
+                 topology_of(config, schedule, transport));
+        for (int k = 0; k < 2; ++k) own.stepper.train(random_batches(own.model, k), 1e-3);
         const auto touched = static_cast<double>(device.touched_bytes());
         const auto reserved = static_cast<double>(context.allocator().figures().reserved_bytes);
         const auto ledger = static_cast<double>(context.ledger().figures().peak_total);

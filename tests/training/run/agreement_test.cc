@@ -113,13 +113,14 @@ TEST(Agreement, TheMachineSaysWhatItComputesWith) {
 
 std::string error_of_spoiling(const Layout& layout, const std::string& parameter, int rank) {
   try {
-    on_ranks(seeded_config("gpt2", "run", overrides_of(layout)), {}, [&](RankModel& model) {
-      for (const auto& one : unique_parameters(model.chunks())) {
-        if (one->name() != parameter || model.topology().world.rank() != rank) continue;
+    on_ranks(seeded_config("gpt2", "run", overrides_of(layout)), {}, [&](Rank& own) {
+      for (const auto& one : unique_parameters(own.model.chunks())) {
+        if (one->name() != parameter || own.model.topology().world.rank() != rank) continue;
         const std::vector<float> value{123};
-        model.context().copy_from_host(one->weight().flat(5, 1), std::as_bytes(std::span(value)));
+        own.model.context().copy_from_host(one->weight().flat(5, 1),
+                                           std::as_bytes(std::span(value)));
       }
-      require_equal_replicas(model);
+      require_equal_replicas(own.model);
     });
   } catch (const Error& error) {
     return error.what();

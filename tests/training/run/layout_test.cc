@@ -212,11 +212,11 @@ Traffic tensor_traffic(const std::string& model, const Layout& layout, const Ove
   const Config config =
       seeded_config(model, dir.path(), stirred + overrides_of(layout) + overrides);
   Traffic traffic;
-  on_ranks(config, transport_options(config), [&](RankModel& rank) {
-    const ProcessGroup& tensor = rank.topology().of(Group::tensor);
+  on_ranks(config, transport_options(config), [&](Rank& own) {
+    const ProcessGroup& tensor = own.model.topology().of(Group::tensor);
     const Traffic before = tensor.traffic();
-    rank.train(random_batches(rank, 0), 1e-3);
-    if (rank.topology().world.rank() != 0) return;
+    own.stepper.train(random_batches(own.model, 0), 1e-3);
+    if (own.model.topology().world.rank() != 0) return;
     const Traffic after = tensor.traffic();
     traffic = {.bytes_sent = after.bytes_sent - before.bytes_sent,
                .operations = after.operations - before.operations};

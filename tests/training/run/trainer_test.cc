@@ -290,9 +290,9 @@ TEST(Weights, HuggingFaceRoundTripKeepsEveryByteInEveryLayout) {
          {Layout{1, 1, 1}, Layout{2, 2, 2}, Layout{1, 4, 1}, Layout{1, 1, 4, 2}}) {
       SCOPED_TRACE(name_of(layout));
       const Config config = golden_config(model, dir / "run", overrides_of(layout));
-      on_ranks(config, transport_options(config), [&](RankModel& rank) {
-        load_hugging_face(rank, source);
-        save_hugging_face(rank, rank.topology().world, dir / "saved");
+      on_ranks(config, transport_options(config), [&](Rank& own) {
+        load_hugging_face(own.model, source);
+        save_hugging_face(own.model, own.model.topology().world, dir / "saved");
       });
       const auto saved = read_tensors(dir / "saved/model.safetensors");
       for (const auto& [name, tensor] : truth) {

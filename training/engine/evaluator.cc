@@ -1,0 +1,89 @@
+#include "training/engine/evaluator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/error.h"
+#include "kernels/elementwise.h"
+#include "scheduler/execute.h"
+
+namespace trident {
+
+Evaluator::Evaluator(RankModel& model, const Schedule& schedule)
+    : Evaluator(model, std::make_shared<RunLists>(schedule, 1)) {}
+
+Evaluator::Evaluator(RankModel& model, std::shared_ptr<const RunLists> lists)
+    : model_(model),
+      lists_(std::move(lists)),
+      list_(lower_rank(lists_->forward, model.topology().place(Group::pipeline))),
+      runner_(model.make_runner(2)) {}  // behind a Stepper's channels
+
+void Evaluator::need_settled(const char* what) const {
+  if (!model_.provisional()) return;
+  throw Error(
+      fmt::format("Evaluator::{}: the last update is not settled; settle the stepper first", what));
+}
+
+std::optional<double> Evaluator::mean_loss(const std::vector<HostMicroBatch>& batches,
+                                           const std::atomic<bool>* stop) {
+  need_settled("mean_loss");
+  Context& context = model_.context();
+  runner_->begin(model_.upload(batches, false), nullptr);
+  ExecutionTrace trace;
+  std::size_t done = 0;
+  for (int end = lists_->window; done < list_.size(); end += lists_->window) {
+    // A rank without backwards would run ahead of the next ones, and keep what it sends.
+    runner_->deliver();
+    const auto next = std::find_if(
+        list_.begin() + static_cast<std::ptrdiff_t>(done), list_.end(),
+        [&](const LoweredAction& a) { return a.step == Step::compute && a.microbatch >= end; });
+    const auto until = static_cast<std::size_t>(next - list_.begin());
+    execute(list_, done, until, *runner_, trace);
+    done = until;
+  }
+  const Tensor losses = runner_->finish();
+  const double local[]{losses ? sum_on_host(context, losses) : 0,
+                       stop != nullptr && stop->load() ? 1.0 : 0.0};
+  // One row of the last stage carries the values; gathering to every rank in world order keeps the
+  // order of additions fixed.
+  const Topology& topology = model_.topology();
+  const Tensor mine = context.from_host<double>({2}, local, Category::workspace);
+  const Tensor all = context.empty({2 * topology.world.size()}, DType::f64, Category::workspace);
+  topology.world.all_gather(context, mine, all);
+  const std::vector<double> sums = context.to_host<double>(all);
+  for (std::size_t at = 1; at < sums.size(); at += 2) {
+    if (sums[at] != 0) return std::nullopt;
+  }
+  double total = 0;
+  const Mesh& mesh = topology.mesh;
+  for (const int rank :
+       mesh.group(mesh.moved(0, Group::pipeline, model_.last_stage_rank()), Group::loss)) {
+    total += sums[2 * static_cast<std::size_t>(rank)];
+  }
+  return total / model_.batch_tokens();
+}
+
+std::vector<float> Evaluator::next_logits(std::span<const std::int32_t> tokens) {
+  need_settled("next_logits");
+  const int ranks = model_.topology().size(Group::tensor) * model_.topology().size(Group::pipeline);
+  if (ranks > 1 || tokens.empty()) {
+    throw Error(fmt::format(
+        "Evaluator::next_logits: got {} tokens and a model on {} ranks, need a token and one rank",
+        tokens.size(), ranks));
+  }
+  Context& context = model_.context();
+  const auto length = static_cast<std::int64_t>(tokens.size());
+  MicroBatch batch{.batch = 1,
+                   .sequence = length,
+                   .training = false,
+                   .version = model_.stash() != nullptr ? model_.stash()->live() : 0};
+  batch.tokens = context.from_host<std::int32_t>({length}, tokens, Category::activation);
+  const Tensor logits = runner_->logits(batch);  // (length, V'), V' padded
+  const std::int64_t vocabulary = model_.shape().vocabulary;
+  const Tensor row = context.empty({vocabulary}, DType::f32, Category::activation);
+  copy(context, logits.flat((length - 1) * logits.dim(1), vocabulary), row);
+  return context.to_host<float>(row);
+}
+
+}  // namespace trident
