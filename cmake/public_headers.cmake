@@ -16,7 +16,7 @@ set(TRIDENT_PUBLIC_HEADERS
     scheduler/action.h scheduler/schedules.h scheduler/validate.h scheduler/simulate.h
     scheduler/csv.h
     training/setup/kinds.h training/optimizer/optimizer.h training/run/trainer.h
-    training/plan/plan.h training/run/generate.h
+    training/run/training_inputs.h training/plan/plan.h training/run/generate.h
     )
 
 # What these include. Not for programs to include by themselves.

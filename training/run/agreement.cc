@@ -10,6 +10,7 @@
 #include <fstream>
 #include <map>
 #include <set>
+#include <span>
 #include <sstream>
 
 #include "config/values.h"
@@ -108,6 +109,26 @@ std::vector<Fingerprint> config_fingerprints(const Config& config) {
         {"config: " + path, std::move(value), "give all ranks the same file and --set"});
   }
   return prints;
+}
+
+void require_same_config(const Config& config, Context& context, const ProcessGroup& world) {
+  const std::vector<Fingerprint> keys = config_fingerprints(config);
+  std::vector<std::int64_t> mine;
+  for (const Fingerprint& key : keys) {
+    mine.push_back(static_cast<std::int64_t>(content_hash(std::as_bytes(std::span(key.value)))));
+  }
+  const auto count = static_cast<std::int64_t>(mine.size());
+  const Tensor own = context.from_host<std::int64_t>({count}, mine, Category::communication);
+  const Tensor all = context.empty({count * world.size()}, DType::i64, Category::communication);
+  world.all_gather(context, own, all);
+  const auto values = context.to_host<std::int64_t>(all);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::size_t key = i % keys.size();
+    if (values[i] == values[key]) continue;
+    throw RequestError(fmt::format("{}: rank {} has another value than rank 0 (rank {} has {}); {}",
+                                   keys[key].name, i / keys.size(), world.rank(), keys[key].value,
+                                   keys[key].advice));
+  }
 }
 
 std::vector<Fingerprint> machine_fingerprints(

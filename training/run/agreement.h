@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "config/config.h"
+#include "core/context.h"
+#include "parallel/process_group.h"
 #include "training/run/devices.h"
 
 namespace trident {
@@ -22,6 +24,10 @@ struct Fingerprint {
 
 // One for each key. Of a path it only says whether there is one.
 std::vector<Fingerprint> config_fingerprints(const Config& config);
+
+// RequestError where a rank of `world` has another config than rank 0, as fingerprints tell.
+// Collective.
+void require_same_config(const Config& config, Context&, const ProcessGroup& world);
 
 // The program's and its libraries' versions, the processor's instructions that kernels use, and
 // `environment`: variables that change numbers, as names and values.

@@ -1,0 +1,113 @@
+#include "training/run/run_reporter.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "training/plan/plan.h"
+#include "training/report/run_report.h"
+#include "training/setup/from_config.h"
+#include "training/setup/model_costs.h"
+
+namespace trident {
+
+RunReporter::RunReporter(const TrainingInputs& inputs, const ProcessGroup& world,
+                         const TrainerHooks& hooks)
+    : inputs_(inputs),
+      config_(inputs.config),
+      hooks_(hooks),
+      world_(world),
+      flops_(flops_per_step(config_, *inputs.architecture)) {}
+
+void RunReporter::message(const std::string& text) const {
+  if (!leads() || !hooks_.on_message) return;
+  const FileWork printing = world_.file_work();
+  hooks_.on_message(text);
+}
+
+void RunReporter::begin() {
+  if (leads()) log_ = std::make_unique<LogWriter>(config_, inputs_.written);
+}
+
+IterationMetrics RunReporter::metrics_of(const CompletedIteration& iteration,
+                                         const StepResult& step, const StepFigures& figures) const {
+  const double tokens = static_cast<double>(config_.batch.global_batch_size) *
+                        static_cast<double>(config_.data.sequence_length);
+  IterationMetrics metrics;
+  metrics.iteration = iteration.k + 1;
+  metrics.loss = step.loss;
+  metrics.grad_norm = step.grad_norm;
+  metrics.learning_rate = iteration.learning_rate;
+  metrics.consumed_tokens = static_cast<std::int64_t>(tokens) * (iteration.k + 1);
+  metrics.iteration_time_ms = iteration.seconds * 1e3;
+  metrics.tokens_per_second = tokens / iteration.seconds;
+  metrics.tflops = flops_ / iteration.seconds * 1e-12;
+  metrics.mfu = inputs_.product_rate > 0 ? metrics.tflops * 1e12 / inputs_.product_rate : 0;
+  metrics.bubble_ratio = figures.bubble_ratio;
+  metrics.bubble_ratio_wall = figures.bubble_ratio_wall;
+  metrics.bubble_predicted = figures.bubble_predicted;
+  metrics.rank_bubble_ratio = figures.rank_bubble_ratio;
+  metrics.bytes_sent = figures.bytes_sent;
+  metrics.peak_memory = figures.peak_memory;
+  metrics.loss_scale = step.loss_scale;
+  metrics.skipped = !step.applied;
+  if (inputs_.schedule.asynchronous()) metrics.weight_version = iteration.weight_version;
+  return metrics;
+}
+
+void RunReporter::iteration(const CompletedIteration& iteration, const StepResult& step,
+                            const StepFigures& figures,
+                            const std::vector<std::pair<std::string, double>>& validation_loss,
+                            bool drawn) {
+  if (!leads()) return;
+  IterationMetrics metrics = metrics_of(iteration, step, figures);
+  metrics.validation_loss = validation_loss;
+  if (hooks_.on_iteration) {
+    const FileWork printing = world_.file_work();  // to a terminal that is held, say
+    hooks_.on_iteration(metrics);
+  }
+  log_->write(metrics);
+  summary_.history.push_back(std::move(metrics));
+  if (drawn) draw(iteration.k, figures);
+  pass_messages_on();
+}
+
+void RunReporter::draw(std::int64_t k, const StepFigures& figures) {
+  const std::string what = fmt::format("{}, iteration {}: ", schedule_name(config_), k + 1);
+  summary_.predicted = figures.predicted;
+  summary_.predicted.title =
+      fmt::format("{}predicted bubble {:.1f}%, by the schedule and the mean times of F, B and W",
+                  what, 100 * figures.bubble_predicted);
+  summary_.timeline = figures.timeline;
+  summary_.timeline.title =
+      fmt::format("{}measured bubble {:.1f}% by CPU time, {:.1f}% by the clock", what,
+                  100 * figures.bubble_ratio, 100 * figures.bubble_ratio_wall);
+  log_->write_timeline(summary_.predicted, summary_.timeline);
+}
+
+void RunReporter::pass_messages_on() {
+  for (const std::string& text : log_->take_messages()) message(text);
+}
+
+void RunReporter::wrote(const std::string& path) {
+  if (leads()) summary_.written.push_back(path);
+}
+
+void RunReporter::failed(const std::string& what, const std::string& why) {
+  if (leads()) log_->failed(what, why);
+}
+
+void RunReporter::end() {
+  if (!leads()) return;
+  if (hooks_.still_held) hooks_.still_held();
+  std::vector<Timeline> timelines;
+  if (!summary_.timeline.events.empty()) timelines = {summary_.predicted, summary_.timeline};
+  const Plan plan =
+      inputs_.plan ? *inputs_.plan : make_plan(config_, *inputs_.architecture, inputs_.schedule);
+  log_->write_report(run_report(config_, plan, summary_.history, timelines));
+  const auto files = log_->finish();
+  summary_.written.insert(summary_.written.begin(), files.begin(), files.end());
+  pass_messages_on();
+}
+
+}  // namespace trident

@@ -1,0 +1,57 @@
+// What a run is made of, checked before it begins: config, model, schedule, data, what is saved
+// with the weights, and where a run that goes on begins.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "config/config.h"
+#include "core/context.h"
+#include "models/architecture.h"
+#include "parallel/state.h"
+#include "scheduler/run_lists.h"
+#include "training/data/datasets.h"
+#include "training/hugging_face/hugging_face_extras.h"
+#include "training/plan/plan.h"
+
+namespace trident {
+
+// What all ranks of a process share: sources are opened and checked once.
+struct TrainingInputs {
+  Config config;        // train_iters known
+  std::string written;  // LoadedConfig::written; "": not known
+  std::shared_ptr<const Architecture> architecture;
+  Schedule schedule;
+  std::shared_ptr<const RunLists> lists;  // of the schedule, for all ranks of this process
+  std::optional<Plan> plan;               // for the report; made for it where none is given
+  Datasets datasets;
+  // Saved with the weights: of checkpoint.load, and the data's tokenizer, both of which may be gone
+  // by then.
+  HuggingFaceExtras extras;
+  // A run that goes on: its first iteration, from 0, and who gives each rank the state that it
+  // begins with in place of initial weights (go_on_from()).
+  std::int64_t first_iteration = 0;
+  std::function<void(Context&, State&)> restore;
+  double product_rate = 0;  // FLOP/s of all ranks' cores together, for MFU; 0: unknown
+
+  // A tokenizer goes along with the saved weights, if its file is there.
+  bool saves_tokenizer() const {
+    return !config.data.tokenizer.path.empty() && !config.checkpoint.save.empty();
+  }
+};
+
+// Opens the data, turns train_epochs into iterations, checks schedule and weights. RequestError
+// with all that is wrong. Writes nothing.
+TrainingInputs prepare_training(const LoadedConfig&);
+TrainingInputs prepare_training(const Config&);
+
+// Lets the run begin at iteration k, from 0, with a state: `restore` writes what Stepper::state()
+// lists beside weights and gradients, and the trainer's own numbers: "iteration", which has to be
+// k, and "skipped". A synchronous run then goes on as if it had never stopped; an asynchronous one
+// fills its pipeline anew.
+void go_on_from(TrainingInputs&, std::int64_t k, std::function<void(Context&, State&)> restore);
+
+}  // namespace trident

@@ -1,0 +1,78 @@
+// One rank's run, from initial weights to the saved ones.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/context.h"
+#include "parallel/process_group.h"
+#include "parallel/topology.h"
+#include "parallel/transport/transport.h"
+#include "training/data/batch_sampler.h"
+#include "training/engine/evaluator.h"
+#include "training/engine/monitor.h"
+#include "training/engine/rank_model.h"
+#include "training/engine/stepper.h"
+#include "training/run/run_reporter.h"
+#include "training/run/trainer.h"
+
+namespace trident {
+
+class TrainingRun {
+ public:
+  // All of these outlive it. Collective over the transport's world.
+  TrainingRun(const TrainingInputs&, Transport&, Context&, const TrainerHooks&);
+
+  // Once. Error where the run fails, after what there is has been saved and reported.
+  TrainingSummary run();
+
+ private:
+  // Weights and log files. Sets stopped_ where a rank is asked to stop before it has trained.
+  void begin();
+  void take_weights();
+  void restore();
+  // Whether a rank is asked to stop; all come to know it.
+  bool stop_of_any();
+  void train();
+  // These two return false when the run shall stop.
+  bool iteration(std::int64_t k);
+  bool report(const CompletedIteration&, const StepResult&, bool evaluates);
+  void save();
+
+  // The second iteration is: the first one still makes its buffers.
+  bool is_drawn(std::int64_t k) const;
+  HostMicroBatch batch(BatchSampler&, std::int64_t iteration, std::int64_t index);
+  std::vector<HostMicroBatch> batches(BatchSampler&, std::int64_t iteration);
+  // Those of iteration k, and of later ones what an asynchronous schedule begins in it.
+  std::vector<HostMicroBatch> training_batches(std::int64_t k);
+  // Breaks off, with stopped_, when a rank is asked to stop.
+  std::vector<std::pair<std::string, double>> validate();
+  // Of a step whose loss or gradients are not finite: says so, or sets failure_.
+  void look_at_skipped(std::int64_t k, const StepResult&);
+  void dump_gradients(std::int64_t k);
+
+  const TrainingInputs& inputs_;
+  const Config& config_;
+  const TrainerHooks& hooks_;
+  Context& context_;
+  ProcessGroup world_;
+  ProcessGroup files_;  // patient: whoever waits for files waits here
+  Topology topology_;
+  RankModel model_;
+  Stepper stepper_;
+  Evaluator evaluator_;
+  Monitor monitor_;
+  RunReporter reporter_;
+  BatchSampler train_;
+  std::vector<std::pair<std::string, BatchSampler>> validation_;
+  HuggingFaceExtras extras_;
+  CompletedIteration last_;
+  std::int64_t next_ = 0;     // iteration, from 0: where the data goes on, too
+  std::int64_t skipped_ = 0;  // steps in a row, but for those that lower a loss scale
+  bool stopped_ = false;      // by the stop flag of any rank
+  std::string failure_;       // why the run ends with an error; the same on all ranks
+};
+
+}  // namespace trident
