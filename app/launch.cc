@@ -40,11 +40,24 @@ std::vector<std::pair<std::string, std::string>> numeric_environment() {
   return found;
 }
 
+// A thread of libgomp's spins for milliseconds before it sleeps, unless its own process has more
+// threads than cores. Where the processes of this machine have more together, it holds the core
+// that another rank needs, and a run takes 100 times as long. libgomp reads its policy when it is
+// loaded, so there this program starts itself again under OMP_WAIT_POLICY=passive. What the user
+// has set stays.
+void let_threads_sleep(char** arguments) {
+  constexpr auto policy = "OMP_WAIT_POLICY", spins = "GOMP_SPINCOUNT";
+  if (std::getenv(policy) != nullptr || std::getenv(spins) != nullptr) return;
+  setenv(policy, "passive", 1);
+  execv("/proc/self/exe", arguments);
+  unsetenv(policy);  // it goes on, slowly
+}
+
 }  // namespace
 
 Launch detect_launch(char** arguments) {
   Launch launch;
-  launch.arguments = arguments;
+  launch.gpus_chosen = std::getenv("CUDA_VISIBLE_DEVICES") != nullptr;
   launch.environment = numeric_environment();
   const Processors processors = find_processors();
   launch.cores = processors.own;
@@ -72,24 +85,13 @@ Launch detect_launch(char** arguments) {
   }
   launch.leads = launch.rank == 0;
   launch.start = std::make_shared<Rendezvous>(launch.mpi, launch.rank, launch.ranks);
+  launch.before_mpi = [mpi = launch.mpi, ranks = launch.local_ranks, cores = launch.cores,
+                       arguments](std::int64_t threads_per_rank) {
+    if (mpi && threads_per_rank > 1 && ranks * threads_per_rank > cores) {
+      let_threads_sleep(arguments);
+    }
+  };
   return launch;
-}
-
-void let_threads_sleep(const Launch& launch, std::int64_t threads_per_rank) {
-  constexpr auto policy = "OMP_WAIT_POLICY", spins = "GOMP_SPINCOUNT";
-  const bool crowded = threads_per_rank > 1 && launch.local_ranks * threads_per_rank > launch.cores;
-  if (!launch.mpi || !crowded) return;
-  if (std::getenv(policy) != nullptr || std::getenv(spins) != nullptr) return;
-  setenv(policy, "passive", 1);
-  execv("/proc/self/exe", launch.arguments);
-  unsetenv(policy);  // it goes on, slowly
-}
-
-std::int64_t ranks_on_gpus(const Launch& launch, std::int64_t world, std::int64_t gpus) {
-  if (!launch.mpi) return world;
-  const bool own =
-      gpus > 0 && gpus < launch.local_ranks && std::getenv("CUDA_VISIBLE_DEVICES") != nullptr;
-  return own ? 1 : launch.local_ranks;
 }
 
 }  // namespace trident::app

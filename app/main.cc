@@ -27,7 +27,7 @@ void occupy_standard_streams() {
 
 // A command line that CLI11 refuses, or a wish for help.
 template <class Fail>
-int refused(const CLI::App& app, const CLI::ParseError& error, const trident::app::Launch& launch,
+int refused(const CLI::App& app, const CLI::ParseError& error, const trident::Launch& launch,
             const Fail& fail) {
   std::ostringstream out, err;
   if (app.exit(error, out, err) == 0) {
@@ -46,7 +46,7 @@ int run(int argc, char** argv) {
   CLI::App app{"Trident pretrains transformers with data, tensor and pipeline parallelism"};
   app.name("trident");
   app.require_subcommand(1);
-  const trident::app::Launch launch = trident::app::detect_launch(argv);
+  const trident::Launch launch = trident::app::detect_launch(argv);
   trident::app::Action action;
   trident::app::add_train(app, launch, action);
   trident::app::add_plan(app, launch, action);
@@ -75,7 +75,7 @@ int run(int argc, char** argv) {
     return fail(2, "trident: there is no command " + unknown.front() + "; see trident --help");
   } catch (const CLI::ParseError& error) {
     return refused(app, error, launch, fail);
-  } catch (const trident::app::RendezvousRefused& refused) {
+  } catch (const trident::RendezvousRefused& refused) {
     launch.start->finish(refused.code);
     return refused.code;
   } catch (const trident::RequestError& error) {

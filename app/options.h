@@ -1,30 +1,15 @@
-// What several subcommands share.
+// Options that several subcommands share.
 #pragma once
 
-#include <cstdint>
-#include <optional>
 #include <string>
-#include <vector>
 
 #include "app/commands.h"
-#include "config/config.h"
+#include "training/run/job_config.h"
 
 namespace trident::app {
 
-struct ConfigOptions {
-  std::string path;
-  std::vector<std::string> set;
-  std::optional<std::int64_t> ranks;
-};
 // CONFIG, --set and --ranks.
-void add_config_options(CLI::App&, ConfigOptions&);
-// `memory`: bytes a rank, for an automatic micro-batch size; else what the machine has.
-LoadedConfig load(const ConfigOptions&, const Launch&,
-                  std::optional<std::int64_t> memory = std::nullopt);
-
-// RequestError where the config's transport is not how this process was started.
-void check_launch(const Config&, const Launch&);
-
+void add_config_options(CLI::App&, ConfigRequest&);
 // "text" or "json".
 void add_format_option(CLI::App&, std::string& format);
 

@@ -15,7 +15,7 @@ namespace trident::app {
 
 void add_plan(CLI::App& app, const Launch& launch, Action& action) {
   struct Options {
-    ConfigOptions config;
+    ConfigRequest config;
     std::string format = "text";
     std::optional<std::string> memory;
   };

@@ -16,7 +16,8 @@ set(TRIDENT_PUBLIC_HEADERS
     scheduler/action.h scheduler/schedules.h scheduler/validate.h scheduler/simulate.h
     scheduler/csv.h
     training/setup/kinds.h training/optimizer/optimizer.h training/run/trainer.h
-    training/run/training_inputs.h training/plan/plan.h training/run/generate.h
+    training/run/training_inputs.h training/run/training_job.h training/run/job_config.h
+    training/run/launch.h training/plan/plan.h training/run/generate.h
     )
 
 # What these include. Not for programs to include by themselves.
@@ -28,10 +29,11 @@ set(TRIDENT_INCLUDED_HEADERS
     parallel/collectives/communicator.h parallel/collectives/descriptor.h
     parallel/data/bucket_layout.h parallel/data/buckets.h parallel/mesh.h parallel/nodes.h
     parallel/operation_log.h parallel/transport/file_work.h parallel/transport/meeting.h
+    parallel/transport/mpi_job.h
     scheduler/execute.h scheduler/iterations.h scheduler/run_lists.h scheduler/timeline.h
     scheduler/warm_up.h
     training/data/dataset.h training/data/datasets.h training/data/interleave.h
     training/data/token_source.h training/hugging_face/hugging_face_extras.h
     training/optimizer/optimizer_kinds.h training/report/iteration_metrics.h
-    training/run/devices.h
+    training/run/agreement.h training/run/devices.h training/run/rendezvous.h
     )

@@ -14,7 +14,7 @@
 #include "parallel/transport/mpi_job.h"
 #include "training/run/agreement.h"
 
-namespace trident::app {
+namespace trident {
 
 // All processes end with this code, and why has been said.
 struct RendezvousRefused : std::exception {
@@ -80,4 +80,4 @@ class Rendezvous {
   MpiJob job_;
 };
 
-}  // namespace trident::app
+}  // namespace trident

@@ -1,4 +1,4 @@
-#include "app/rendezvous.h"
+#include "training/run/rendezvous.h"
 
 #include <fmt/format.h>
 
@@ -11,7 +11,7 @@
 #include "core/process.h"
 #include "parallel/transport/transport.h"
 
-namespace trident::app {
+namespace trident {
 namespace {
 
 constexpr std::size_t differences_shown = 10;
@@ -255,4 +255,4 @@ void Rendezvous::finish(int code) {
   if (takes_part()) job_.finish(code);
 }
 
-}  // namespace trident::app
+}  // namespace trident

@@ -1,0 +1,98 @@
+#include "training/run/job_checks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+#include "core/error.h"
+#include "core/process.h"
+#include "core/request_problems.h"
+#include "core/threads.h"
+#include "training/run/agreement.h"
+#include "training/run/job_config.h"
+#include "training/run/run_folder.h"
+
+namespace trident {
+
+TrainingInputs checked_inputs(const LoadedConfig& loaded, const Launch& launch,
+                              std::optional<Devices>& devices) {
+  const Config& config = loaded.config;
+  TrainingInputs inputs;
+  RequestProblems problems;
+  problems.collect([&] { check_launch(config, launch); });
+  problems.collect([&] {
+    devices.emplace(config);
+    const std::int64_t here = ranks_on_gpus(launch, config.world_size(), devices->count());
+    const TransportRules& transport = transport_rules(config);
+    if (transport.gpu_for_each_rank && here > devices->count()) {
+      const auto others = names_where(config.rules->transports, [](const TransportRules& kind) {
+        return kind.gpu && !kind.gpu_for_each_rank;
+      });
+      throw RequestError(fmt::format(
+          "config: /runtime/transport: \"{}\" needs a GPU for each rank, this machine has {} for "
+          "{} ranks{}",
+          transport.name, devices->count(), here,
+          others.empty() ? "" : fmt::format("; use \"{}\"", others.front())));
+    }
+  });
+  problems.collect([&] {
+    const std::int64_t ranks_here = launch.mpi ? 1 : config.world_size();
+    need_threads(ranks_here * config.runtime.threads_per_rank,
+                 fmt::format("config: /runtime/threads_per_rank: {} rank(s) of {} in one process",
+                             ranks_here, config.runtime.threads_per_rank));
+  });
+  problems.collect([&] { inputs = prepare_training(loaded); });
+  if (launch.leads) problems.collect([&] { check_output(config, 0); });  // and with its bytes later
+  problems.raise();
+  return inputs;
+}
+
+void compare_ranks(const Config& config, const Devices& devices, const Launch& launch) {
+  Rendezvous& start = *launch.start;
+  if (!launch.mpi || launch.ranks < 2) return;
+  std::vector<Fingerprint> alike = config_fingerprints(config);
+  const auto machine = machine_fingerprints(devices, launch.environment);
+  alike.insert(alike.end(), machine.begin(), machine.end());
+  start.agree(alike);
+  const std::vector<std::string> hosts = start.hosts();
+  std::vector<int> host_of;
+  for (const std::string& host : hosts) {
+    host_of.push_back(
+        static_cast<int>(std::find(hosts.begin(), hosts.end(), host) - hosts.begin()));
+  }
+  nodes_of(host_of, static_cast<int>(config.runtime.ranks_per_node), hosts);
+  const std::vector<InputFile> files = input_files(config);
+  // Slow disks give 10 MiB/s; of each file at most 1 GiB is read.
+  const std::chrono::seconds longer(100 * files.size());
+  start.agree(file_fingerprints(files, launch.rank, [&](const auto& own, const auto& answer) {
+    return start.exchange(own, answer, longer);
+  }));
+}
+
+std::string crowded_text(const Config& config, const Launch& launch, const Devices& devices) {
+  const bool crosses = launch.mpi && launch.ranks > 1;
+  const std::int64_t ranks = launch.mpi ? launch.local_ranks : config.world_size();
+  const std::int64_t threads = config.runtime.threads_per_rank;
+  std::string own;
+  if (devices.gpu().empty() && threads > 1 && ranks * threads > launch.cores &&
+      launch.local_rank == 0) {
+    own = fmt::format(
+        "warning: config: /runtime/threads_per_rank: {} ranks of {} threads share {} cores of {}, "
+        "so threads sleep where they would wait for each other; use {}",
+        ranks, threads, launch.cores, crosses ? host_name() : "this machine",
+        std::max<std::int64_t>(1, launch.cores / ranks));
+  }
+  if (!crosses) return own;
+  const auto lines = [](const std::vector<std::string>& all) {
+    std::string text;
+    for (const std::string& one : all) {
+      if (!one.empty()) text += (text.empty() ? "" : "\n") + one;
+    }
+    return text;
+  };
+  return launch.start->exchange(own, lines, {});
+}
+
+}  // namespace trident

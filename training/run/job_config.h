@@ -1,0 +1,31 @@
+// The config of a job: each process loads it by itself, and all come to the same one, whatever
+// their hosts have.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "training/run/launch.h"
+
+namespace trident {
+
+struct ConfigRequest {
+  std::string path;
+  std::vector<std::string> set;       // "a.b=value"
+  std::optional<std::int64_t> ranks;  // the world size, where the config has "auto"
+};
+
+// Fills in what is "auto" by what the machines of all processes have: device, threads, the largest
+// micro-batch that fits. `memory`: bytes a rank, for that size; else what is free. RequestError as
+// load_config(), and where no size fits. Collective over the job's processes, after
+// Rendezvous::join().
+LoadedConfig load(const ConfigRequest&, const Launch&,
+                  std::optional<std::int64_t> memory = std::nullopt);
+
+// RequestError where the config's transport is not how this process was started.
+void check_launch(const Config&, const Launch&);
+
+}  // namespace trident

@@ -1,0 +1,184 @@
+#include "training/run/training_job.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <future>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "training/plan/fit.h"
+#include "training/plan/plan.h"
+#include "training/report/product_rate.h"
+#include "training/run/generate.h"
+#include "training/run/job_checks.h"
+#include "training/run/run_folder.h"
+#include "training/run/summary.h"
+#include "training/setup/from_config.h"
+#include "training/setup/kinds.h"
+
+namespace trident {
+namespace {
+
+// Of the saved weights, where the whole model takes no more memory on one rank than the run did.
+std::string sample_text(const Config& config, const Plan& plan) {
+  const bool bytes = config.data.tokenizer.type == "byte" && config.model.vocab_size == 256;
+  if (config.checkpoint.save.empty() || !bytes) return "";
+  std::int64_t peak = 0;
+  for (const PlanRank& rank : plan.ranks) peak = std::max(peak, rank.peak_bytes);
+  if (saved_bytes(config, plan.parameters) > peak) return "";
+  std::string text;
+  try {
+    const Devices devices(config);
+    run_local(1, {}, [&](Transport& transport) {
+      Context context(devices.of(0), 1);
+      const std::string prompt = "And ";
+      const auto tokens =
+          generate(context, transport, built_in_architectures(), config.checkpoint.save,
+                   std::vector<std::int32_t>(prompt.begin(), prompt.end()), {.tokens = 300});
+      for (const std::int32_t token : tokens) {
+        const auto c = static_cast<char>(token);
+        // Half-trained weights give bytes that would upset a terminal.
+        text += (c >= ' ' && c < 127) || c == '\n' ? c : '?';
+      }
+    });
+  } catch (const std::exception& error) {
+    return std::string("none: ") + error.what();  // the run has ended well all the same
+  }
+  return text;
+}
+
+// On a thread of its own: OpenMP keeps a team for each thread that had one, and with more threads
+// in teams than cores the ranks' own would sleep at the end of every loop.
+double product_rate_of(const Config& config, const Launch& launch, const Devices& devices) {
+  const DType dtype = dtype_of(config.precision.dtype);
+  const std::int64_t processes = launch.mpi ? launch.ranks : 1;
+  const auto gpus = static_cast<double>(
+      launch.mpi ? processes : std::min<std::int64_t>(devices.count(), config.world_size()));
+  if (const auto peak = devices.peak(config.precision)) return *peak * gpus;
+  const std::int64_t ranks = launch.mpi ? 1 : config.world_size();
+  const auto threads =
+      std::min<std::int64_t>(ranks * config.runtime.threads_per_rank, launch.cores);
+  return std::async(std::launch::async,
+                    [&] {
+                      Context context(devices.of(launch.local_rank), static_cast<int>(threads),
+                                      kernel_options(config));
+                      return product_rate(context, dtype, usual_product(context, dtype), 0.3) *
+                             gpus;
+                    })
+      .get();
+}
+
+// What MFU is a share of, and what ranks share, for the closing summary.
+Shared sharing_text(const Config& config, const Launch& launch, const Devices& devices) {
+  const std::int64_t ranks = ranks_on_gpus(launch, config.world_size(), devices.count());
+  if (devices.gpu().empty()) {
+    const std::int64_t here = launch.mpi ? launch.local_ranks : config.world_size();
+    const std::int64_t threads = here * config.runtime.threads_per_rank;
+    return {"of this machine's product rate",
+            threads > launch.cores
+                ? fmt::format("{} rank threads share {} cores: by the clock, waiting for a core "
+                              "looks like work",
+                              threads, launch.cores)
+                : ""};
+  }
+  return {
+      devices.peak(config.precision) ? "of the peak of " + devices.gpu()
+                                     : "of the product rate measured on " + devices.gpu(),
+      ranks > devices.count()
+          ? fmt::format("{} ranks share {} GPU(s): waiting for the others' kernels looks like work",
+                        ranks, devices.count())
+          : ""};
+}
+
+// What would fit, where a device has no memory left.
+std::string what_fits(const Config& config, const Architecture& architecture, const Launch& launch,
+                      const Devices& devices) {
+  const auto memory = devices.memory(ranks_on_gpus(launch, config.world_size(), devices.count()));
+  return memory ? "\n" + fit_text(fit_memory(config, architecture, *memory / 10 * 9)) : "";
+}
+
+// On all ranks in this process.
+TrainingSummary train_here(const TrainingJob& job, const TrainerHooks& hooks) {
+  try {
+    return train_local(job.inputs, job.devices, hooks);
+  } catch (const OutOfMemory& error) {
+    throw OutOfMemory(error.what() + what_fits(job.inputs.config, *job.inputs.architecture,
+                                               job.launch, job.devices));
+  }
+}
+
+}  // namespace
+
+TrainingJob prepare_job(const LoadedConfig& loaded, const Launch& launch) {
+  std::optional<Devices> devices;
+  TrainingInputs inputs = checked_inputs(loaded, launch, devices);
+  TrainingJob job{launch, std::move(*devices), std::move(inputs)};
+  const Config& config = job.inputs.config;
+  job.why_cpu = loaded.why_cpu;
+  if (launch.leads) {
+    job.inputs.plan = make_plan(config, *job.inputs.architecture, job.inputs.schedule);
+    job.weight_bytes = saved_bytes(config, job.inputs.plan->parameters);
+    check_output(config, job.weight_bytes);
+  }
+  compare_ranks(config, job.devices, launch);
+  job.crowded = crowded_text(config, launch, job.devices);
+  launch.start->done();
+  return job;
+}
+
+void measure_product_rate(TrainingJob& job) {
+  job.inputs.product_rate = product_rate_of(job.inputs.config, job.launch, job.devices);
+}
+
+TrainingSummary run_job(TrainingJob& job, const JobHooks& hooks) {
+  const Config& config = job.inputs.config;
+  TrainerHooks trainer = hooks.trainer;
+  trainer.on_begin = [&] {
+    job.folders = std::make_shared<RunFolders>(config, job.weight_bytes, hooks.command);
+    return job.folders->run_id();
+  };
+  trainer.still_held = [&] { job.folders->require_held(); };
+  TrainingSummary summary;
+  const auto saved = [&] {
+    if (hooks.on_saved) hooks.on_saved();
+  };
+  const auto conclude = [&] {
+    if (job.launch.leads && hooks.on_summary) hooks.on_summary(summary);
+  };
+  if (const TransportKind& kind = transport_of(config);
+      job.launch.mpi && kind.run_process != nullptr) {
+    kind.run_process(transport_options(config), [&](Transport& transport) {
+      summary = train_rank(job.inputs, transport, job.devices.of(job.launch.local_rank), trainer);
+      conclude();
+    });
+    saved();
+  } else {
+    summary = train_here(job, trainer);
+    saved();
+    conclude();
+  }
+  return summary;
+}
+
+std::string opening_text(const TrainingJob& job) {
+  const Config& config = job.inputs.config;
+  return fmt::format(
+      "{}: {} ranks ({}), {}, transport {}, {} thread(s) a rank\n"
+      "device: {}{}\n",
+      config.model.architecture, config.world_size(), titles_of(config.parallel.axes()),
+      schedule_name(config), config.runtime.transport, config.runtime.threads_per_rank,
+      job.devices.text(), job.why_cpu.empty() ? "" : " (" + job.why_cpu + ")");
+}
+
+std::string closing_text(const TrainingJob& job, const TrainingSummary& summary) {
+  const Config& config = job.inputs.config;
+  const std::string sample = summary.stopped ? "" : sample_text(config, *job.inputs.plan);
+  return closing_text(config, *job.inputs.plan, summary, sample,
+                      sharing_text(config, job.launch, job.devices));
+}
+
+}  // namespace trident

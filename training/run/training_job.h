@@ -1,0 +1,61 @@
+// A job from its loaded config to its end: what `trident train` does, for a program to do as well.
+//
+//   const Launch launch;  // a process by itself
+//   TrainingJob job = prepare_job(load({.path = "config.json"}, launch), launch);
+//   const TrainingSummary summary = run_job(job, {});
+//
+// Under mpirun each process does the same, with the Launch that it was given; an error of one is
+// told to the others by Rendezvous::fail().
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "config/config.h"
+#include "training/run/devices.h"
+#include "training/run/launch.h"
+#include "training/run/trainer.h"
+
+namespace trident {
+
+class RunFolders;
+
+struct TrainingJob {
+  Launch launch;
+  Devices devices;  // of this process
+  TrainingInputs inputs;
+  std::int64_t weight_bytes = 0;             // of the saved weights; where this process leads
+  std::string why_cpu = {};                  // LoadedConfig::why_cpu
+  std::string crowded = {};                  // a warning of more threads than cores, "" for none
+  std::shared_ptr<RunFolders> folders = {};  // of the run, once it has begun: held until this goes
+};
+
+// Everything that can be known before a run starts, compared between the job's processes, planned
+// where this one leads. RequestError with all problems. Writes nothing. Collective over the job's
+// processes.
+TrainingJob prepare_job(const LoadedConfig&, const Launch&);
+
+// Takes some tenths of a second to find out of what MFU is a share; without it none is told.
+void measure_product_rate(TrainingJob&);
+
+struct JobHooks {
+  // on_begin and still_held are the job's own: it takes hold of the run's folders.
+  TrainerHooks trainer = {};
+  std::string command = "a program";  // for whoever finds the folders in use
+  // The run has saved and written what there is, and no rank waits for this process.
+  std::function<void()> on_saved = {};
+  // On world rank 0, before this process ends: other ranks wait for it as long as it lives.
+  std::function<void(const TrainingSummary&)> on_summary = {};
+};
+// Trains: all ranks in this process, or under MPI the one that it is. Once for a job. The summary
+// is world rank 0's; `stopped` is everybody's.
+TrainingSummary run_job(TrainingJob&, const JobHooks&);
+
+// For people: what is going to run, in two lines; and how it ended, with a text sampled from the
+// weights where that takes no more memory than the run did.
+std::string opening_text(const TrainingJob&);
+std::string closing_text(const TrainingJob&, const TrainingSummary&);
+
+}  // namespace trident
