@@ -10,10 +10,7 @@
 #include "app/options.h"
 #include "core/error.h"
 #include "core/file.h"
-#include "scheduler/csv.h"
-#include "scheduler/report.h"
-#include "scheduler/schedules.h"
-#include "training/bench/timed_stages.h"
+#include "training/bench/schedule_reports.h"
 
 namespace trident::app {
 namespace {
@@ -68,64 +65,6 @@ void need_place(const std::string& out) {
   throw RequestError(fmt::format("--out {}: there is no directory {}", out, parent.string()));
 }
 
-void need_sizes(const ScheduleRequest& request) {
-  if (request.stages > 0 && request.microbatches > 0) return;
-  throw RequestError("trident schedule: give --stages and --microbatches");
-}
-
-ScheduleReport report_of_file(const ScheduleOptions& options, const Times& times) {
-  const std::string text = read_file(options.file);
-  try {
-    ScheduleReport report = make_report(from_csv(text, "file"), times.share, times.transfer);
-    const auto same = [](const char* option, int asked, int has) {
-      if (asked == 0 || asked == has) return;
-      throw RequestError(
-          fmt::format("{} {}, but the file has {}; leave it out", option, asked, has));
-    };
-    same("--stages", options.request.stages, report.schedule.stages);
-    same("--microbatches", options.request.microbatches, report.schedule.microbatches);
-    same("--chunks", options.request.chunks, report.schedule.chunks);
-    need_room(report.schedule, options.request.max_in_flight);
-    return report;
-  } catch (const RequestError& error) {
-    throw error.at(options.file + ": ");
-  }
-}
-
-// Measures all of them, one after the other, on one set of ranks.
-void measure(std::vector<ScheduleReport>& reports, const Times& times, const Launch& launch) {
-  for (const ScheduleReport& report : reports) {
-    if (!launch.mpi || launch.ranks == report.schedule.stages) continue;
-    throw RequestError(
-        fmt::format("trident schedule: {} stages need as many ranks, mpirun started {}",
-                    report.schedule.stages, launch.ranks));
-  }
-  launch.start->agree({});
-  launch.start->done();
-  std::unique_ptr<Transport> mpi;
-  if (launch.mpi) mpi = make_mpi_transport({.timeout = std::chrono::hours(24)});
-  for (ScheduleReport& report : reports) {
-    const StageTimes stages = stage_times(report.schedule, times.share);
-    if (mpi) {
-      report.measured = run_timed(report.schedule, stages, times.transfer, *mpi);
-    } else {
-      report.measured = run_timed_local(report.schedule, stages, times.transfer);
-    }
-  }
-}
-
-std::string drawn(const ScheduleReport& report, const std::string& format) {
-  if (format == "text") return report_text(report);
-  if (format == "json") return report_json(report);
-  if (format == "csv") return to_csv(report.schedule);
-  return format == "svg" ? report_svg(report) : report_chrome(report);
-}
-
-std::string drawn(const std::vector<ScheduleReport>& reports, const std::string& format) {
-  if (format == "text") return comparison_text(reports);
-  return format == "svg" ? comparison_svg(reports) : comparison_json(reports);
-}
-
 // At the commas of each; an empty kind stays, to be refused.
 std::vector<std::string> separated(const std::vector<std::string>& lists) {
   std::vector<std::string> kinds;
@@ -143,17 +82,12 @@ int show_one(const ScheduleOptions& options, bool kind_given, const Launch& laun
   if (options.measure) launch.start->join("schedule --measure");
   const Times times = parse_times(options.times);
   need_place(options.out);
-  std::vector<ScheduleReport> reports;
-  if (!options.file.empty()) {
-    reports.push_back(report_of_file(options, times));
-  } else {
-    if (!kind_given) throw RequestError("trident schedule: give --kind or --file");
-    need_sizes(options.request);
-    ScheduleRequest request = options.request;
-    request.times = times.share;
-    request.transfer = times.transfer;
-    reports.push_back(make_report(request));
+  if (options.file.empty() && !kind_given) {
+    throw RequestError("trident schedule: give --kind or --file");
   }
+  std::vector<ScheduleReport> reports{options.file.empty()
+                                          ? report_of_kind(options.request, times)
+                                          : report_of_file(options.file, options.request, times)};
   if (options.measure) measure(reports, times, launch);
   if (launch.leads) write(drawn(reports.front(), options.format), options.out);
   return 0;
@@ -165,21 +99,7 @@ int compare(const ScheduleOptions& options, const std::vector<std::string>& kind
   const Times times = parse_times(options.times);
   need_sizes(options.request);
   need_place(options.out);
-  std::vector<ScheduleReport> reports;
-  std::vector<std::string> problems;
-  for (const std::string& kind : kinds) {
-    ScheduleRequest request = options.request;
-    request.kind = kind;
-    request.times = times.share;
-    request.transfer = times.transfer;
-    try {
-      request = without_foreign_sizes(request);
-      reports.push_back(make_report(request));
-    } catch (const RequestError& error) {
-      for (const std::string& problem : error.problems()) problems.push_back(problem);
-    }
-  }
-  if (!problems.empty()) throw RequestError(problems);
+  std::vector<ScheduleReport> reports = reports_of_kinds(kinds, options.request, times);
   if (options.measure) measure(reports, times, launch);
   if (launch.leads) write(drawn(reports, options.format), options.out);
   return 0;
