@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -110,6 +111,23 @@ std::vector<int> Mesh::group(int rank, Group group) const {
   check_rank(rank, world_);
   std::vector<int> ranks;
   for (int place = 0; place < size(group); ++place) ranks.push_back(moved(rank, group, place));
+  return ranks;
+}
+
+std::vector<int> Mesh::pipeline(int rank) const {
+  return group(rank, Group::pipeline);
+}
+
+std::vector<int> Mesh::column(int place) const {
+  std::vector<int> ranks{moved(0, Group::pipeline, place)};
+  for (std::size_t i = 0; i < axes_.size(); ++i) {
+    if (axes_[i].in(Group::pipeline)) continue;
+    const std::size_t count = ranks.size();
+    for (int other = 1; other < static_cast<int>(axes_[i].size); ++other) {
+      for (std::size_t r = 0; r < count; ++r) ranks.push_back(ranks[r] + other * strides_[i]);
+    }
+  }
+  std::sort(ranks.begin(), ranks.end());
   return ranks;
 }
 

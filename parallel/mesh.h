@@ -39,6 +39,10 @@ class Mesh {
   std::vector<int> group(int rank, Group group) const;
   // The rank at another place of `rank`'s group.
   int moved(int rank, Group group, int place) const;
+  // The ranks that a micro-batch of `rank`'s passes one after the other, and those at this place of
+  // their pipelines, rising.
+  std::vector<int> pipeline(int rank) const;
+  std::vector<int> column(int place) const;
   // The ranks of `rank`'s pipeline that hold the first and the last stage; one where they are the
   // same.
   std::vector<int> embedding_group(int rank, StageEnds ends = {}) const;

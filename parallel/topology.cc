@@ -10,6 +10,7 @@
 namespace trident {
 namespace {
 
+constexpr const char* world_name = "world";
 constexpr const char* embedding_name = "embedding";
 
 // The groups that carry something, with the names of their traffic.
@@ -22,6 +23,10 @@ constexpr Carrier carriers[] = {{Group::tensor, "tensor", true},
                                 {Group::pipeline, "pipeline", true},
                                 {Group::shard, "data", true},
                                 {Group::replicas, "replicas", false}};
+
+bool is_made(const Carrier& carrier, const Mesh& mesh) {
+  return carrier.alone || mesh.size(carrier.group) > 1;
+}
 
 }  // namespace
 
@@ -39,6 +44,26 @@ std::optional<Group> group_of_traffic(std::string_view name) {
   return std::nullopt;
 }
 
+std::string_view traffic_of(std::string_view group_name) {
+  const bool own = group_of_traffic(group_name).has_value() || group_name == embedding_name;
+  return own ? group_name : world_name;
+}
+
+std::vector<std::string> traffic_names(const Mesh& mesh) {
+  std::vector<std::string> names{world_name, embedding_name};
+  for (const Carrier& carrier : carriers) {
+    if (is_made(carrier, mesh)) names.emplace_back(carrier.name);
+  }
+  return names;
+}
+
+int place_of(const Mesh& mesh, StageEnds ends, std::string_view traffic, int rank) {
+  if (const auto group = group_of_traffic(traffic)) return mesh.place(rank, *group);
+  if (traffic != embedding_name) return rank;
+  const std::vector<int> holders = mesh.embedding_group(rank, ends);
+  return static_cast<int>(std::find(holders.begin(), holders.end(), rank) - holders.begin());
+}
+
 const ProcessGroup& Topology::of(Group group) const {
   static const ProcessGroup none;
   const auto found = groups.find(group);
@@ -46,7 +71,7 @@ const ProcessGroup& Topology::of(Group group) const {
 }
 
 std::vector<TrafficGroup> Topology::traffic_groups() const {
-  std::vector<TrafficGroup> list{{"world", {}, world}, {embedding_name, {}, embedding}};
+  std::vector<TrafficGroup> list{{world_name, {}, world}, {embedding_name, {}, embedding}};
   for (const auto& [group, name, alone] : carriers) {
     if (groups.contains(group)) list.push_back({name, group, of(group)});
   }
@@ -72,8 +97,9 @@ Topology make_topology(const ProcessGroup& world, const Mesh& mesh, const Nodes&
     return world.subgroup(ranks, name);
   };
   Topology t{mesh, ends, world, {}, {}, {}, {}, {}};
-  for (const auto& [group, name, alone] : carriers) {
-    if (alone || t.size(group) > 1) t.groups[group] = make(mesh.group(rank, group), name);
+  for (const Carrier& carrier : carriers) {
+    if (!is_made(carrier, mesh)) continue;
+    t.groups[carrier.group] = make(mesh.group(rank, carrier.group), carrier.name);
   }
   const std::vector<int> holders = mesh.embedding_group(rank, ends);
   if (std::find(holders.begin(), holders.end(), rank) != holders.end()) {

@@ -24,6 +24,13 @@ struct TrafficGroup {
 // of another one.
 std::optional<std::string> traffic_name(Group group);
 std::optional<Group> group_of_traffic(std::string_view name);
+// As what the traffic of a process group counts, by its name: that of duplicates of the world, such
+// as the check of a step has, as the world's.
+std::string_view traffic_of(std::string_view group_name);
+// All that there are in a mesh.
+std::vector<std::string> traffic_names(const Mesh&);
+// The place of `rank` among those that share this traffic with it.
+int place_of(const Mesh&, StageEnds, std::string_view traffic, int rank);
 
 struct Topology {
   Mesh mesh;

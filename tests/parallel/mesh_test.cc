@@ -54,6 +54,23 @@ TEST(Mesh, DefaultOrderIsMegatrons) {
   EXPECT_THAT(ranks.coordinates(13), ElementsAre(0, 1, 3));  // dp, tp, pp
 }
 
+TEST(Mesh, PipelinesAndColumnsAreTheRanksOfTheirPlaces) {
+  for (const char* order : orders) {
+    const Mesh ranks = with_replicas(3, 2, 4, 2, order);
+    for (int place = 0; place < 4; ++place) {
+      std::vector<int> wanted;
+      for (int rank = 0; rank < ranks.world_size(); ++rank) {
+        if (ranks.place(rank, Group::pipeline) == place) wanted.push_back(rank);
+        EXPECT_EQ(
+            ranks.pipeline(rank)[static_cast<std::size_t>(ranks.place(rank, Group::pipeline))],
+            rank);
+      }
+      EXPECT_EQ(ranks.column(place), wanted) << order;
+    }
+  }
+  expect_request_error([] { mesh(2, 2, 4).column(4); }, "coordinate 4 is not one of 0 to 3");
+}
+
 TEST(Mesh, EveryOrderIsTheReshapeItNames) {
   for (const std::string order : orders) {
     const Mesh ranks = mesh(3, 2, 5, order);

@@ -16,6 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 using testing::mesh;
 using testing::replica_axis;
+using ::testing::UnorderedElementsAreArray;
 
 TEST(Topology, EveryRanksGroupsAreTheMeshsAndCarryData) {
   std::vector<MeshAxis> axes = mesh(2, 2, 3).axes();
@@ -40,10 +41,18 @@ TEST(Topology, EveryRanksGroupsAreTheMeshsAndCarryData) {
     if (t.embedding.defined()) {
       EXPECT_EQ(t.embedding.world_ranks(), ranks.embedding_group(rank));
     }
+    std::vector<std::string> names;
     for (const TrafficGroup& group : t.traffic_groups()) {
       if (!group.members.defined()) continue;
       EXPECT_EQ(group.members.world_ranks(), ranks_of(t, group, rank)) << group.name;
+      EXPECT_EQ(group.members.rank(), place_of(ranks, t.ends, group.name, rank)) << group.name;
+      EXPECT_EQ(traffic_of(group.members.name()), group.name);
+      names.push_back(group.name);
     }
+    if (t.embedding.defined()) {
+      EXPECT_THAT(traffic_names(ranks), UnorderedElementsAreArray(names));
+    }
+    EXPECT_EQ(traffic_of("check"), "world");
     EXPECT_EQ(t.node.world_ranks(), nodes.inside(rank));
     EXPECT_EQ(t.across_nodes.world_ranks(), nodes.across(rank));
     EXPECT_TRUE(t.warnings.empty());

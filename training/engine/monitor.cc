@@ -27,6 +27,57 @@ struct RankReport {
   std::int64_t peak_total = 0;
 };
 
+// What all ranks told, by rank.
+struct Unpacked {
+  std::vector<StepClock> clocks;
+  std::vector<ExecutionTrace> traces;
+};
+
+// Of `ranks` ranks' messages, one after the other. Adds up what they sent, and finds the largest.
+Unpacked unpack(const std::vector<std::uint8_t>& gathered, std::size_t ranks,
+                const std::vector<TrafficGroup>& counted, StepFigures& figures) {
+  Unpacked all;
+  const auto largest = [&](const std::string& name, std::int64_t value) {
+    figures.peak_memory[name] = std::max(figures.peak_memory[name], value);
+  };
+  for (std::size_t r = 0; r < ranks; ++r) {
+    const std::uint8_t* at = gathered.data() + r * (gathered.size() / ranks);
+    const auto take = [&](void* into, std::size_t bytes) {
+      std::memcpy(into, at, bytes);
+      at += bytes;
+    };
+    RankReport report;
+    take(&report, sizeof report);
+    for (const TrafficGroup& group : counted) {
+      std::int64_t sent = 0;
+      take(&sent, sizeof sent);
+      figures.bytes_sent[group.name] += sent;
+    }
+    auto& events = all.traces.emplace_back().events;
+    events.resize(static_cast<std::size_t>(report.events));
+    take(events.data(), events.size() * sizeof(TracedAction));
+    all.clocks.push_back(report.clock);
+    for (int i = 0; i < category_count; ++i) {
+      largest(std::string(name_of(static_cast<Category>(i))), report.peaks[i]);
+    }
+    largest("total", report.peak_total);
+  }
+  return all;
+}
+
+// What these ranks' step should have been like, by its own times.
+Timeline predicted_timeline(const Schedule& drawn, const std::vector<ExecutionTrace>& traces,
+                            const std::vector<int>& pipeline) {
+  Timeline timeline;
+  std::vector<ExecutionTrace> own;
+  for (std::size_t p = 0; p < pipeline.size(); ++p) {
+    own.push_back(traces[static_cast<std::size_t>(pipeline[p])]);
+    timeline.rows.push_back(fmt::format("pp {}", p));
+  }
+  timeline.events = timeline_events(drawn, measure_bubble(drawn, own).predicted, 1e6);
+  return timeline;
+}
+
 }  // namespace
 
 std::int64_t report_bytes(std::int64_t actions, std::size_t groups) {
@@ -155,83 +206,58 @@ std::vector<std::vector<LoggedOperation>> Monitor::gather(const std::vector<Logg
   return all;
 }
 
+void Monitor::remember(const IterationLists::Iteration* executed,
+                       std::vector<ExecutionTrace> traces) {
+  recent_.push_back({executed, std::move(traces)});
+  const Schedule& schedule = stepper_.schedule();
+  const int wanted = schedule.asynchronous()
+                         ? (4 * schedule.stages + schedule.microbatches - 1) / schedule.microbatches
+                         : 1;
+  while (std::ssize(recent_) > wanted) recent_.pop_front();
+}
+
+void Monitor::measure_bubbles(StepFigures& figures) const {
+  const Mesh& mesh = stepper_.topology().mesh;
+  const std::vector<int> beginnings = mesh.column(0);
+  const auto pipelines = static_cast<int>(beginnings.size());
+  for (const int first : beginnings) {
+    const auto [schedule, ran] = joined(mesh.pipeline(first));
+    const MeasuredBubble bubble = measure_bubble(schedule, ran);
+    figures.bubble_ratio += bubble.replayed.ratio / pipelines;
+    figures.bubble_ratio_wall += bubble.wall.ratio / pipelines;
+    figures.bubble_predicted += bubble.predicted.bubble.ratio / pipelines;
+    figures.rank_bubble_ratio.resize(bubble.replayed.rank_ratio.size());
+    for (std::size_t p = 0; p < bubble.replayed.rank_ratio.size(); ++p) {
+      figures.rank_bubble_ratio[p] += bubble.replayed.rank_ratio[p] / pipelines;
+    }
+  }
+}
+
 StepFigures Monitor::collect() {
   Context& context = stepper_.context();
   Ended step = std::move(ended_.front());
   ended_.pop_front();
   step.work.wait(context);
   context.synchronize();
-  const bool timeline = step.drawn;
   const std::int64_t bytes = step.sent.bytes();
   std::vector<std::uint8_t> gathered;
   if (group_.rank() == 0) gathered = context.to_host<std::uint8_t>(step.all);
   step.sent = step.all = Tensor();
   std::vector<std::vector<LoggedOperation>> operations;
-  if (timeline) operations = gather(step.operations, bytes);
+  if (step.drawn) operations = gather(step.operations, bytes);
   if (group_.rank() != 0) return {};
-  const Mesh& mesh = stepper_.topology().mesh;
 
   StepFigures figures;
-  std::vector<RankReport> reports(static_cast<std::size_t>(group_.size()));
-  std::vector<ExecutionTrace> traces(reports.size());
-  for (std::size_t r = 0; r < reports.size(); ++r) {
-    const std::uint8_t* at = gathered.data() + r * (gathered.size() / reports.size());
-    std::memcpy(&reports[r], at, sizeof(RankReport));
-    at += sizeof(RankReport);
-    for (const TrafficGroup& group : counted_) {
-      std::int64_t sent = 0;
-      std::memcpy(&sent, at, sizeof sent);
-      at += sizeof sent;
-      figures.bytes_sent[group.name] += sent;
-    }
-    traces[r].events.resize(static_cast<std::size_t>(reports[r].events));
-    std::memcpy(traces[r].events.data(), at, traces[r].events.size() * sizeof(TracedAction));
-    const auto largest = [&](const std::string& name, std::int64_t value) {
-      figures.peak_memory[name] = std::max(figures.peak_memory[name], value);
-    };
-    for (int i = 0; i < category_count; ++i) {
-      largest(std::string(name_of(static_cast<Category>(i))), reports[r].peaks[i]);
-    }
-    largest("total", reports[r].peak_total);
+  auto [clocks, traces] =
+      unpack(gathered, static_cast<std::size_t>(group_.size()), counted_, figures);
+  if (step.drawn) {
+    const Topology& topology = stepper_.topology();
+    figures.timeline = step_timeline(topology, clocks, traces, operations);
+    figures.predicted =
+        predicted_timeline(step.executed->schedule, traces, topology.mesh.pipeline(0));
   }
-
-  recent_.push_back({step.executed, traces});
-  const int per_iteration = stepper_.schedule().microbatches;
-  const int wanted = stepper_.schedule().asynchronous()
-                         ? (4 * stepper_.schedule().stages + per_iteration - 1) / per_iteration
-                         : 1;
-  while (std::ssize(recent_) > wanted) recent_.pop_front();
-  const int stages = mesh.size(Group::pipeline);
-  figures.rank_bubble_ratio.assign(static_cast<std::size_t>(stages), 0);
-  const int pipelines = mesh.world_size() / stages;
-  for (int first = 0; first < mesh.world_size(); ++first) {
-    if (mesh.place(first, Group::pipeline) != 0) continue;
-    const std::vector<int> pipeline = mesh.group(first, Group::pipeline);
-    const auto [schedule, ran] = joined(pipeline);
-    const MeasuredBubble bubble = measure_bubble(schedule, ran);
-    figures.bubble_ratio += bubble.replayed.ratio / pipelines;
-    figures.bubble_ratio_wall += bubble.wall.ratio / pipelines;
-    figures.bubble_predicted += bubble.predicted.bubble.ratio / pipelines;
-    for (std::size_t p = 0; p < bubble.replayed.rank_ratio.size(); ++p) {
-      figures.rank_bubble_ratio[p] += bubble.replayed.rank_ratio[p] / pipelines;
-    }
-    if (timeline && first == 0) {
-      std::vector<ExecutionTrace> alone;
-      for (const int r : pipeline) alone.push_back(traces[static_cast<std::size_t>(r)]);
-      const Schedule& drawn = step.executed->schedule;
-      figures.predicted.events =
-          timeline_events(drawn, measure_bubble(drawn, alone).predicted, 1e6);
-    }
-  }
-
-  if (timeline) {
-    for (int p = 0; p < stages; ++p) {
-      figures.predicted.rows.push_back(fmt::format("pp {}", p));
-    }
-    std::vector<StepClock> clocks;
-    for (const RankReport& r : reports) clocks.push_back(r.clock);
-    figures.timeline = step_timeline(stepper_.topology(), clocks, traces, operations);
-  }
+  remember(step.executed, std::move(traces));
+  measure_bubbles(figures);
   return figures;
 }
 

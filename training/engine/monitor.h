@@ -64,6 +64,9 @@ class Monitor {
   // Those of all ranks, on rank 0, in pieces of at most so many bytes a rank.
   std::vector<std::vector<LoggedOperation>> gather(const std::vector<LoggedOperation>& own,
                                                    std::int64_t bytes);
+  // The parts of collect() on rank 0.
+  void remember(const IterationLists::Iteration* executed, std::vector<ExecutionTrace> traces);
+  void measure_bubbles(StepFigures& figures) const;
   // What `pipeline` (world ranks) ran in recent_, as one list, and its traces.
   std::pair<Schedule, std::vector<ExecutionTrace>> joined(const std::vector<int>& pipeline) const;
 

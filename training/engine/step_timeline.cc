@@ -33,7 +33,7 @@ class Drawing {
       place.push_back(fmt::format("{} {}", mesh.axes()[i].name, at[i]));
     }
     timeline_.rows.push_back(fmt::format("rank {} ({})", rank, fmt::join(place, ", ")));
-    auto events = timeline_events(trace, rank, zero_, mesh.group(rank, Group::pipeline));
+    auto events = timeline_events(trace, rank, zero_, mesh.pipeline(rank));
     for (const LoggedOperation& operation : operations) {
       if (!add_to_send(events, operation)) events.push_back(event(rank, operation));
     }

@@ -7,6 +7,7 @@
 #include "training/hugging_face/hugging_face.h"
 #include "training/hugging_face/safetensors.h"
 #include "training/hugging_face/weights_folder.h"
+#include "training/setup/from_config.h"
 
 namespace trident {
 namespace {
@@ -20,30 +21,36 @@ struct GlobalParameter {
 
 std::vector<GlobalParameter> global_parameters(const RankModel& model) {
   std::vector<GlobalParameter> list;
+  TensorParallel parallel = tensor_parallel_of(model.config(), model.topology());
   for (int stage = 0; stage < model.total_stages(); ++stage) {
     const std::size_t first = list.size();
-    for (int rank = 0; rank < model.topology().size(Group::tensor); ++rank) {
-      const TensorParallel parallel{.rank = rank,
-                                    .size = model.topology().size(Group::tensor),
-                                    .sequence_parallel = model.config().parallel.sequence_parallel};
+    for (parallel.rank = 0; parallel.rank < parallel.size; ++parallel.rank) {
       const auto chunks = build_chunks(model.architecture(), model.shape(), parallel,
                                        model.config().pipeline.layer_split, {stage});
       std::size_t at = first;
       for (const auto& parameter : unique_parameters(chunks)) {
         const ParameterSpec& spec = parameter->spec();
         if (spec.placement.copy) continue;
-        if (rank == 0) {
+        if (parallel.rank == 0) {
           list.push_back({spec.name, {}, {}});
           list.back().tensors =
               model.architecture().hugging_face(model.shape(), spec.name, spec.placement.global);
         }
-        if (spec.placement.speaks([&](Group) { return rank; }))
+        if (spec.placement.speaks([&](Group) { return parallel.rank; }))
           list[at].parts.push_back(spec.placement);
         ++at;
       }
     }
   }
   return list;
+}
+
+// The part that a world rank holds.
+const Placement& part_of(const GlobalParameter& parameter, const Mesh& mesh, int rank) {
+  for (const auto& cut : parameter.parts.front().cuts) {
+    if (cut) return parameter.parts[static_cast<std::size_t>(mesh.place(rank, cut->group))];
+  }
+  return parameter.parts.front();
 }
 
 std::vector<std::int64_t> file_shape(const HuggingFaceTensor& tensor, const Shape& global) {
@@ -138,8 +145,7 @@ void collect(RankModel& model, const ProcessGroup& files, StateKind kind,
         local = context.empty({count}, dtype, Category::workspace);
         topology.world.receive(context, local, source);
       }
-      const auto part = static_cast<std::size_t>(topology.mesh.place(source, Group::tensor));
-      place(parameter.parts[std::min(part, parameter.parts.size() - 1)], element, begin,
+      place(part_of(parameter, topology.mesh, source), element, begin,
             context.to_host<std::byte>(local), whole);
     }
     const std::int64_t columns = global.rank() == 1 ? 1 : global.dim(1);

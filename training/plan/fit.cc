@@ -33,8 +33,72 @@ std::optional<Config> changed(const Config& config, const Changes& changes) {
   }
 }
 
+// What these changes make of the largest rank, nothing where they don't go or it is above `limit`.
+std::optional<FittingChange> fitting(const Config& config, const Architecture& architecture,
+                                     const Changes& changes, std::int64_t limit) {
+  const auto candidate = changed(config, changes);
+  const auto peak = candidate ? planned_peak(*candidate, architecture) : std::nullopt;
+  if (!peak || *peak > limit) return std::nullopt;
+  return FittingChange{changes, *peak, candidate->world_size()};
+}
+
 Changes micro_batch(std::int64_t size) {
   return {fmt::format("batch.micro_batch_size={}", size), "batch.gradient_accumulation_steps=null"};
+}
+
+// What may be changed, the thriftiest last; the first of each is to leave it.
+struct Choices {
+  std::vector<Changes> stages{{}}, recomputations{{}}, sizes{{}};
+};
+
+// `largest`: of the micro-batch sizes that fit by themselves.
+Choices choices_of(const Config& config, std::optional<std::int64_t> largest) {
+  Choices choices;
+  if (config.parallel.data_parallel_size > 1) {
+    for (std::int64_t stage = config.zero_optimization.stage + 1; stage <= 3; ++stage) {
+      choices.stages.push_back({fmt::format("zero_optimization.stage={}", stage),
+                                "zero_optimization.reduce_each_micro_batch=null"});
+    }
+  }
+  const std::string& now = config.activation_checkpointing.granularity;
+  for (const char* granularity : {"selective", "full"}) {
+    if (now == "full" || now == granularity) continue;
+    choices.recomputations.push_back(
+        {fmt::format("activation_checkpointing.granularity={}", granularity)});
+  }
+  for (const std::int64_t size : {largest.value_or(0), std::int64_t{1}}) {
+    if (size > 0 && size != config.batch.micro_batch_size &&
+        (size > 1 || choices.sizes.size() == 1)) {
+      choices.sizes.push_back(micro_batch(size));
+    }
+  }
+  return choices;
+}
+
+// Those that change so many things.
+std::vector<Changes> sets_of(const Choices& choices, int many) {
+  std::vector<Changes> sets;
+  for (const Changes& stage : choices.stages) {
+    for (const Changes& recomputation : choices.recomputations) {
+      for (const Changes& size : choices.sizes) {
+        const int count = !stage.empty() + !recomputation.empty() + !size.empty();
+        if (count == many) sets.push_back(stage + recomputation + size);
+      }
+    }
+  }
+  return sets;
+}
+
+// The last of each that goes with the config, for other numbers of ranks.
+Changes thriftiest(const Config& config, const Choices& choices) {
+  Changes thrifty{"runtime.ranks_per_node=null"};
+  for (const auto* list : {&choices.stages, &choices.recomputations, &choices.sizes}) {
+    const auto last = std::find_if(list->rbegin(), list->rend(), [&](const Changes& set) {
+      return changed(config, thrifty + set).has_value();
+    });
+    if (last != list->rend()) thrifty = thrifty + *last;
+  }
+  return thrifty;
 }
 
 }  // namespace
@@ -77,14 +141,12 @@ std::int64_t parse_memory(std::string_view text) {
 std::optional<std::int64_t> largest_micro_batch(const Config& config,
                                                 const Architecture& architecture,
                                                 std::int64_t limit) {
-  const std::int64_t part = config.batch.global_batch_size / config.parallel.data_parallel_size;
+  const std::int64_t part = config.batch.micro_batch_size * config.num_microbatches();
   // Mostly more sequences take more memory, but fewer micro-batches may take less: none is passed
   // over but those that don't go with the schedule.
   for (std::int64_t count = 1; count <= part; ++count) {
     if (part % count != 0) continue;
-    const auto candidate = changed(config, micro_batch(part / count));
-    const auto peak = candidate ? planned_peak(*candidate, architecture) : std::nullopt;
-    if (peak && *peak <= limit) return part / count;
+    if (fitting(config, architecture, micro_batch(part / count), limit)) return part / count;
   }
   return std::nullopt;
 }
@@ -97,51 +159,18 @@ MemoryFit fit_memory(const Config& config, const Architecture& architecture, std
       .micro_batch_size = largest_micro_batch(config, architecture, limit),
       .changes = {}};
   if (fit.fits()) return fit;
-  std::vector<Changes> stages{{}}, recomputations{{}}, sizes{{}};
-  if (config.parallel.data_parallel_size > 1) {
-    for (std::int64_t stage = config.zero_optimization.stage + 1; stage <= 3; ++stage) {
-      stages.push_back({fmt::format("zero_optimization.stage={}", stage),
-                        "zero_optimization.reduce_each_micro_batch=null"});
-    }
-  }
-  const std::string& now = config.activation_checkpointing.granularity;
-  for (const char* granularity : {"selective", "full"}) {
-    if (now == "full" || now == granularity) continue;
-    recomputations.push_back({fmt::format("activation_checkpointing.granularity={}", granularity)});
-  }
-  for (const std::int64_t size : {fit.micro_batch_size.value_or(0), std::int64_t{1}}) {
-    if (size > 0 && size != config.batch.micro_batch_size && (size > 1 || sizes.size() == 1)) {
-      sizes.push_back(micro_batch(size));
-    }
-  }
+  const Choices choices = choices_of(config, fit.micro_batch_size);
   const auto consider = [&](const Changes& set) {
-    const auto candidate = changed(config, set);
-    const auto peak = candidate ? planned_peak(*candidate, architecture) : std::nullopt;
-    if (!peak || *peak > limit) return;
-    fit.changes.push_back({set, *peak, candidate->world_size()});
+    if (auto change = fitting(config, architecture, set, limit)) {
+      fit.changes.push_back(std::move(*change));
+    }
   };
   // One thing changed, then two, then three.
-  for (std::size_t many = 1; many <= 3 && fit.changes.empty(); ++many) {
-    for (const Changes& stage : stages) {
-      for (const Changes& recomputation : recomputations) {
-        for (const Changes& size : sizes) {
-          const auto count = static_cast<std::size_t>(!stage.empty()) +
-                             static_cast<std::size_t>(!recomputation.empty()) +
-                             static_cast<std::size_t>(!size.empty());
-          if (count == many) consider(stage + recomputation + size);
-        }
-      }
-    }
+  for (int many = 1; many <= 3 && fit.changes.empty(); ++many) {
+    for (const Changes& set : sets_of(choices, many)) consider(set);
   }
   // More ranks, all else at its thriftiest.
-  Changes thrifty{"runtime.ranks_per_node=null"};
-  for (const auto* list : {&stages, &recomputations, &sizes}) {
-    // Not every stage and size goes with the config.
-    const auto last = std::find_if(list->rbegin(), list->rend(), [&](const Changes& set) {
-      return changed(config, thrifty + set).has_value();
-    });
-    if (last != list->rend()) thrifty = thrifty + *last;
-  }
+  const Changes thrifty = thriftiest(config, choices);
   for (std::int64_t factor = 2; factor <= 1024 && fit.changes.empty(); factor *= 2) {
     consider(thrifty + Changes{fmt::format("parallel.tensor_model_parallel_size={}",
                                            config.parallel.tensor_model_parallel_size * factor)});

@@ -97,6 +97,11 @@ Mesh mesh_of(const Config& config) {
   return Mesh(config.parallel.axes(), config.parallel.rank_order);
 }
 
+StageEnds ends_of(const Schedule& schedule) {
+  return {.first = schedule.rank_of_stage(0),
+          .last = schedule.rank_of_stage(schedule.total_stages() - 1)};
+}
+
 TransportOptions transport_options(const Config& config) {
   const auto& algorithms = kinds_of(config).algorithms;
   const AlgorithmKind* const algorithm = find_kind(algorithms, config.runtime.collective_algorithm);
@@ -119,9 +124,7 @@ KernelOptions kernel_options(const Config& config) {
 }
 
 Topology topology_of(const Config& config, const Schedule& schedule, Transport& transport) {
-  return make_topology(transport.world(), mesh_of(config), transport.nodes(),
-                       {.first = schedule.rank_of_stage(0),
-                        .last = schedule.rank_of_stage(schedule.total_stages() - 1)});
+  return make_topology(transport.world(), mesh_of(config), transport.nodes(), ends_of(schedule));
 }
 
 BatchShape batch_shape(const Config& config, const Topology& topology) {

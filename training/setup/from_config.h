@@ -36,6 +36,7 @@ bool reduces_each_micro_batch(const Config& config);
 // Layers of a unit that backward computes again; 0: none.
 std::int64_t recompute_layers(const Config& config);
 Mesh mesh_of(const Config&);
+StageEnds ends_of(const Schedule&);
 TransportOptions transport_options(const Config&);
 // How a run's kernels choose between ways to compute.
 KernelOptions kernel_options(const Config&);
