@@ -52,6 +52,7 @@ struct ParallelConfig {
   // Of a program that links the library; not asked for in a file (LoadOptions).
   std::vector<MeshAxis> more_axes = {};
 
+  static ParallelConfig one_rank() { return {.data_parallel_size = 1}; }
   // All of them: data, tensor, pipeline, then more_axes.
   std::vector<MeshAxis> axes() const;
   // Ranks of each such group.

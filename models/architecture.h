@@ -45,6 +45,8 @@ class Architecture {
                                         int index) const;
   virtual std::unique_ptr<Module> head(const TensorParallel&, const TransformerShape&,
                                        Weight table) const;
+  // Its layers compute the same whatever their index, so that the cost of one is that of each.
+  virtual bool layers_alike() const { return false; }
 
   // The Hugging Face tensors that hold the parameter `name` (of global shape `global`).
   virtual std::vector<HuggingFaceTensor> hugging_face(const TransformerShape&,

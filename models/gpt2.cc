@@ -55,6 +55,8 @@ class Gpt2 final : public Architecture {
             .grouped_queries = false};
   }
 
+  bool layers_alike() const override { return true; }
+
   TransformerShape shape(const Config& config) const override {
     TransformerShape shape = transformer_shape(config);
     shape.biases = true;

@@ -51,6 +51,8 @@ class Llama final : public Architecture {
             .tied = false};
   }
 
+  bool layers_alike() const override { return true; }
+
   TransformerShape shape(const Config& config) const override {
     TransformerShape shape = transformer_shape(config);
     shape.positions = 0;

@@ -7,12 +7,17 @@
 namespace trident {
 namespace {
 
+// Of a micro-batch; a config whose batch isn't known yet counts for one.
+std::int64_t traced_samples(const Config& config) {
+  return std::max<std::int64_t>(1, config.batch.micro_batch_size);
+}
+
 // The model that is meant, whole: what each rank has of it is a matter of layout.
 Config unsharded(const Config& config) {
   Config whole = config;
-  whole.parallel = ParallelConfig{.data_parallel_size = 1};
+  whole.parallel = ParallelConfig::one_rank();
   whole.model.make_vocab_size_divisible_by = 1;
-  whole.batch.micro_batch_size = std::max<std::int64_t>(1, config.batch.micro_batch_size);
+  whole.batch.micro_batch_size = traced_samples(config);
   return whole;
 }
 
@@ -21,8 +26,11 @@ class Tracer {
  public:
   Tracer(const Config& config, const Architecture& architecture)
       : shape_(architecture.shape(config)),
+        layers_(config.model.num_layers),
         chunk_(std::move(
-            build_chunks(architecture, shape_, TensorParallel{}, {config.model.num_layers}, {0})
+            build_chunks(
+                architecture, shape_, TensorParallel{},
+                {architecture.layers_alike() ? std::min<std::int64_t>(1, layers_) : layers_}, {0})
                 .front())),
         recomputed_(config.activation_checkpointing.granularity == "full") {
     context_.set_trace(&trace_);
@@ -53,8 +61,10 @@ class Tracer {
     const std::size_t last = chunk_.modules.size() - 1;
     costs.embedding = cost_of(0, false);
     for (std::size_t i = 1; i < last; ++i) costs.layers.push_back(cost_of(i, recomputed_));
+    if (!costs.layers.empty()) {
+      costs.layers.resize(static_cast<std::size_t>(layers_), costs.layers.front());
+    }
     costs.head = cost_of(last, false);
-    costs.model_flops = model_flops_;
     return costs;
   }
 
@@ -65,19 +75,19 @@ class Tracer {
     RecordPtr record;
     ModuleCost cost;
     module.forward(context_, batch_, index == 0 ? Tensor() : activations_, record);
-    cost.forward = taken();
+    cost.forward = taken(cost);
     module.backward_input(context_, batch_, ends ? Tensor() : activations_, record);
-    cost.backward_input = taken() + (recomputed ? cost.forward : 0);
+    cost.backward_input = taken(cost) + (recomputed ? cost.forward : 0);
     module.backward_weight(context_, batch_, record);
-    cost.backward_weight = taken();
+    cost.backward_weight = taken(cost);
     return cost;
   }
 
-  double taken() {
+  double taken(ModuleCost& cost) {
     double flops = 0;
     for (const TracedOperation& operation : trace_.operations()) {
       flops += operation.flops;
-      model_flops_ += operation.model_flops;
+      cost.model_flops += operation.model_flops;
     }
     trace_.clear();
     return flops;
@@ -87,11 +97,11 @@ class Tracer {
   OperationTrace trace_;
   Context context_{*device_, 1};
   TransformerShape shape_;
+  std::int64_t layers_;
   Chunk chunk_;
   bool recomputed_;
   MicroBatch batch_;
   Tensor activations_;
-  double model_flops_ = 0;
 };
 
 }  // namespace
@@ -100,6 +110,7 @@ ModuleCost& ModuleCost::operator+=(const ModuleCost& other) {
   forward += other.forward;
   backward_input += other.backward_input;
   backward_weight += other.backward_weight;
+  model_flops += other.model_flops;
   return *this;
 }
 
@@ -107,7 +118,14 @@ ModuleCost ModelCosts::mean_layer() const {
   ModuleCost sum;
   for (const ModuleCost& layer : layers) sum += layer;
   const auto count = static_cast<double>(std::max<std::size_t>(1, layers.size()));
-  return {sum.forward / count, sum.backward_input / count, sum.backward_weight / count};
+  return {sum.forward / count, sum.backward_input / count, sum.backward_weight / count,
+          sum.model_flops / count};
+}
+
+double ModelCosts::model_flops() const {
+  double flops = embedding.model_flops + head.model_flops;
+  for (const ModuleCost& layer : layers) flops += layer.model_flops;
+  return flops;
 }
 
 ModelCosts model_costs(const Config& config, const Architecture& architecture) {
@@ -130,11 +148,19 @@ StageTimes stage_costs(const ModelCosts& costs, const std::vector<std::int64_t>&
 }
 
 double flops_per_step(const Config& config, const Architecture& architecture) {
-  Config plain = config;  // what backward computes again doesn't count
+  Config plain = config;
   plain.activation_checkpointing = {};
-  plain.batch.micro_batch_size = 1;
-  return static_cast<double>(config.batch.global_batch_size) *
-         model_costs(plain, architecture).model_flops;
+  return flops_per_step(plain, architecture, model_costs(plain, architecture));
+}
+
+double flops_per_step(const Config& config, const Architecture& architecture,
+                      const ModelCosts& known) {
+  // What backward computes again doesn't count; a layer's parts stand in its trace.
+  if (config.activation_checkpointing.granularity == "selective") {
+    return flops_per_step(config, architecture);
+  }
+  const auto samples = static_cast<double>(config.batch.global_batch_size);
+  return samples / static_cast<double>(traced_samples(config)) * known.model_flops();
 }
 
 }  // namespace trident

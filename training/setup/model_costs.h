@@ -15,6 +15,7 @@ namespace trident {
 // with what backward computes again. Padding of the vocabulary is left out.
 struct ModuleCost {
   double forward = 0, backward_input = 0, backward_weight = 0;
+  double model_flops = 0;  // of them all, as papers count (TracedOperation::model_flops)
   double total() const { return forward + backward_input + backward_weight; }
   ModuleCost& operator+=(const ModuleCost& other);
 };
@@ -23,13 +24,13 @@ struct ModelCosts {
   ModuleCost embedding;            // before the first layer
   std::vector<ModuleCost> layers;  // each
   ModuleCost head;                 // after the last, with the gradients that it takes in forward
-  double model_flops = 0;          // of it all, as papers count (TracedOperation::model_flops)
 
   ModuleCost mean_layer() const;
+  double model_flops() const;
 };
 
-// Runs each module of the whole model once on a planning device. A config whose batch isn't known
-// yet counts for micro-batches of one sample.
+// Runs each module of the whole model once on a planning device, of layers that are alike one. A
+// config whose batch isn't known yet counts for micro-batches of one sample.
 ModelCosts model_costs(const Config&, const Architecture&);
 
 // Of each stage under `split`: its layers, the first with the embedding, the last with the head.
@@ -38,5 +39,7 @@ StageTimes stage_costs(const ModelCosts&, const std::vector<std::int64_t>& split
 // FLOPs of a training step without recomputation (Megatron-LM's count). For GPT this is
 // 72·B·s·l·h²(1 + s/(6h) + V/(12·l·h)) (Narayanan 2021).
 double flops_per_step(const Config&, const Architecture&);
+// The same with the config's costs known.
+double flops_per_step(const Config&, const Architecture&, const ModelCosts& known);
 
 }  // namespace trident

@@ -62,6 +62,50 @@ TEST(ModelCosts, AreTheFlopsOfTheProducts) {
   }
 }
 
+// GPT-2 whose layers are measured one by one, and of which the first has half as wide an MLP.
+class Tapering final : public Architecture {
+ public:
+  TransformerShape shape(const Config& config) const override { return gpt2_->shape(config); }
+  std::unique_ptr<Module> layer(const TensorParallel& parallel, const TransformerShape& shape,
+                                int index) const override {
+    TransformerShape own = shape;
+    if (index == 0) own.ffn /= 2;
+    return gpt2_->layer(parallel, own, index);
+  }
+  std::vector<HuggingFaceTensor> hugging_face(const TransformerShape& shape,
+                                              const std::string& name,
+                                              const Shape& global) const override {
+    return gpt2_->hugging_face(shape, name, global);
+  }
+  std::string hugging_face_config(const Config& config) const override {
+    return gpt2_->hugging_face_config(config);
+  }
+  std::string model_config(std::string_view config) const override {
+    return gpt2_->model_config(config);
+  }
+
+ private:
+  std::shared_ptr<const Architecture> gpt2_ = make_gpt2();
+};
+
+TEST(ModelCosts, OfLayersThatDifferAreThoseOfEach) {
+  const TempDir dir;
+  const Config config = seeded_config("gpt2", dir.path(), {});
+  const ModelCosts alike = costs_of(config), differ = model_costs(config, Tapering());
+  ASSERT_EQ(differ.layers.size(), alike.layers.size());
+  const auto h = static_cast<double>(config.model.hidden_size);
+  const auto f = static_cast<double>(config.model.ffn_hidden_size);
+  const auto tokens =
+      static_cast<double>(config.data.sequence_length * config.batch.micro_batch_size);
+  // Two matrices of h·f/2 less, forward and for both gradients.
+  EXPECT_DOUBLE_EQ(differ.layers[0].total(), alike.layers[0].total() - 3 * 2 * tokens * h * f);
+  EXPECT_DOUBLE_EQ(differ.model_flops(), alike.model_flops() - 3 * 2 * tokens * h * f);
+  for (std::size_t i = 1; i < alike.layers.size(); ++i) {
+    EXPECT_EQ(differ.layers[i].total(), alike.layers[i].total());
+  }
+  EXPECT_EQ(differ.head.total(), alike.head.total());
+}
+
 // 6 for each weight of a product and token, 12·s·h a layer and token for attention, whole; for GPT
 // that is 72·B·s·l·h²(1 + s/(6h) + V/(12·l·h)) (Narayanan 2021). Nothing of what is computed again.
 TEST(ModelCosts, OfAStepAreThePapers) {
@@ -79,6 +123,9 @@ TEST(ModelCosts, OfAStepAreThePapers) {
     const double formula = 72 * B * s * l * h * h * (1 + s / (6 * h) + V / (12 * l * h));
     const auto architecture = built_in_architectures().at("gpt2");
     EXPECT_NEAR(flops_per_step(config, *architecture) / formula, 1, 1e-12) << granularity;
+    EXPECT_EQ(flops_per_step(config, *architecture, costs_of(config)),
+              flops_per_step(config, *architecture))
+        << granularity;
   }
 }
 
