@@ -50,7 +50,8 @@ class Context {
 
   Device& device() { return device_; }
   const KernelOptions& kernel_options() const { return options_; }
-  // Nothing is computed or exchanged here, memory is only counted (make_planning_device).
+  // Nothing is computed or exchanged here: memory is counted, and what would be done is entered in
+  // the trace (make_planning_device).
   bool plans() const { return device_.kind() == DeviceKind::planning; }
   Stream& stream() { return *stream_; }
   ThreadTeam& team() { return team_; }

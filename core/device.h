@@ -143,8 +143,8 @@ class NamedRange {
 // Plain host memory; streams run work at once.
 std::unique_ptr<Device> make_cpu_device();
 
-// For running a step to see what its ledger says, without doing it: the plan. Values copied to the
-// host are zeros. `kernels`: cpu or cuda.
+// For running a step to see what its ledger and its trace say, without doing it: the plan. Values
+// copied to the host are zeros. `kernels`: cpu or cuda.
 std::unique_ptr<Device> make_planning_device(DeviceKind kernels = DeviceKind::cpu);
 
 // CPU kernels behind addresses that fault: an allocation's address has no access rights, the same

@@ -1,7 +1,7 @@
 // What a step does, operation by operation, as a planning device sees it (make_planning_device):
-// kernels with their FLOPs and bytes, collectives and messages with what they send. Memory,
-// traffic, FLOPs, stage costs, the layer split and the predicted bubble of a plan are read from it,
-// so they hold for any module.
+// kernels with their FLOPs and bytes, collectives and messages with what they send. Traffic, FLOPs,
+// stage costs, the layer split and the predicted bubble of a plan are read from it, so they hold
+// for any module.
 #pragma once
 
 #include <cstdint>
@@ -37,6 +37,10 @@ class OperationTrace {
     std::string name;
     int size = 1, rank = 0;
   };
+  enum class Of : std::uint8_t { all, groups };  // groups: collectives and messages alone
+
+  explicit OperationTrace(Of of = Of::all) : of_(of) {}
+  bool has_kernels() const { return of_ == Of::all; }
 
   void add(TracedOperation operation) {
     operation.action = action_;
@@ -54,6 +58,7 @@ class OperationTrace {
   const std::vector<Group>& groups() const { return groups_; }
 
  private:
+  Of of_;
   std::vector<TracedOperation> operations_;
   std::vector<Group> groups_;
   int action_ = -1, actions_ = 0;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/context.h"
+#include "core/operation_trace.h"
 #include "kernels/activation.h"
 #include "kernels/attention.h"
 #include "kernels/cross_entropy.h"
@@ -90,7 +91,9 @@ template <class Function, class... Args>
 void launch(Context& context, Function Backend::*member, const Args&... args) {
   const Function function = backend_of(context).*member;
   if (context.plans()) {
-    if (context.trace() != nullptr) (costs_backend().*member)(Access{}, context, args...);
+    const OperationTrace* const trace = context.trace();
+    if (trace != nullptr && trace->has_kernels())
+      (costs_backend().*member)(Access{}, context, args...);
     return function(Access{}, context, args...);
   }
   context.stream().enqueue(

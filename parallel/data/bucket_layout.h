@@ -1,5 +1,5 @@
 // How parameters lie in flat buckets, and which part of a bucket a data-parallel rank owns. Pure
-// arithmetic: the plan uses it before anything is allocated.
+// arithmetic: a plan asks it for every place where one rank was run.
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,7 @@
 namespace trident {
 
 // How a module is cut over the tensor group. The group may be undefined where only shapes are
-// wanted (the plan).
+// wanted (the costs of a model, the parts of its files).
 struct TensorParallel {
   ProcessGroup group;
   int rank = 0;

@@ -35,6 +35,17 @@ std::int64_t StateSpec::count(const UpdateRange& range) const {
   return placement(range.parameter->spec().placement).numel();
 }
 
+std::vector<KeptState> kept_states(const UpdateRule& rule, const UpdateRange& range) {
+  std::vector<KeptState> kept;
+  std::vector<StateSpec> specs = rule.states(range.parameter->spec());
+  kept.reserve(specs.size());
+  for (StateSpec& spec : specs) {
+    const std::int64_t count = spec.count(range);
+    kept.push_back({std::move(spec), count});
+  }
+  return kept;
+}
+
 Optimizer::Optimizer(Context& context, const ParameterBuckets& buckets,
                      std::unique_ptr<UpdateRule> rule, const Topology& topology)
     : rule_(std::move(rule)) {
@@ -44,9 +55,9 @@ Optimizer::Optimizer(Context& context, const ParameterBuckets& buckets,
     for (const UpdateRange& range :
          update_ranges(bucket.layout, buckets.zero_stage(), bucket.sharing.rank())) {
       UpdatePart& part = parts.emplace_back(UpdatePart{.range = range});
-      for (const StateSpec& state : rule_->states(range.parameter->spec())) {
-        part.state.push_back(context.empty({state.count(range)}, state.dtype, Category::optimizer));
-        fill(context, part.state.back(), state.initial);
+      for (const KeptState& kept : kept_states(*rule_, range)) {
+        part.state.push_back(context.empty({kept.count}, kept.spec.dtype, Category::optimizer));
+        fill(context, part.state.back(), kept.spec.initial);
       }
     }
   }

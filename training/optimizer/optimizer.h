@@ -69,6 +69,14 @@ class UpdateRule {
   virtual void update(Context&, const std::vector<UpdatePart>&, const UpdateStep&) const = 0;
 };
 
+// What a rank keeps of one state for a range.
+struct KeptState {
+  StateSpec spec;
+  std::int64_t count = 0;  // elements
+  std::int64_t bytes() const { return count * static_cast<std::int64_t>(size_of(spec.dtype)); }
+};
+std::vector<KeptState> kept_states(const UpdateRule&, const UpdateRange&);
+
 std::unique_ptr<UpdateRule> make_adam(const OptimizerParams&, bool decoupled);
 std::unique_ptr<UpdateRule> make_adafactor(const OptimizerParams&);
 std::unique_ptr<UpdateRule> make_sgd(const OptimizerParams&);

@@ -7,7 +7,6 @@
 
 #include "parallel/topology.h"
 #include "scheduler/simulate.h"
-#include "scheduler/warm_up.h"
 #include "training/plan/plan_column.h"
 #include "training/plan/planned_pipeline.h"
 #include "training/setup/from_config.h"
@@ -21,7 +20,7 @@ bool alike(const PlanRank& a, const PlanRank& b) {
          a.bytes == b.bytes && a.peak_bytes == b.peak_bytes && a.bytes_sent == b.bytes_sent;
 }
 
-// Tensor ranks of a pipeline rank that take the same. `ranks` are of one pipeline rank.
+// Kinds that differ in nothing that the plan shows are one.
 void fold(const PlanRank& rank, std::vector<PlanRank>& ranks) {
   const auto same = std::find_if(ranks.begin(), ranks.end(),
                                  [&](const PlanRank& other) { return alike(other, rank); });
@@ -52,14 +51,15 @@ double imbalance_of(const Schedule& schedule, const StageTimes& times) {
 }
 
 // What all ranks have that are planned as this one.
-PlanRank rank_of(const Config& config, const RankShare& share, const PlannedMemory& memory,
-                 int pipeline) {
-  PlanRank rank{.pipeline = pipeline};
-  for (const Chunk& chunk : share.chunks) {
-    rank.layers += config.pipeline.layer_split[static_cast<std::size_t>(chunk.stage)];
+PlanRank rank_of(const Config& config, const std::vector<int>& stages, const PlannedRank& planned,
+                 bool collects) {
+  const PlannedMemory& memory = collects ? planned.collecting : planned.memory;
+  PlanRank rank;
+  for (const int stage : stages) {
+    rank.layers += config.pipeline.layer_split[static_cast<std::size_t>(stage)];
   }
-  for (const auto& parameter : share.parameters) {
-    rank.parameters += parameter->spec().placement.numel();
+  for (const BucketLayout& bucket : planned.buckets) {
+    for (const BucketEntry& entry : bucket.entries) rank.parameters += entry.numel;
   }
   for (const Category c : {Category::parameter, Category::gradient, Category::activation,
                            Category::communication, Category::workspace}) {
@@ -70,78 +70,71 @@ PlanRank rank_of(const Config& config, const RankShare& share, const PlannedMemo
   return rank;
 }
 
-// The ranks at a place of the tensor and pipeline groups: an entry for each, or for each kind.
-std::vector<PlanRank> ranks_of_column(const Config& config, const Mesh& mesh,
-                                      const RankShare& share, const PlannedRank& planned,
-                                      PlanColumn& column, int first, Entries entries) {
-  // What ranks of one share differ in: how many of their elements are padding, what they send, and
-  // whether they collect the monitor's reports. Millions of them are a few kinds.
+// Parameters of the model that this rank and others at its place of their pipelines hold.
+std::int64_t parameters_of(const PlannedRank& planned) {
+  std::int64_t count = 0;
+  for (const BucketLayout& bucket : planned.buckets) {
+    for (const BucketEntry& entry : bucket.entries) {
+      const Placement& placement = entry.parameter->spec().placement;
+      if (!placement.copy) count += placement.global.numel();
+    }
+  }
+  return count;
+}
+
+// The ranks at a place of their pipelines: an entry for each, or for each kind.
+std::vector<PlanRank> ranks_of_column(const Config& config, const Schedule& schedule,
+                                      const Mesh& mesh, const UpdateRule& rule,
+                                      const PlannedRank& planned, int pipeline, Entries entries) {
+  PlanColumn column(config, schedule, mesh, planned, rule);
+  // What they differ in: how many of their elements are padding, what they send, and whether they
+  // collect the monitor's reports. Millions of them are a few kinds.
   std::map<std::pair<PlanColumn::Own, bool>, PlanRank> kinds;
-  std::vector<PlanRank> each;
-  const int pipeline = mesh.place(first, Group::pipeline);
-  for (const int number : mesh.group(first, Group::loss)) {
+  std::vector<PlanRank> list;
+  const std::vector<int>& stages = schedule.placement[static_cast<std::size_t>(pipeline)];
+  for (const int number : mesh.column(pipeline)) {
     const std::pair difference{column.own(number), number == 0};
     const auto [known, added] = kinds.try_emplace(difference);
     if (!added && entries == Entries::folded) {
-      ++known->second.count;  // ranks rise with their place
+      ++known->second.count;  // the first has the lowest number
       continue;
     }
-    PlanRank& rank = known->second =
-        rank_of(config, share, number == 0 ? planned.collecting : planned.memory, pipeline);
+    PlanRank& rank = known->second = rank_of(config, stages, planned, number == 0);
+    rank.pipeline = pipeline;
     rank.at = mesh.coordinates(number);
     rank.rank = number;
     rank.bytes["optimizer"] = difference.first.optimizer_bytes;
     rank.peak_bytes += difference.first.optimizer_bytes;
-    // Groups that carry something in other layouts.
-    for (const char* name : {"world", "tensor", "pipeline", "data", "embedding"}) {
-      rank.bytes_sent[name] = 0;
-    }
-    if (mesh.size(Group::replicas) > 1) rank.bytes_sent["replicas"] = 0;
+    for (const std::string& name : traffic_names(mesh)) rank.bytes_sent[name] = 0;
     for (const auto& [name, bytes] : column.bytes_sent(difference.first)) {
       rank.bytes_sent[name] = bytes;
     }
-    if (entries == Entries::each_rank) each.push_back(rank);
+    if (entries == Entries::each_rank) list.push_back(rank);
   }
-  if (entries == Entries::each_rank) return each;
-  for (auto& [difference, rank] : kinds) each.push_back(std::move(rank));
-  return each;
+  if (entries == Entries::each_rank) return list;
+  for (auto& [difference, rank] : kinds) fold(rank, list);
+  return list;
 }
 
 Plan plan_ranks(const Config& config, const Architecture& architecture, const Schedule& schedule,
                 Entries entries) {
   const Mesh mesh = mesh_of(config);
   const auto rule = make_update_rule(config);
-  const bool rolls_back = overlaps_next_iteration(schedule);
+  const ModelCosts costs = model_costs(config, architecture);
   Plan plan{.world_size = config.world_size(),
-            .flops_per_step = flops_per_step(config, architecture)};
+            .flops_per_step = flops_per_step(config, architecture, costs)};
   for (const MeshAxis& axis : mesh.axes()) plan.axes.push_back(axis.name);
   plan.bubble_ratio = simulate(schedule, stage_times(schedule, ShareTimes{})).bubble.ratio;
   plan.layer_split = config.pipeline.layer_split;
-  const StageTimes times = stage_costs(model_costs(config, architecture), plan.layer_split);
+  const StageTimes times = stage_costs(costs, plan.layer_split);
   plan.bubble_ratio_of_split = simulate(schedule, times).bubble.ratio;
   plan.imbalance = imbalance_of(schedule, times);
   const std::vector<PlannedRank> planned = plan_pipeline(config, architecture, schedule);
-  for (int pipeline = 0; pipeline < mesh.size(Group::pipeline); ++pipeline) {
-    std::vector<PlanRank> different;
-    for (int tensor = 0; tensor < mesh.size(Group::tensor); ++tensor) {
-      const RankShare share = rank_share(config, architecture, schedule, tensor, pipeline);
-      for (const auto& parameter : share.parameters) {
-        const Placement& placement = parameter->spec().placement;
-        if (tensor == 0 && !placement.copy) plan.parameters += placement.global.numel();
-      }
-      const PlannedRank& of_place = planned[static_cast<std::size_t>(pipeline)];
-      const int first = mesh.moved(mesh.moved(0, Group::tensor, tensor), Group::pipeline, pipeline);
-      PlanColumn column(config, schedule, mesh, share, of_place, *rule, rolls_back, first);
-      auto ranks = ranks_of_column(config, mesh, share, of_place, column, first, entries);
-      for (PlanRank& rank : ranks) {
-        if (entries == Entries::each_rank) {
-          plan.ranks.push_back(std::move(rank));
-        } else {
-          fold(rank, different);
-        }
-      }
-    }
-    plan.ranks.insert(plan.ranks.end(), different.begin(), different.end());
+  for (int pipeline = 0; pipeline < schedule.stages; ++pipeline) {
+    const PlannedRank& of_place = planned[static_cast<std::size_t>(pipeline)];
+    plan.parameters += parameters_of(of_place);
+    auto ranks = ranks_of_column(config, schedule, mesh, *rule, of_place, pipeline, entries);
+    plan.ranks.insert(plan.ranks.end(), ranks.begin(), ranks.end());
   }
   std::sort(plan.ranks.begin(), plan.ranks.end(),
             [](const PlanRank& a, const PlanRank& b) { return a.rank < b.rank; });

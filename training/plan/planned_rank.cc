@@ -35,7 +35,7 @@ Shortened shortened(const Config& config, const Schedule& schedule) {
     Shortened result{config, {}};
     BatchConfig& batch = result.config.batch;
     batch.gradient_accumulation_steps = few;
-    batch.global_batch_size = batch.micro_batch_size * few * config.parallel.ranks(Group::batch);
+    batch.global_batch_size = batch.global_batch_size / m * few;
     try {
       result.schedule = schedule_of(result.config);
     } catch (const RequestError&) {
@@ -53,6 +53,18 @@ int iterations_of(const Stepper& stepper) {
   if (stepper.post_validation()) return 3;
   if (!schedule.asynchronous()) return 2;
   return 2 + (schedule.stages - 1) / schedule.microbatches;
+}
+
+// Parameters of their own, for their memory goes with the model.
+std::vector<BucketLayout> layouts_of(const ParameterBuckets& buckets) {
+  std::vector<BucketLayout> layouts;
+  for (const Bucket& bucket : buckets.buckets()) {
+    BucketLayout& layout = layouts.emplace_back(bucket.layout);
+    for (BucketEntry& entry : layout.entries) {
+      entry.parameter = std::make_shared<Parameter>(entry.parameter->spec());
+    }
+  }
+  return layouts;
 }
 
 std::vector<Action> computes_of(const ExecutionTrace& trace) {
@@ -102,9 +114,9 @@ PlannedRank RankPlanner::plan(const Run& run, int pipeline,
   const Mesh mesh = mesh_of(config);
   Context context(*device_, static_cast<int>(config.runtime.threads_per_rank),
                   kernel_options(config));
-  OperationTrace trace;
+  OperationTrace trace(OperationTrace::Of::groups);
   const auto transport = make_planning_transport(
-      mesh.moved(0, Group::pipeline, pipeline), static_cast<int>(config.world_size()),
+      mesh.pipeline(0)[static_cast<std::size_t>(pipeline)], mesh.world_size(),
       transport_of(config).needs_staging, transport_options(config));
   RankModel model(context, config, architecture_, run.schedule,
                   topology_of(config, run.schedule, *transport));
@@ -139,7 +151,7 @@ PlannedRank RankPlanner::plan(const Run& run, int pipeline,
   context.set_trace(nullptr);
   stepper.settle();
   const Ledger::Figures figures = context.ledger().figures();
-  PlannedRank rank;
+  PlannedRank rank{.buckets = layouts_of(model.buckets()), .rolls_back = model.post_validation()};
   rank.memory = rank.collecting = {figures.peak, figures.peak_total};
   std::int64_t& communication =
       rank.collecting.peak[static_cast<std::size_t>(Category::communication)];

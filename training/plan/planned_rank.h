@@ -13,6 +13,7 @@
 #include "core/device.h"
 #include "core/ledger.h"
 #include "models/architecture.h"
+#include "parallel/data/bucket_layout.h"
 #include "scheduler/run_lists.h"
 #include "training/data/batch_sampler.h"
 #include "training/plan/step_traffic.h"
@@ -28,12 +29,13 @@ struct PlannedMemory {
 
 struct PlannedRank {
   PlannedMemory memory;
-  PlannedMemory collecting;  // if it collects the monitor's reports, as world rank 0 does
-  StepTraffic traffic;       // of a step
-  bool operator==(const PlannedRank&) const = default;
+  PlannedMemory collecting;           // if it collects the monitor's reports, as world rank 0 does
+  StepTraffic traffic;                // of a step
+  std::vector<BucketLayout> buckets;  // of its parameters, which have no memory any more
+  bool rolls_back = false;            // its updates may be rolled back
 };
 
-// Plans the first rank at each place of a pipeline: first of its tensor and data groups. Of many
+// Plans the first rank at each place of a pipeline; others there hold as much. Of many
 // micro-batches only as many are run as bring every rank to its peak.
 class RankPlanner {
  public:

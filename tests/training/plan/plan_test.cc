@@ -258,6 +258,11 @@ TEST(Plan, CountsWhatTheMonitorGathersOfManyMicroBatches) {
 // Ranks between the ends are planned at a few places of a line: the rest has to be what it would be
 // alone, in every category. With a V it isn't one line, but bends.
 TEST(Plan, OfManyPipelineRanksIsThatOfEachPlannedAlone) {
+  const auto elements = [](const PlannedRank& rank) {
+    std::vector<std::int64_t> counts;
+    for (const BucketLayout& bucket : rank.buckets) counts.push_back(bucket.elements);
+    return counts;
+  };
   const TempDir dir;
   for (const std::string kind : {"1f1b", "zb_h1", "pipedream_2bw", "zbv"}) {
     SCOPED_TRACE(kind);
@@ -278,6 +283,8 @@ TEST(Plan, OfManyPipelineRanksIsThatOfEachPlannedAlone) {
       const PlannedRank alone = planner.plan(rank);
       EXPECT_EQ(plans[static_cast<std::size_t>(rank)].memory, alone.memory) << rank;
       EXPECT_TRUE(plans[static_cast<std::size_t>(rank)].traffic == alone.traffic) << rank;
+      EXPECT_EQ(elements(plans[static_cast<std::size_t>(rank)]), elements(alone)) << rank;
+      EXPECT_EQ(plans[static_cast<std::size_t>(rank)].rolls_back, alone.rolls_back) << rank;
     }
   }
 }
