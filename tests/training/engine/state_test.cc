@@ -130,8 +130,13 @@ TEST(State, HasEachElementOnceInEveryLayout) {
         EXPECT_EQ(store.sizes(), plain);  // no name and no shape knows of the layout
       }
     }
+    const std::string of = " of layers.0.mlp.up.weight";  // (ffn 192, h 48)
     for (const std::string name : {"weight", "master", "gradient"}) {
-      EXPECT_TRUE(plain.contains(name + " of layers.0.mlp.up.weight")) << name;
+      EXPECT_EQ(plain.at(name + of), 192U * 48) << name;
+    }
+    if (type == "Adafactor") {
+      EXPECT_EQ(plain.at("row_var" + of), 192U);
+      EXPECT_EQ(plain.at("col_var" + of), 48U);
     }
   }
 }
