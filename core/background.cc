@@ -21,6 +21,7 @@ bool BackgroundTasks::post(std::function<void()> task) {
     try {
       if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
       waiting_.push_back(std::move(task));
+      task = nullptr;
     } catch (const std::system_error&) {
       // The system gives no further thread: better late than not at all.
     }

@@ -158,7 +158,7 @@ std::string json_problem(std::string_view what) {
       what.remove_prefix(at + std::strlen(prefix));
     }
   }
-  if (const auto at = what.find(": "); at != std::string_view::npos && at < 12) {
+  if (const auto at = what.find(": "); at < 12) {
     what.remove_prefix(at + 2);
   }
   return printable(what);

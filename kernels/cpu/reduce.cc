@@ -41,13 +41,13 @@ struct Multiply {
 struct Minimum {
   template <class T>
   T operator()(T a, T b) const {
-    return a < b || a != a ? a : b;
+    return a < b || a != a ? a : b;  // NOLINT(misc-redundant-expression): a NaN
   }
 };
 struct Maximum {
   template <class T>
   T operator()(T a, T b) const {
-    return a > b || a != a ? a : b;
+    return a > b || a != a ? a : b;  // NOLINT(misc-redundant-expression): a NaN
   }
 };
 struct And {

@@ -4,8 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
-#include <cstring>
+#include <cstdint>
 #include <limits>
 #include <random>
 #include <vector>
@@ -46,7 +47,8 @@ TEST(ExactSum, AnyOrderAndGroupingGiveTheSameBits) {
         for (std::size_t i = 0; i < total.size(); ++i) total[i] += state[i];
       }
       const double got = ExactSum::from_state(total).value();
-      EXPECT_EQ(std::memcmp(&got, &expected, sizeof got), 0) << got << " " << expected;
+      EXPECT_EQ(std::bit_cast<std::uint64_t>(got), std::bit_cast<std::uint64_t>(expected))
+          << got << " " << expected;
     }
   }
 }

@@ -29,7 +29,7 @@ class GuardedTest : public ::testing::Test {
 using GuardedDeathTest = GuardedTest;
 
 TEST_F(GuardedDeathTest, HostReadsAndWritesFault) {
-  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
   context.synchronize();
   volatile float* const address = data<float>(Access{}, x);
   EXPECT_DEATH([[maybe_unused]] const float value = *address, "");

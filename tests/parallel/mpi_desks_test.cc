@@ -136,8 +136,8 @@ TEST(Desks, OperationsInARowAndBesideEachOtherStayApart) {
     world.all_reduce(context, b);
     if (round % 3 == 0) world.barrier(context);
     beside.wait(context);
-    const std::vector<float> want(static_cast<std::size_t>(n),
-                                  static_cast<float>(size * (size - 1) / 2 + size * round));
+    const int sum = size * (size - 1) / 2 + size * round;
+    const std::vector<float> want(static_cast<std::size_t>(n), static_cast<float>(sum));
     EXPECT_EQ(context.to_host<float>(a), want) << round;
     EXPECT_EQ(context.to_host<float>(b), want) << round;
   }

@@ -87,8 +87,9 @@ std::int64_t report_bytes(std::int64_t actions, std::size_t groups) {
 
 Monitor::Monitor(const Stepper& stepper, ProcessGroup group)
     : stepper_(stepper), group_(std::move(group)), counted_(stepper.topology().traffic_groups()) {
-  for (std::uint8_t i = 0; i < counted_.size(); ++i) {
-    if (counted_[i].members.defined()) counted_[i].members.log(log_, i);
+  for (std::size_t i = 0; i < counted_.size(); ++i) {
+    const ProcessGroup& members = counted_[i].members;
+    if (members.defined()) members.log(log_, static_cast<std::uint8_t>(i));
   }
   stepper_.check_group().log(log_, 0);
 }

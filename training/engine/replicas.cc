@@ -42,7 +42,7 @@ void compare(Context& context, const ProcessGroup& group, const std::vector<Prin
   const Tensor all = context.empty({count * group.size()}, DType::i64, Category::communication);
   members.all_gather(context, mine, all);
   const std::vector<std::int64_t> found = context.to_host<std::int64_t>(all);
-  const std::vector<int> ranks = group.world_ranks();
+  const std::vector<int>& ranks = group.world_ranks();
   for (std::size_t i = 0; i < found.size(); ++i) {
     const std::size_t parameter = i % own.size();
     if (found[i] == found[parameter]) continue;

@@ -11,7 +11,7 @@ namespace trident {
 namespace {
 
 std::string duration(double seconds) {
-  const auto s = static_cast<long>(std::max(0.0, seconds) + 0.5);
+  const long s = std::lround(std::max(0.0, seconds));
   if (s >= 3600) return fmt::format("{}h{:02}m", s / 3600, s % 3600 / 60);
   return fmt::format("{}m{:02}s", s / 60, s % 60);
 }

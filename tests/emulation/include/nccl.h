@@ -41,6 +41,7 @@ struct ncclConfig_t {
   int blocking = 1;
   int maxCTAs = 0;
 };
+// NOLINTNEXTLINE(bugprone-macro-parentheses): an initialiser, as NCCL's own
 #define NCCL_CONFIG_INITIALIZER \
   {}
 ncclResult_t ncclCommInitRankConfig(ncclComm_t*, int ranks, ncclUniqueId, int rank, ncclConfig_t*);

@@ -51,6 +51,10 @@ class RunFolder : public ::testing::Test {
     EXPECT_EQ(contents(), before);
     return made;
   }
+  // A run has begun there, and ended.
+  static void take_folders(const Config& config) {
+    const RunFolders folders(config, 0, "trident train");
+  }
   // What a run leaves.
   std::string run(const Config& config) const {
     const RunFolders folders(config, 0, "trident train");
@@ -179,12 +183,12 @@ TEST_F(RunFolder, IsSignedOverALongerText) {
   const std::string file = dir / "a/.trident-run";
   spit(file, slurp(file) + std::string(1000, ' '));  // longer than what comes
   check_output(same, 0);
-  RunFolders(same, 0, "trident train");
+  take_folders(same);
   EXPECT_LT(std::filesystem::file_size(file), 1000U);
   check_output(same, 0);
   std::filesystem::resize_file(file, std::uintmax_t{6} << 40);  // no memory holds that
   same.checkpoint.overwrite = true;
-  RunFolders(same, 0, "trident train");
+  take_folders(same);
   EXPECT_LT(std::filesystem::file_size(file), 1000U);
 }
 
@@ -252,7 +256,7 @@ TEST_F(RunFolder, WritesThroughNoLinkAndTakesNoOtherFileForItsOwn) {
     SCOPED_TRACE(text);
     spit(file, text);
     check_output(config(dir / "a", dir / "w"), 0);
-    RunFolders(config(dir / "a", dir / "w"), 0, "trident train");
+    take_folders(config(dir / "a", dir / "w"));
   }
 }
 
@@ -268,7 +272,7 @@ TEST_F(RunFolder, IsFreeWhenTheProcessThatHadItHasDied) {
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFSIGNALED(status));
-  RunFolders(config(dir / "a", dir / "w"), 0, "trident train");
+  take_folders(config(dir / "a", dir / "w"));
   EXPECT_FALSE(std::filesystem::exists(dir / "w/model.safetensors.tmp-1-0"));
   EXPECT_FALSE(std::filesystem::exists(dir / "w/.trident-saving"));
 }
