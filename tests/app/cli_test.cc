@@ -1,17 +1,15 @@
-// The program as a black box: exit codes, messages, and what it leaves on the disk.
+// `train` as a black box: exit codes, messages, and what it leaves on the disk.
+#include "tests/app/cli.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <csignal>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "kernels/cuda_device.h"
-#include "tests/app/program.h"
-#include "tests/support/temp_dir.h"
 
 namespace trident::testing {
 namespace {
@@ -21,79 +19,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
-
-class CliTest : public ::testing::Test {
- protected:
-  CliTest() {
-    spit(dir / "text.txt", small_text());
-    spit(dir / "file", "not a directory");
-    spit(dir / "c.json", config.dump());
-  }
-
-  Outcome run(const std::vector<std::string>& arguments, ProgramOptions options = {}) const {
-    options.directory = dir.path();
-    return run_program(arguments, options);
-  }
-  static std::vector<std::string> train(const std::vector<std::string>& set) {
-    return train_arguments(set);
-  }
-  // The request is refused with all of `messages`, each in a line of its own, stdout is empty and
-  // nothing new is on the disk.
-  void expect_refused(const std::vector<std::string>& arguments,
-                      const std::vector<std::string>& messages) const {
-    const std::vector<std::string> before = names();
-    const Outcome outcome = run(arguments);
-    EXPECT_EQ(outcome.code, 2) << outcome.err;
-    EXPECT_THAT(outcome.out, IsEmpty());
-    std::vector<std::string> lines;
-    std::size_t begin = 0;
-    for (std::size_t end; (end = outcome.err.find('\n', begin)) != std::string::npos;
-         begin = end + 1) {
-      lines.push_back(outcome.err.substr(begin, end - begin));
-    }
-    EXPECT_EQ(begin, outcome.err.size()) << "the last line has no end";
-    EXPECT_EQ(lines.size(), messages.size()) << outcome.err;
-    for (const std::string& message : messages) {
-      EXPECT_THAT(lines, ::testing::Contains(HasSubstr(message)));
-    }
-    EXPECT_EQ(names(), before) << "something was written";
-  }
-  // Every path below the test's directory.
-  std::vector<std::string> names() const {
-    std::vector<std::string> all;
-    for (const auto& entry : std::filesystem::recursive_directory_iterator(dir.path())) {
-      all.push_back(entry.path().string());
-    }
-    std::sort(all.begin(), all.end());
-    return all;
-  }
-  void train_once() const {
-    const Outcome outcome = run(train({}));
-    ASSERT_EQ(outcome.code, 0) << outcome.err;
-  }
-  // Whole lines of JSON, numbered from 1; gives their number.
-  std::int64_t metrics_lines(const std::string& path) const {
-    const std::string text = slurp(path);
-    EXPECT_TRUE(text.empty() || text.back() == '\n') << "metrics.jsonl ends within a line";
-    std::int64_t count = 0;
-    for (std::size_t begin = 0; begin < text.size();) {
-      const std::size_t end = text.find('\n', begin);
-      const json line = json::parse(text.substr(begin, end - begin));
-      EXPECT_EQ(line.at("iteration"), ++count);
-      begin = end + 1;
-    }
-    return count;
-  }
-
-  TempDir dir;
-  const json config{{"model", {{"num_layers", 2}, {"hidden_size", 16}, {"num_attention_heads", 2}}},
-                    {"parallel", {{"data_parallel_size", 1}}},
-                    {"batch", {{"global_batch_size", 4}, {"micro_batch_size", 2}}},
-                    {"data", {{"train", {{{"path", "text.txt"}}}}, {"sequence_length", 16}}},
-                    {"training", {{"train_iters", 3}}},
-                    {"checkpoint", {{"save", "weights"}}},
-                    {"logging", {{"dir", "run"}}}};
-};
 
 TEST_F(CliTest, ShowsEveryProblemOfAConfigAtOnceOneALine) {
   expect_refused(train({"trainin.seed=1", "model.num_layer=3", "data.train.0.pth=x",
@@ -338,8 +263,7 @@ TEST_F(CliTest, DryRunRefusesWhatTheRunWouldRefuseAllAtOnce) {
   std::vector<std::string> messages{
       "config: /data/train/0/path: nowhere: no such file", "none/config.json",
       "run/metrics.jsonl: exists already",
-      "config: /checkpoint/resume: \"auto\" would go on from the checkpoint "
-      "weights/iteration-2",
+      "/checkpoint/resume: \"auto\" would go on from the checkpoint weights/iteration-2",
       "config: /runtime/transport: \"mpi\" needs processes that mpirun or srun started"};
   for (const bool dry : {true, false}) {
     auto arguments = train(wrong);
@@ -450,178 +374,6 @@ TEST_F(CliTest, ARunKeepsWhatWasWrittenAndTrainingOnFromItFollowsNewLengths) {
                            "logging.dir=r2", "--set", "checkpoint.save=w2", "--dry-run"});
   ASSERT_EQ(dry.code, 0) << dry.err;
   EXPECT_EQ(json::parse(dry.out).at("scheduler").at("decay_iters"), 200);
-}
-
-TEST_F(CliTest, JsonReportsAreTheOnlyThingOnStdout) {
-  const Outcome plan = run({"plan", "c.json", "--format", "json"});
-  EXPECT_EQ(plan.code, 0);
-  EXPECT_THAT(plan.err, IsEmpty());
-  const json figures = json::parse(plan.out);
-  for (const char* key : {"world_size", "parameters", "flops_per_step", "bubble_ratio", "ranks"}) {
-    EXPECT_TRUE(figures.contains(key)) << key;
-  }
-  const Outcome schema = run({"schema"});
-  EXPECT_EQ(schema.code, 0);
-  EXPECT_TRUE(json::parse(schema.out).at("properties").contains("zero_optimization"));
-  auto arguments = train({});
-  arguments.insert(arguments.end(), {"--format", "json"});
-  const Outcome trained = run(arguments);
-  EXPECT_EQ(trained.code, 0) << trained.err;
-  EXPECT_EQ(json::parse(trained.out).at("iterations"), 3);
-}
-
-TEST_F(CliTest, BenchStepReportsFiguresThatAgree) {
-  // oneDNN's limit, which the program inherits, holds for all of it.
-  ASSERT_EQ(setenv("ONEDNN_MAX_CPU_ISA", "SSE41", 1), 0);
-  const Outcome outcome =
-      run({"bench", "step", "c.json", "--iterations", "2", "--format", "json", "--set",
-           "parallel.pipeline_model_parallel_size=2", "--set", "runtime.threads_per_rank=1"});
-  ASSERT_EQ(unsetenv("ONEDNN_MAX_CPU_ISA"), 0);
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
-  const json r = json::parse(outcome.out);
-  EXPECT_EQ(r.at("instructions"), "sse2");
-  EXPECT_EQ(r.at("ranks"), 2);
-  EXPECT_NEAR(r.at("tokens_per_second").get<double>() * r.at("milliseconds").get<double>(), 64e3,
-              1);
-  EXPECT_GT(r.at("mfu"), 0.0);
-  EXPECT_GT(r.at("product_gflops"), 0.0);
-  EXPECT_GT(r.at("model_gflops"), 0.0);
-  EXPECT_GT(r.at("peak_rss_bytes"), 0);
-  // Two micro-batches over two stages leave someone waiting, however long the stages take.
-  EXPECT_GT(r.at("bubble_ratio"), 0.0);
-  EXPECT_LT(r.at("bubble_ratio"), 1.0);
-}
-
-TEST_F(CliTest, BenchGemmAndCollectivesReportEveryCase) {
-  const Outcome gemm = run({"bench", "gemm", "--threads", "1", "--format", "json"});
-  ASSERT_EQ(gemm.code, 0) << gemm.err;
-  int bf16 = 0;
-  const json products = json::parse(gemm.out);
-  for (const json& p : products.at("products")) {
-    bf16 += p.at("dtype") == "bf16";
-    EXPECT_GT(p.at("gflops"), 0.0);
-  }
-  EXPECT_GT(bf16, 0);
-  EXPECT_LT(bf16, static_cast<int>(products.at("products").size()));
-  const Outcome collectives =
-      run({"bench", "collectives", "--ranks", "3", "--max-bytes", "65536", "--format", "json"});
-  ASSERT_EQ(collectives.code, 0) << collectives.err;
-  const json rows = json::parse(collectives.out);
-  for (const char* operation : {"all_reduce", "reduce_scatter", "all_gather", "broadcast"}) {
-    ASSERT_FALSE(rows.at(operation).empty()) << operation;
-    // Three ranks can't share 4 KiB equally.
-    const bool shared = std::string(operation).find('_') != std::string::npos &&
-                        std::string(operation) != "all_reduce";
-    EXPECT_EQ(rows.at(operation)[0].at("bytes"), shared ? 4092 : 4096) << operation;
-    for (const json& r : rows.at(operation)) {
-      EXPECT_EQ(r.at("ranks"), 3);
-      const double bytes = r.at("bytes"), seconds = 1e-6 * r.at("microseconds").get<double>();
-      EXPECT_NEAR(r.at("gb_per_second").get<double>(), 1e-9 * bytes / seconds,
-                  1e-6 * r.at("gb_per_second").get<double>());
-    }
-  }
-}
-
-TEST_F(CliTest, GeneratesFromTextAndFromIdsAndRefusesWhatItCanNot) {
-  train_once();
-  const Outcome text = run({"generate", "weights", "--prompt", "In", "--tokens", "5"});
-  EXPECT_EQ(text.code, 0) << text.err;
-  EXPECT_THAT(text.out, StartsWith("In"));
-  EXPECT_EQ(text.out.size(), 2u + 5u + 1u);
-  const Outcome ids =
-      run({"generate", "weights", "--ids", "73,110", "--tokens", "5", "--format", "json"});
-  const json tokens = json::parse(ids.out).at("tokens");
-  ASSERT_EQ(tokens.size(), 7u);
-  EXPECT_EQ(tokens[1], 110);
-  EXPECT_EQ(tokens[2], static_cast<unsigned char>(text.out[2])) << "the same prompt and seed";
-  expect_refused({"generate", "weights", "--ids", "1,300"}, {"token 300 of the prompt"});
-  expect_refused({"generate", "weights"}, {"the prompt is empty"});
-  expect_refused({"generate", "nowhere", "--prompt", "x"}, {"nowhere/config.json"});
-}
-
-TEST_F(CliTest, ExportAndImportKeepEveryByteOfTheWeights) {
-  train_once();
-  ASSERT_EQ(run({"export", "run", "exported"}).code, 0);
-  ASSERT_EQ(run({"import", "exported", "imported"}).code, 0);
-  const std::string weights = slurp(dir / "weights/model.safetensors");
-  EXPECT_GT(weights.size(), 40000u);
-  EXPECT_EQ(slurp(dir / "exported/model.safetensors"), weights);
-  EXPECT_EQ(slurp(dir / "imported/model.safetensors"), weights);
-  EXPECT_EQ(slurp(dir / "imported/config.json"), slurp(dir / "weights/config.json"));
-  expect_refused({"export", "nowhere", "x"}, {"nowhere/config.json"});
-  expect_refused({"export", "run", "file/x"}, {"file/x: can't make this directory"});
-}
-
-TEST_F(CliTest, ThePlanSaysWhatFitsAndAutoTakesIt) {
-  const auto plan = [&](const char* memory) {
-    const Outcome outcome = run({"plan", "c.json", "--format", "json", "--memory", memory});
-    const json report = json::parse(outcome.out);
-    EXPECT_EQ(outcome.code, report.at("memory").at("fits") ? 0 : 2);
-    return report;
-  };
-  const json large = plan("100GiB");
-  EXPECT_TRUE(large.at("memory").at("fits"));
-  EXPECT_EQ(large.at("memory").at("largest_micro_batch_size"), 4);
-  for (const char* category : {"parameter", "gradient", "optimizer", "activation", "communication",
-                               "workspace", "library"}) {
-    EXPECT_TRUE(large.at("ranks").at(0).at("bytes").contains(category)) << category;
-  }
-  const json small = plan("1MiB");
-  EXPECT_FALSE(small.at("memory").at("fits"));
-  EXPECT_TRUE(small.at("memory").at("largest_micro_batch_size").is_null());
-  auto dry = train({"batch.micro_batch_size=auto"});
-  dry.insert(dry.end(), {"--dry-run", "--format", "json"});
-  EXPECT_EQ(json::parse(run(dry).out).at("config").at("batch").at("micro_batch_size"), 4);
-  // One size is left; an odd number of rows is no reason to refuse them all.
-  dry = train({"batch.micro_batch_size=auto", "batch.gradient_accumulation_steps=2"});
-  dry.insert(dry.end(), {"--dry-run", "--format", "json"});
-  EXPECT_EQ(json::parse(run(dry).out).at("config").at("batch").at("micro_batch_size"), 2);
-  expect_refused(train({"batch.micro_batch_size=auto", "batch.gradient_accumulation_steps=1",
-                        "batch.global_batch_size=2000000"}),
-                 {"\"auto\" is 2000000 with gradient_accumulation_steps 1"});
-  const json none = json::parse(run({"plan", "c.json", "--format", "json", "--memory", "1MiB",
-                                     "--set", "batch.micro_batch_size=auto"})
-                                    .out);
-  EXPECT_TRUE(none.at("memory").at("largest_micro_batch_size").is_null());
-  expect_refused({"plan", "c.json", "--memory", ""}, {"--memory: \"\" is not an amount of memory"});
-  expect_refused({"plan", "c.json", "--memory", "24gigs"},
-                 {"--memory: \"24gigs\" is not an amount of memory"});
-  expect_refused({"plan", "c.json", "--memory", "24"},
-                 {"--memory: \"24\" has no unit; say 24GiB, or 24B for bytes"});
-}
-
-TEST_F(CliTest, WhatComesLaterIsAClearError) {
-  for (const std::string command : {"checkpoint", "sweep", "simulate", "search", "launch"}) {
-    expect_refused({command, "--anything", "x"},
-                   {"trident " + command + ": this command is not available yet"});
-  }
-  expect_refused(train({"checkpoint.save_interval=2"}),
-                 {"/checkpoint/save_interval: 2 is not available yet"});
-}
-
-TEST_F(CliTest, ADeviceThatIsNotHereIsRefusedWithTheReasonAndAutoSaysWhatItTook) {
-  const GpuSearch gpus = find_gpus();
-  if (gpus.count == 0) {
-    expect_refused(train({"runtime.device=cuda"}),
-                   {"config: /runtime/device: \"cuda\" was asked for, but " + gpus.reason +
-                    "; use \"cpu\" or \"auto\""});
-    expect_refused({"bench", "gemm", "--device", "cuda"}, {"--device: \"cuda\" was asked for"});
-  }
-  const Outcome outcome = run(train({"runtime.device=auto"}));
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_THAT(outcome.out, HasSubstr(gpus.count == 0 ? "device: cpu" : gpu_info(0).name));
-  EXPECT_THAT(outcome.out, HasSubstr(gpus.count == 0 ? "(" + gpus.reason + ")" : "sm_"));
-}
-
-TEST_F(CliTest, WrongArgumentsAreExitCode2) {
-  expect_refused({"trian", "c.json"}, {"there is no command trian"});
-  EXPECT_EQ(run({}).code, 2);
-  EXPECT_EQ(run({"train"}).code, 2);
-  EXPECT_EQ(run({"plan", "c.json", "--format", "xml"}).code, 2);
-  EXPECT_EQ(run({"plan", "c.json", "--nonsense"}).code, 2);
-  const Outcome help = run({"train", "--help"});
-  EXPECT_EQ(help.code, 0);
-  EXPECT_THAT(help.out, HasSubstr("--dry-run"));
 }
 
 }  // namespace
