@@ -33,6 +33,30 @@ class CrossEntropyTest : public KernelTest {
     }
     return out;
   }
+
+  struct Slice {
+    CrossEntropyShape shape;
+    Tensor logits, maximum, statistics;
+  };
+  // Two of `width` columns each; the second may be all padding.
+  std::vector<Slice> sliced(const Values& logits, std::int64_t vocabulary, std::int64_t width,
+                            float smoothing) {
+    std::vector<Slice> slices;
+    for (const std::int64_t begin : {std::int64_t{0}, width}) {
+      const std::int64_t valid = std::max<std::int64_t>(0, std::min(width, vocabulary - begin));
+      Values part(static_cast<std::size_t>(tokens * width), 1e9);  // padding must not matter
+      for (std::int64_t t = 0; t < tokens; ++t) {
+        for (std::int64_t i = 0; i < valid; ++i) {
+          reference::at(part, t * width + i) = reference::at(logits, t * vocabulary + begin + i);
+        }
+      }
+      slices.push_back({{begin, valid, vocabulary, smoothing},
+                        put(part, {tokens, width}),
+                        empty_f32({tokens}),
+                        empty_f32({3, tokens})});
+    }
+    return slices;
+  }
 };
 
 // On a GPU rows of another width may be read in other pieces: the sums must be the same.
@@ -68,26 +92,8 @@ TEST_P(CrossEntropyTest, SlicesOfAPaddedVocabularyGiveTheWholeLossAndGradient) {
   for (const std::int64_t vocabulary : {2, 3, 17, 130}) {
     for (const float smoothing : {0.0f, 0.2f}) {
       const Values logits = random(tokens * vocabulary, "logits", 3), label = labels(vocabulary);
-      // Two slices; the second may be all padding.
       const std::int64_t width = vocabulary / 2 + 5;
-      struct Slice {
-        CrossEntropyShape shape;
-        Tensor logits, maximum, statistics;
-      };
-      std::vector<Slice> slices;
-      for (const std::int64_t begin : {std::int64_t{0}, width}) {
-        const std::int64_t valid = std::max<std::int64_t>(0, std::min(width, vocabulary - begin));
-        Values part(static_cast<std::size_t>(tokens * width), 1e9);  // padding must not matter
-        for (std::int64_t t = 0; t < tokens; ++t) {
-          for (std::int64_t i = 0; i < valid; ++i) {
-            reference::at(part, t * width + i) = reference::at(logits, t * vocabulary + begin + i);
-          }
-        }
-        slices.push_back({{begin, valid, vocabulary, smoothing},
-                          put(part, {tokens, width}),
-                          empty_f32({tokens}),
-                          empty_f32({3, tokens})});
-      }
+      const std::vector<Slice> slices = sliced(logits, vocabulary, width, smoothing);
       const Tensor label_tensor = put_as(DType::i32, label, {tokens});
       Values maximum(tokens, -INFINITY), statistics(3 * tokens, 0.0);
       for (const Slice& s : slices) {

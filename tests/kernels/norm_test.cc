@@ -107,6 +107,44 @@ TEST_P(NormTest, GradientsMatchNumericDifferences) {
   }
 }
 
+struct Gradients {
+  Values x, weight, bias;
+};
+
+// The formulas of a norm's backward, a row after the other.
+Gradients norm_gradients(const Values& x, const Values& weight, const Values& grad_y,
+                         std::int64_t columns, bool layer, double epsilon) {
+  const auto n = static_cast<double>(columns);
+  const std::int64_t rows = static_cast<std::int64_t>(x.size()) / columns;
+  Gradients want{Values(x.size()), Values(weight.size()), Values(weight.size())};
+  for (std::int64_t r = 0; r < rows; ++r) {
+    double center = 0, squares = 0, ones = 0, along = 0;
+    const auto each = [&](auto&& f) {
+      for (std::int64_t c = 0; c < columns; ++c) f(c, r * columns + c);
+    };
+    each([&](std::int64_t, std::int64_t i) { center += reference::at(x, i) / n; });
+    if (!layer) center = 0;
+    each([&](std::int64_t, std::int64_t i) {
+      squares += (reference::at(x, i) - center) * (reference::at(x, i) - center) / n;
+    });
+    const double scale = 1 / std::sqrt(squares + epsilon);
+    const auto h = [&](std::int64_t i) { return (reference::at(x, i) - center) * scale; };
+    const auto g = [&](std::int64_t c, std::int64_t i) {
+      return reference::at(grad_y, i) * reference::at(weight, c);
+    };
+    each([&](std::int64_t c, std::int64_t i) {
+      ones += layer ? g(c, i) / n : 0;
+      along += g(c, i) * h(i) / n;
+      reference::at(want.weight, c) += reference::at(grad_y, i) * h(i);
+      reference::at(want.bias, c) += reference::at(grad_y, i);
+    });
+    each([&](std::int64_t c, std::int64_t i) {
+      reference::at(want.x, i) = scale * (g(c, i) - ones - h(i) * along);
+    });
+  }
+  return want;
+}
+
 // Widths of models, beyond those that numeric differences can check: a GPU has a way for each.
 TEST_P(NormTest, WideRowsMatchTheFormulas) {
   constexpr std::int64_t rows = 5;
@@ -116,33 +154,8 @@ TEST_P(NormTest, WideRowsMatchTheFormulas) {
       make({rows, columns, layer});
       expect_near(y, reference::norm(x, weight, bias, epsilon), "y");
       const Shape shape{rows, columns};
-      const auto n = static_cast<double>(columns);
-      Values want(x.size()), weight_want(weight.size()), bias_want(weight.size());
-      for (std::int64_t r = 0; r < rows; ++r) {
-        double center = 0, squares = 0, ones = 0, along = 0;
-        const auto each = [&](auto&& f) {
-          for (std::int64_t c = 0; c < columns; ++c) f(c, r * columns + c);
-        };
-        each([&](std::int64_t, std::int64_t i) { center += reference::at(x, i) / n; });
-        if (!layer) center = 0;
-        each([&](std::int64_t, std::int64_t i) {
-          squares += (reference::at(x, i) - center) * (reference::at(x, i) - center) / n;
-        });
-        const double scale = 1 / std::sqrt(squares + static_cast<double>(epsilon));
-        const auto h = [&](std::int64_t i) { return (reference::at(x, i) - center) * scale; };
-        const auto g = [&](std::int64_t c, std::int64_t i) {
-          return reference::at(grad_y, i) * reference::at(weight, c);
-        };
-        each([&](std::int64_t c, std::int64_t i) {
-          ones += layer ? g(c, i) / n : 0;
-          along += g(c, i) * h(i) / n;
-          reference::at(weight_want, c) += reference::at(grad_y, i) * h(i);
-          reference::at(bias_want, c) += reference::at(grad_y, i);
-        });
-        each([&](std::int64_t c, std::int64_t i) {
-          reference::at(want, i) = scale * (g(c, i) - ones - h(i) * along);
-        });
-      }
+      const Gradients want =
+          norm_gradients(x, weight, grad_y, columns, layer, static_cast<double>(epsilon));
       const Tensor grad_x = empty(shape);
       norm_backward_input(context, {.grad_y = put(grad_y, shape),
                                     .x = x_tensor,
@@ -150,10 +163,10 @@ TEST_P(NormTest, WideRowsMatchTheFormulas) {
                                     .mean = mean,
                                     .rstd = rstd,
                                     .grad_x = grad_x});
-      expect_near(grad_x, want, "grad_x", dtype == DType::f32 ? 2e-6 : tolerance);
+      expect_near(grad_x, want.x, "grad_x", dtype == DType::f32 ? 2e-6 : tolerance);
       // In place over a residual's gradient, and over grad_y.
       const Values residual = random(rows * columns, "residual");
-      Values sum = want;
+      Values sum = want.x;
       for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += residual[i];
       for (const bool over_residual : {true, false}) {
         const Tensor over = put(over_residual ? residual : grad_y, shape);
@@ -176,8 +189,8 @@ TEST_P(NormTest, WideRowsMatchTheFormulas) {
                                      .rstd = rstd,
                                      .grad_weight = grad_weight,
                                      .grad_bias = grad_bias});
-      expect_near(grad_weight, weight_want, "grad_weight", 5e-6);
-      if (layer) expect_near(grad_bias, bias_want, "grad_bias", 2e-6);
+      expect_near(grad_weight, want.weight, "grad_weight", 5e-6);
+      if (layer) expect_near(grad_bias, want.bias, "grad_bias", 2e-6);
     }
   }
 }

@@ -78,46 +78,62 @@ TEST_P(OptimizerTest, AdamAddsDecayToTheGradient) {
   expect_near(weight, w, "weight", 1e-6);
 }
 
+// Adafactor in fp64, of gradients that are halved first.
+struct AdafactorReference {
+  std::int64_t rows, columns;
+  double lr, decay;
+  Values weight, row, column;
+
+  void step(const Values& g, int step, double rate) {
+    const double n = static_cast<double>(rows * columns);
+    Values row_sum(row.size()), column_sum(column.size()), u(weight.size());
+    double squares = 0, mean = 0, size = 0;
+    for (std::size_t i = 0; i < weight.size(); ++i) {
+      const double square = 0.25 * g[i] * g[i];
+      row_sum[i / column.size()] += square;
+      column_sum[i % column.size()] += square;
+      squares += weight[i] * weight[i];
+    }
+    for (std::size_t r = 0; r < row.size(); ++r) {
+      row[r] += rate * (row_sum[r] / static_cast<double>(columns) - row[r]);
+      mean += row[r] / static_cast<double>(rows);
+    }
+    for (std::size_t c = 0; c < column.size(); ++c) {
+      column[c] += rate * (column_sum[c] / static_cast<double>(rows) - column[c]);
+    }
+    for (std::size_t i = 0; i < weight.size(); ++i) {
+      const double variance = row[i / column.size()] * column[i % column.size()] / mean;
+      u[i] = 0.5 * g[i] / std::sqrt(variance);
+      size += u[i] * u[i];
+    }
+    const double alpha = std::max(1e-3, std::sqrt(squares / n)) *
+                         std::min(lr, 1 / std::sqrt(step)) / std::max(1.0, std::sqrt(size / n));
+    for (std::size_t i = 0; i < weight.size(); ++i) {
+      weight[i] += -lr * decay * weight[i] - alpha * u[i];
+    }
+  }
+};
+
 // One matrix, all of it or in two parts that meet inside a row, against fp64.
 TEST_P(OptimizerTest, AdafactorFollowsTheReferenceOverSteps) {
   for (const auto& [rows, columns] : {std::pair{5, 7}, std::pair{33, 300}, std::pair{1, 9}}) {
     const std::int64_t n = rows * columns;
     for (const std::int64_t cut : {n, n / 3 + 2}) {
-      Values w = random_of(DType::f32, n, "w"), row(static_cast<std::size_t>(rows)),
-             column(static_cast<std::size_t>(columns));
-      const Tensor weight = put_as(DType::f32, w, {n});
-      const Tensor row_state = put_as(DType::f32, row, {rows}),
-                   column_state = put_as(DType::f32, column, {columns}),
+      AdafactorReference want{.rows = rows,
+                              .columns = columns,
+                              .lr = 0.05,
+                              .decay = 0.1,
+                              .weight = random_of(DType::f32, n, "w"),
+                              .row = Values(static_cast<std::size_t>(rows)),
+                              .column = Values(static_cast<std::size_t>(columns))};
+      const Tensor weight = put_as(DType::f32, want.weight, {n});
+      const Tensor row_state = put_as(DType::f32, want.row, {rows}),
+                   column_state = put_as(DType::f32, want.column, {columns}),
                    factors = empty_f32({rows});
-      const double lr = 0.05, decay = 0.1;
       for (int step = 1; step <= 4; ++step) {
         const Values g = random(n, "g" + std::to_string(step), 0.1);
         const double rate = std::pow(step, -0.8);
-        Values row_sum(row.size()), column_sum(column.size());
-        double squares = 0, mean = 0, size = 0;
-        for (std::size_t i = 0; i < w.size(); ++i) {
-          const double square = 0.25 * g[i] * g[i];
-          row_sum[i / column.size()] += square;
-          column_sum[i % column.size()] += square;
-          squares += w[i] * w[i];
-        }
-        for (std::size_t r = 0; r < row.size(); ++r) {
-          row[r] += rate * (row_sum[r] / columns - row[r]);
-          mean += row[r] / rows;
-        }
-        for (std::size_t c = 0; c < column.size(); ++c) {
-          column[c] += rate * (column_sum[c] / rows - column[c]);
-        }
-        Values u(w.size());
-        for (std::size_t i = 0; i < w.size(); ++i) {
-          const double variance = row[i / column.size()] * column[i % column.size()] / mean;
-          u[i] = 0.5 * g[i] / std::sqrt(variance);
-          size += u[i] * u[i];
-        }
-        const double alpha = std::max(1e-3, std::sqrt(squares / static_cast<double>(n))) *
-                             std::min(lr, 1 / std::sqrt(step)) /
-                             std::max(1.0, std::sqrt(size / static_cast<double>(n)));
-        for (std::size_t i = 0; i < w.size(); ++i) w[i] += -lr * decay * w[i] - alpha * u[i];
+        want.step(g, step, rate);
 
         const Tensor gradient = put(g, {n});
         const auto zeros = [&](std::int64_t count) {
@@ -149,12 +165,13 @@ TEST_P(OptimizerTest, AdafactorFollowsTheReferenceOverSteps) {
           adafactor_size(context, {part, factors, column_state, sizes.flat(0, 1)});
         }
         for (const AdafactorPart& part : parts) {
-          adafactor_update(context, {part, factors, column_state, sizes, n, lr, decay, step});
+          adafactor_update(context,
+                           {part, factors, column_state, sizes, n, want.lr, want.decay, step});
         }
       }
-      expect_near(weight, w, "weight", 2e-6);
-      expect_near(row_state, row, "rows", 1e-6);
-      expect_near(column_state, column, "columns", 1e-6);
+      expect_near(weight, want.weight, "weight", 2e-6);
+      expect_near(row_state, want.row, "rows", 1e-6);
+      expect_near(column_state, want.column, "columns", 1e-6);
     }
   }
 }

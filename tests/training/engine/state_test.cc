@@ -161,6 +161,15 @@ struct Case {
   Overrides overrides;
 };
 
+void expect_same(const IterationMetrics& a, const IterationMetrics& b) {
+  EXPECT_EQ(a.iteration, b.iteration);
+  EXPECT_EQ(a.loss, b.loss) << a.iteration;
+  EXPECT_EQ(a.grad_norm, b.grad_norm) << a.iteration;
+  EXPECT_EQ(a.learning_rate, b.learning_rate);
+  EXPECT_EQ(a.loss_scale, b.loss_scale);
+  EXPECT_EQ(a.consumed_tokens, b.consumed_tokens);
+}
+
 TEST(State, IsAllThatARunGoesOnFromInAnotherLayout) {
   const TempDir dir;
   const std::vector<Case> cases{
@@ -211,13 +220,7 @@ TEST(State, IsAllThatARunGoesOnFromInAnotherLayout) {
       const TrainingSummary summary = train_local(rest, {});
       ASSERT_EQ(summary.history.size(), 3u);
       for (std::size_t i = 0; i < 3; ++i) {
-        const IterationMetrics &a = summary.history[i], &b = whole.history[kept + i];
-        EXPECT_EQ(a.iteration, b.iteration);
-        EXPECT_EQ(a.loss, b.loss) << a.iteration;
-        EXPECT_EQ(a.grad_norm, b.grad_norm) << a.iteration;
-        EXPECT_EQ(a.learning_rate, b.learning_rate);
-        EXPECT_EQ(a.loss_scale, b.loss_scale);
-        EXPECT_EQ(a.consumed_tokens, b.consumed_tokens);
+        expect_same(summary.history[i], whole.history[kept + i]);
       }
       EXPECT_TRUE(weights() == expected);
     }
