@@ -4,8 +4,8 @@
 //   TrainingJob job = prepare_job(load({.path = "config.json"}, launch), launch);
 //   const TrainingSummary summary = run_job(job, {});
 //
-// Under mpirun each process does the same, with the Launch that it was given; an error of one is
-// told to the others by Rendezvous::fail().
+// Under mpirun each process does the same, with the Launch that it was given, between
+// launch.start->join("train") and finish(); an error of one is told to the others by fail().
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,62 @@
+#include "training/engine/evaluator.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+#include <vector>
+
+#include "core/error.h"
+#include "support/temp_dir.h"
+#include "support/training_run.h"
+#include "training/setup/from_config.h"
+
+namespace trident::testing {
+namespace {
+
+// −log of the softmax, in fp64.
+double loss_of(const std::vector<float>& logits, std::int32_t label) {
+  const double largest = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(logit - largest);
+  return largest + std::log(sum) - logits[static_cast<std::size_t>(label)];
+}
+
+TEST(Evaluator, GivesTheLogitsOfWhichTheMeanLossIsMade) {
+  for (const char* model : {"gpt2", "llama"}) {
+    const TempDir dir;
+    const Config config = seeded_config(model, dir.path());
+    on_ranks(config, transport_options(config), [&](Rank& own) {
+      const auto batches = random_batches(own.model, 0);
+      double total = 0, tokens = 0;
+      for (const HostMicroBatch& batch : batches) {
+        const std::size_t length = batch.tokens.size() / batch.sample_ids.size();
+        for (std::size_t i = 0; i < batch.tokens.size(); ++i) {
+          const std::size_t begin = i / length * length;
+          const auto logits =
+              own.evaluator.next_logits(std::span(batch.tokens).subspan(begin, i + 1 - begin));
+          ASSERT_EQ(std::ssize(logits), config.model.vocab_size);
+          total += loss_of(logits, batch.labels[i]);
+          ++tokens;
+        }
+      }
+      const auto mean = own.evaluator.mean_loss(batches);
+      ASSERT_TRUE(mean.has_value());
+      EXPECT_NEAR(*mean, total / tokens, 1e-5 * *mean) << model;
+    });
+  }
+}
+
+TEST(Evaluator, GivesNoLogitsOfAPartOfAModel) {
+  for (const Layout& layout : {Layout{1, 2, 1}, Layout{1, 1, 2}}) {
+    const TempDir dir;
+    const Config config = seeded_config("gpt2", dir.path(), overrides_of(layout));
+    on_ranks(config, transport_options(config), [](Rank& own) {
+      EXPECT_THROW(own.evaluator.next_logits(std::vector<std::int32_t>{1}), Error);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace trident::testing
