@@ -151,7 +151,7 @@ PlannedRank RankPlanner::plan(const Run& run, int pipeline,
   context.set_trace(nullptr);
   stepper.settle();
   const Ledger::Figures figures = context.ledger().figures();
-  PlannedRank rank{.buckets = layouts_of(model.buckets()), .rolls_back = model.post_validation()};
+  PlannedRank rank{.buckets = layouts_of(model.buckets()), .rolls_back = stepper.post_validation()};
   rank.memory = rank.collecting = {figures.peak, figures.peak_total};
   std::int64_t& communication =
       rank.collecting.peak[static_cast<std::size_t>(Category::communication)];
