@@ -3,12 +3,12 @@
 #include <cmath>
 #include <numbers>
 
+#include "core/fnv1a.h"
+
 namespace trident {
 
 std::uint64_t random_key(std::uint64_t seed, std::string_view name) {
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  std::uint64_t z = hash + 0x9e3779b97f4a7c15u * (seed + 1);
+  std::uint64_t z = fnv1a(name) + 0x9e3779b97f4a7c15u * (seed + 1);
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
   return z ^ (z >> 31);

@@ -5,6 +5,7 @@
 #include <unordered_map>
 
 #include "core/error.h"
+#include "core/fnv1a.h"
 #include "kernels/cpu/product_cache.h"
 #include "kernels/cpu_library.h"
 
@@ -13,15 +14,11 @@ namespace {
 
 struct ProductHash {
   std::size_t operator()(const Product& p) const {
-    std::size_t hash = 0;
-    for (const std::int64_t x :
-         {p.m, p.n, p.k, p.a_row, p.b_row, p.c_row,
-          std::int64_t{p.transpose_a} | std::int64_t{p.transpose_b} << 1 |
-              std::int64_t{p.accumulate} << 2 | std::int64_t{p.bias} << 3 |
-              static_cast<std::int64_t>(p.input) << 4 | static_cast<std::int64_t>(p.output) << 8}) {
-      hash = (hash ^ static_cast<std::size_t>(x)) * 0x100000001b3u;
-    }
-    return hash;
+    return fnv1a(std::initializer_list<std::int64_t>{
+        p.m, p.n, p.k, p.a_row, p.b_row, p.c_row,
+        std::int64_t{p.transpose_a} | std::int64_t{p.transpose_b} << 1 |
+            std::int64_t{p.accumulate} << 2 | std::int64_t{p.bias} << 3 |
+            static_cast<std::int64_t>(p.input) << 4 | static_cast<std::int64_t>(p.output) << 8});
   }
 };
 

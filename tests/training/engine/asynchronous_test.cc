@@ -1,5 +1,4 @@
-// PipeDream and PipeDream-2BW against a serial program that knows no pipeline: one rank has all
-// stages, and each micro-batch meets weights as old as the rule says.
+// PipeDream and PipeDream-2BW against a serial program that knows no pipeline.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -9,37 +8,21 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/elementwise.h"
 #include "scheduler/iterations.h"
 #include "scheduler/lower.h"
 #include "scheduler/schedules.h"
 #include "support/temp_dir.h"
 #include "support/training_run.h"
-#include "training/engine/gradient_norm.h"
-#include "training/engine/step_check.h"
+#include "tests/training/engine/serial_program.h"
 #include "training/hugging_face/safetensors.h"
 #include "training/setup/from_config.h"
 
 namespace trident::testing {
 namespace {
 
-constexpr int iterations = 5;
-constexpr double rate = 3e-3;
-
-struct Outcome {
-  std::vector<double> losses, norms;
-  std::map<std::string, std::vector<float>> weights;  // by name and tensor rank, of data rank 0
-
-  bool operator==(const Outcome&) const = default;
-};
-
-std::vector<float> host(Context& context, const Tensor& tensor) {
-  return context.to_host<float>(tensor.flat(0, tensor.numel()));
-}
-
 // Through a Stepper, as a trainer drives it.
-Outcome pipelined(const Config& config) {
-  Outcome outcome;
+Trajectory pipelined(const Config& config) {
+  Trajectory outcome;
   std::mutex mutex;
   on_ranks(config, transport_options(config), [&](Rank& own) {
     const auto m = config.num_microbatches();
@@ -76,128 +59,6 @@ Outcome pipelined(const Config& config) {
   return outcome;
 }
 
-// The same with delays written out. `split`: layers of the stages that the pipeline has.
-Outcome serial(const Config& config, const std::vector<std::int64_t>& split, bool each_microbatch) {
-  const auto stages = static_cast<int>(split.size());
-  Outcome outcome;
-  on_ranks(config, transport_options(config), [&](Rank& own) {
-    Context& context = own.model.context();
-    const Topology& topology = own.model.topology();
-    const TensorParallel tensor = tensor_parallel_of(config, topology);
-    std::vector<int> all(static_cast<std::size_t>(stages));
-    for (int s = 0; s < stages; ++s) all[static_cast<std::size_t>(s)] = s;
-    const auto chunks =
-        build_chunks(own.model.architecture(), own.model.shape(), tensor, split, all);
-    ParameterBuckets buckets(context, backward_groups(chunks), {.limits = bucket_limits(config)},
-                             topology);
-    GradientReduction gradients(context, buckets, topology, {});
-    Optimizer optimizer(context, buckets, make_update_rule(config), topology);
-    StepCheck check(topology.world, topology.of(Group::shard).size());
-    // Every version that there has been, by parameter.
-    std::map<const Parameter*, std::vector<std::vector<float>>> versions;
-    std::map<const Parameter*, int> stage_of;
-    for (const Chunk& chunk : chunks) {
-      for (const auto& module : chunk.modules) {
-        for (const auto& parameter : module->parameters()) {
-          if (versions.contains(parameter.get())) continue;
-          stage_of[parameter.get()] = chunk.stage;
-          const Tensor values =
-              context.empty(parameter->spec().placement.local(), DType::f32, Category::workspace);
-          initialise(context, parameter->spec(), own.model.shape().seed, values);
-          versions[parameter.get()].push_back(host(context, values));
-        }
-      }
-    }
-    const auto set = [&](auto version_of) {
-      for (const auto& [parameter, history] : versions) {
-        const auto& values = history[static_cast<std::size_t>(version_of(parameter))];
-        buckets.set(context, *parameter,
-                    context
-                        .from_host<float>({static_cast<std::int64_t>(values.size())}, values,
-                                          Category::workspace)
-                        .view(parameter->spec().placement.local()));
-      }
-    };
-    const auto m = config.num_microbatches();
-    const double tokens = static_cast<double>(config.batch.global_batch_size) *
-                          static_cast<double>(config.data.sequence_length);
-    const Tensor losses = context.empty({iterations * m}, DType::f64, Category::workspace);
-    for (std::int64_t n = 0; n < iterations * m; ++n) {
-      const HostMicroBatch data = random_batches(own.model, n / m)[static_cast<std::size_t>(n % m)];
-      const auto samples = static_cast<std::int64_t>(data.sample_ids.size());
-      const auto length = static_cast<std::int64_t>(data.tokens.size());
-      const double mean_over = each_microbatch ? tokens / static_cast<double>(m) : tokens;
-      MicroBatch batch{.batch = samples,
-                       .sequence = length / samples,
-                       .loss_scale = static_cast<float>(1.0 / mean_over)};
-      batch.samples =
-          context.from_host<std::int64_t>({samples}, data.sample_ids, Category::activation);
-      batch.tokens = context.from_host<std::int32_t>({length}, data.tokens, Category::activation);
-      batch.labels = context.from_host<std::int32_t>({length}, data.labels, Category::activation);
-
-      // The rule: PipeDream's stage s is p-1-s updates behind, 2BW's all are one batch behind.
-      set([&](const Parameter* p) -> std::int64_t {
-        return std::max<std::int64_t>(
-            0, each_microbatch ? n - (stages - 1 - stage_of.at(p)) : n / m - 1);
-      });
-      if (each_microbatch || n % m == 0) gradients.begin();
-      Tensor x;
-      std::vector<std::pair<const Module*, RecordPtr>> ran;
-      for (const Chunk& chunk : chunks) {
-        for (const auto& module : chunk.modules) {
-          ran.emplace_back(module.get(), nullptr);
-          x = module->forward(context, batch, x, ran.back().second);
-        }
-      }
-      sum(context, x, losses.flat(n, 1));
-      x = Tensor();
-      const bool complete = each_microbatch || n % m == m - 1;
-      std::map<const Parameter*, int> uses_done;
-      for (auto at = ran.rbegin(); at != ran.rend(); ++at) {
-        x = at->first->backward_input(context, batch, x, at->second);
-        at->first->backward_weight(context, batch, at->second);
-        if (!complete) continue;
-        for (const auto& parameter : at->first->parameters()) {
-          // A tied weight's last use comes first here.
-          gradients.ready(context, *parameter, parameter->uses() - ++uses_done[parameter.get()]);
-        }
-      }
-      if (!complete) continue;
-      gradients.finish(context);
-      check.begin(context, gradient_squares(context, buckets, topology), nullptr, 0, false, 1,
-                  Async::no);
-      const double norm = check.end(context).grad_norm;
-      const double limit = config.gradient_clipping;
-      set([&](const Parameter* p) { return std::ssize(versions.at(p)) - 1; });
-      optimizer.step(context, buckets, static_cast<float>(rate),
-                     static_cast<float>(limit > 0 && norm > limit ? limit / (norm + 1e-6) : 1.0));
-      for (auto& [parameter, history] : versions) {
-        history.push_back(host(context, parameter->weight()));
-      }
-      if (n % m == m - 1 && topology.world.rank() == 0) outcome.norms.push_back(norm);
-    }
-    // As a Stepper adds them: over tokens and micro-batches, then over data ranks.
-    const std::vector<double> sums = context.to_host<double>(losses);
-    for (int k = 0; k < iterations; ++k) {
-      double local = 0;
-      for (std::int64_t i = 0; i < m; ++i) local += sums[static_cast<std::size_t>(k * m + i)];
-      const Tensor mine =
-          context.from_host<double>({1}, std::span<const double>(&local, 1), Category::workspace);
-      const Tensor all_ranks =
-          context.empty({topology.world.size()}, DType::f64, Category::workspace);
-      topology.world.all_gather(context, mine, all_ranks);
-      double total = 0;
-      for (const double part : context.to_host<double>(all_ranks)) total += part;
-      if (topology.world.rank() == 0) outcome.losses.push_back(total / tokens);
-    }
-    if (topology.world.rank() != 0) return;
-    for (const auto& [parameter, history] : versions) {
-      outcome.weights[parameter->name()] = history.back();
-    }
-  });
-  return outcome;
-}
-
 struct Case {
   const char* model;
   int data, pipeline, microbatches, zero;
@@ -225,8 +86,8 @@ void compare(const std::string& schedule, const Case& c) {
   const Config alone =
       seeded_config(c.model, dir.path(),
                     shared + overrides_of({c.data, 1, 1}) + Overrides{"zero_optimization.stage=0"});
-  const Outcome found = pipelined(parallel);
-  const Outcome wanted = serial(alone, parallel.pipeline.layer_split, each);
+  const Trajectory found = pipelined(parallel);
+  const Trajectory wanted = serial(alone, parallel.pipeline.layer_split, each);
   EXPECT_EQ(found.losses, wanted.losses);
   if (c.zero == 0) {
     EXPECT_EQ(found.norms, wanted.norms);
@@ -235,7 +96,7 @@ void compare(const std::string& schedule, const Case& c) {
   EXPECT_TRUE(found.weights == wanted.weights) << "weights differ";
   // The delay is there: without it the weights are others.
   if (c.pipeline > 1) {
-    const Outcome prompt = each ? serial(alone, {4}, true) : pipelined(alone);
+    const Trajectory prompt = each ? serial(alone, {4}, true) : pipelined(alone);
     EXPECT_TRUE(prompt.weights != wanted.weights);
   }
 }
@@ -284,12 +145,12 @@ TEST(Asynchronous, ZeroAndTensorParallelismGoWithBothKinds) {
                           "zero_optimization.stage=" + std::to_string(stage),
                           "zero_optimization.reduce_each_micro_batch=" + std::string(each)}));
       };
-      const Outcome plain = train(0, 2), sharded = train(2, 2);
+      const Trajectory plain = train(0, 2), sharded = train(2, 2);
       EXPECT_EQ(sharded.losses, plain.losses);
       EXPECT_TRUE(sharded.weights == plain.weights) << "weights differ";
       EXPECT_EQ(sharded.norms, plain.norms);
       // Sums over tensor ranks come in another order; versions that are too old or too young don't.
-      const Outcome whole = train(2, 1);
+      const Trajectory whole = train(2, 1);
       EXPECT_LT(largest_relative_difference(plain.losses, whole.losses), 1e-6);
     }
   }
