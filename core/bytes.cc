@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "core/error.h"
 
 namespace trident {
@@ -28,10 +26,6 @@ std::span<std::byte> ByteWriter::claim(std::size_t count) {
   const auto part = bytes_.subspan(position_, count);
   position_ += count;
   return part;
-}
-
-void ByteWriter::write_bytes(std::span<const std::byte> bytes) {
-  std::ranges::copy(bytes, claim(bytes.size()).begin());
 }
 
 }  // namespace trident

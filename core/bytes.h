@@ -99,7 +99,6 @@ class ByteWriter {
   void write(T value) {
     store_little_endian(value, claim(sizeof(T)).data());
   }
-  void write_bytes(std::span<const std::byte> bytes);
 
   std::size_t position() const { return position_; }
   std::span<const std::byte> written() const { return bytes_.first(position_); }

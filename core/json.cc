@@ -196,10 +196,6 @@ std::string read_text_file(const std::string& path) {
   return text;
 }
 
-nlohmann::json read_json_file(const std::string& path) {
-  return parse_json(read_text_file(path), path);
-}
-
 std::string json_pointer_append(std::string_view pointer, std::string_view key) {
   std::string result(pointer);
   result += '/';

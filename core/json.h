@@ -25,11 +25,9 @@ nlohmann::ordered_json ordered_json_or_null(std::string_view text);
 std::string json_text(const nlohmann::json& value, int indent = -1);
 std::string json_text(const nlohmann::ordered_json& value, int indent = -1);
 
-// Reads and parses a file. A file that is missing, a directory, empty, unreadable or larger than
-// kMaxTextFile is a RequestError that names it.
-nlohmann::json read_json_file(const std::string& path);
-
-// The whole file as bytes; the same errors as read_json_file.
+// The whole file as bytes, which may be a pipe (core/file.h has read_file, of regular ones). A file
+// that is missing, a directory, empty, unreadable or larger than kMaxTextFile is a RequestError that
+// names it.
 std::string read_text_file(const std::string& path);
 
 // What a parse error of the library's says, without its place and number.

@@ -46,11 +46,4 @@ std::int64_t bytes_sent(const Descriptor& d, int size, int rank) {
   return 0;
 }
 
-bool volume_depends_on_rank(const Descriptor& d, int size) {
-  if (d.operation == Operation::all_reduce) {
-    return d.algorithm == Algorithm::tree || d.count % size != 0;
-  }
-  return d.root >= 0;
-}
-
 }  // namespace trident

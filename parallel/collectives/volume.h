@@ -11,7 +11,5 @@ namespace trident {
 // Bytes that member `rank` of `size` sends. The descriptor's count is of the tensor that the member
 // gives: all its parts of a reduce-scatter or all-to-all, its own of a gather.
 std::int64_t bytes_sent(const Descriptor&, int size, int rank);
-// Whether members send different volumes.
-bool volume_depends_on_rank(const Descriptor&, int size);
 
 }  // namespace trident

@@ -21,7 +21,8 @@ TEST(Bytes, AreLittleEndianAndReadBackAtOddOffsets) {
   writer.write<std::uint32_t>(0x04030201);
   writer.write<std::int64_t>(-2);
   writer.write<double>(0.1);
-  writer.write_bytes(as_bytes_of("xy"));
+  writer.write<std::uint8_t>('x');
+  writer.write<std::uint8_t>('y');
   EXPECT_EQ(buffer[1], std::byte{1});
   EXPECT_EQ(buffer[4], std::byte{4});
   EXPECT_EQ(buffer[5], std::byte{0xfe});

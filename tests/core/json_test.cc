@@ -25,7 +25,7 @@ std::string error_of(const std::string& text) {
 
 std::string file_error_of(const std::string& path) {
   try {
-    read_json_file(path);
+    read_text_file(path);
   } catch (const RequestError& error) {
     return error.what();
   }

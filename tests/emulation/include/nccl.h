@@ -41,9 +41,7 @@ struct ncclConfig_t {
   int blocking = 1;
   int maxCTAs = 0;
 };
-// NOLINTNEXTLINE(bugprone-macro-parentheses): an initialiser, as NCCL's own
-#define NCCL_CONFIG_INITIALIZER \
-  {}
+#define NCCL_CONFIG_INITIALIZER (ncclConfig_t{})
 ncclResult_t ncclCommInitRankConfig(ncclComm_t*, int ranks, ncclUniqueId, int rank, ncclConfig_t*);
 #define NCCL_SPLIT_NOCOLOR -1
 ncclResult_t ncclCommSplit(ncclComm_t, int color, int key, ncclComm_t* part, ncclConfig_t*);
