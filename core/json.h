@@ -26,8 +26,8 @@ std::string json_text(const nlohmann::json& value, int indent = -1);
 std::string json_text(const nlohmann::ordered_json& value, int indent = -1);
 
 // The whole file as bytes, which may be a pipe (core/file.h has read_file, of regular ones). A file
-// that is missing, a directory, empty, unreadable or larger than kMaxTextFile is a RequestError that
-// names it.
+// that is missing, a directory, empty, unreadable or larger than kMaxTextFile is a RequestError
+// that names it.
 std::string read_text_file(const std::string& path);
 
 // What a parse error of the library's says, without its place and number.

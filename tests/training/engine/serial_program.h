@@ -25,6 +25,7 @@ struct Trajectory {
 std::vector<float> host(Context& context, const Tensor& tensor);
 
 // `split`: layers of the stages that the pipeline has.
-Trajectory serial(const Config& config, const std::vector<std::int64_t>& split, bool each_microbatch);
+Trajectory serial(const Config& config, const std::vector<std::int64_t>& split,
+                  bool each_microbatch);
 
 }  // namespace trident::testing
