@@ -43,7 +43,7 @@ struct ncclConfig_t {
 };
 #define NCCL_CONFIG_INITIALIZER (ncclConfig_t{})
 ncclResult_t ncclCommInitRankConfig(ncclComm_t*, int ranks, ncclUniqueId, int rank, ncclConfig_t*);
-#define NCCL_SPLIT_NOCOLOR -1
+#define NCCL_SPLIT_NOCOLOR (-1)
 ncclResult_t ncclCommSplit(ncclComm_t, int color, int key, ncclComm_t* part, ncclConfig_t*);
 ncclResult_t ncclCommDestroy(ncclComm_t);
 ncclResult_t ncclCommAbort(ncclComm_t);
