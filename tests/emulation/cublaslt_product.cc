@@ -62,7 +62,7 @@ void multiply(const Product& p) {
       float value = p.alpha * sums[i];
       if (bias) value += static_cast<float>(bias[i]);
       if (p.beta != 0) value += p.beta * static_cast<float>(c[i]);
-      if (derivative) {
+      if (saved && derivative) {
         value *= gelu_derivative(static_cast<float>(saved[i]));
       } else if (saved) {
         saved[i] = U(value);
