@@ -147,6 +147,16 @@ std::byte* Exchange::output(int member) const {
   return on_host() ? group_.meeting->output(member) : card(member).output;
 }
 
+void Exchange::fetch(int member, std::byte* to, const std::byte* from, std::size_t bytes) {
+  try {
+    meeting()->fetch(member, to, from, bytes);
+  } catch (const CommunicationError& error) {
+    fail(fmt::format("{}: operation #{}: {}: rank {} copies from rank {}: {}", place(),
+                     descriptor_.sequence, to_string(descriptor_, group_.members),
+                     world_rank(rank()), world_rank(member), error.what()));
+  }
+}
+
 void Exchange::copy(void* to, const void* from, std::size_t bytes) const {
   reach_.backend->copy_peer(reach_.access, to, from, bytes);
 }

@@ -93,6 +93,9 @@ class Exchange {
   // What a member has shown, after meet().
   const std::byte* input(int member) const;
   std::byte* output(int member) const;
+  // Where members fetch: a copy from an address in another's memory. Throws CommunicationError
+  // naming the operation where the system refuses.
+  void fetch(int member, std::byte* to, const std::byte* from, std::size_t bytes);
   // On memory of any member, in the operation's order.
   bool on_host() const { return reach_.access.queue() == nullptr; }
   void copy(void* to, const void* from, std::size_t bytes) const;

@@ -37,8 +37,8 @@ void all_reduce(Exchange& exchange, const Buffers& buffers) {
         sources.push_back(data + bytes_of(begin));
         continue;
       }
-      meeting.fetch(r, place, addresses[static_cast<std::size_t>(r)] + bytes_of(begin),
-                    bytes_of(count));
+      exchange.fetch(r, place, addresses[static_cast<std::size_t>(r)] + bytes_of(begin),
+                     bytes_of(count));
       sources.push_back(place);
       place += bytes_of(count);
     }
@@ -50,9 +50,9 @@ void all_reduce(Exchange& exchange, const Buffers& buffers) {
   for (int i = 1; i < size; ++i) {
     const int peer = (self + i) % size;
     const Segment theirs = segment_of(n, size, peer);
-    meeting.fetch(peer, data + bytes_of(theirs.begin),
-                  addresses[static_cast<std::size_t>(peer)] + bytes_of(theirs.begin),
-                  bytes_of(theirs.size()));
+    exchange.fetch(peer, data + bytes_of(theirs.begin),
+                   addresses[static_cast<std::size_t>(peer)] + bytes_of(theirs.begin),
+                   bytes_of(theirs.size()));
   }
   meeting.finish();
   exchange.agree();  // nobody reads this member's tensor any more
