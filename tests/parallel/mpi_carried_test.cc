@@ -100,30 +100,6 @@ TEST(Carried, GroupsOfSomeRanksInAnyOrderToo) {
   expect_bits_of_messages<float>({0, 2, 1, 3}, {ReduceOp::sum});  // no neighbours: by messages
 }
 
-// Small and large operations of several groups in turns, some of them beside the others.
-TEST(Carried, OperationsInARowAndBesideEachOtherStayApart) {
-  const auto device = make_cpu_device();
-  Context context(*device, 1);
-  const auto transport = make_mpi_transport({.ranks_per_node = 2});
-  const ProcessGroup world = transport->world(), other = world.duplicate("beside");
-  const int size = world.size();
-  for (int round = 0; round < 30; ++round) {
-    const std::int64_t n = std::int64_t{1} << (8 + round % 13);
-    const std::vector<float> own(static_cast<std::size_t>(n),
-                                 static_cast<float>(world.rank() + round));
-    const Tensor a = context.from_host<float>({n}, own, Category::workspace);
-    const Tensor b = context.from_host<float>({n}, own, Category::workspace);
-    const Work beside = other.all_reduce(context, a, ReduceOp::sum, Async::yes);
-    world.all_reduce(context, b);
-    if (round % 3 == 0) world.barrier(context);
-    beside.wait(context);
-    const std::vector<float> want(static_cast<std::size_t>(n),
-                                  static_cast<float>(size * (size - 1) / 2 + size * round));
-    EXPECT_EQ(context.to_host<float>(a), want) << round;
-    EXPECT_EQ(context.to_host<float>(b), want) << round;
-  }
-}
-
 // Whole numbers, whose sums don't depend on the order.
 TEST(ByTransport, SumsAndMeansAreThoseOfDirect) {
   const auto device = make_cpu_device();

@@ -120,14 +120,14 @@ TEST(Desks, MoveWhatMessagesMove) {
 
 // Desks are written again while nobody reads them any more: operations of all sizes in a row,
 // beside asynchronous ones of another group of the same ranks.
-TEST(Desks, OperationsInARowAndBesideEachOtherStayApart) {
+void expect_operations_stay_apart(int ranks_per_node) {
   const auto device = make_cpu_device();
   Context context(*device, 1);
-  const auto transport = make_mpi_transport({});
+  const auto transport = make_mpi_transport({.ranks_per_node = ranks_per_node});
   const ProcessGroup world = transport->world(), other = world.duplicate("beside");
   const int size = world.size();
   for (int round = 0; round < 30; ++round) {
-    const std::int64_t n = std::int64_t{1} << (round % 19);
+    const std::int64_t n = std::int64_t{1} << (round % 20);
     const std::vector<float> own(static_cast<std::size_t>(n),
                                  static_cast<float>(world.rank() + round));
     const Tensor a = context.from_host<float>({n}, own, Category::workspace);
@@ -141,6 +141,12 @@ TEST(Desks, OperationsInARowAndBesideEachOtherStayApart) {
     EXPECT_EQ(context.to_host<float>(a), want) << round;
     EXPECT_EQ(context.to_host<float>(b), want) << round;
   }
+}
+TEST(Desks, OperationsInARowAndBesideEachOtherStayApart) {
+  expect_operations_stay_apart(0);
+}
+TEST(Carried, OperationsInARowAndBesideEachOtherStayApart) {
+  expect_operations_stay_apart(2);
 }
 
 }  // namespace
