@@ -7,8 +7,6 @@
 namespace trident {
 namespace {
 
-// A wait that takes some milliseconds is one that others may ask for.
-constexpr int looks_before_known = 64;
 // Who waits for the late rank itself knows its name, and has begun to wait at the same time.
 constexpr std::chrono::milliseconds naming_grace{500};
 

@@ -18,8 +18,6 @@ constexpr std::size_t small_bytes = 4096;
 constexpr std::size_t part_bytes = std::size_t{60} << 10;
 // A peer's farewell may overtake its last messages.
 constexpr std::chrono::milliseconds farewell_grace{500};
-// A wait that takes some milliseconds is one that others may ask for.
-constexpr int looks_before_known = 64;
 
 }  // namespace
 

@@ -12,6 +12,10 @@ namespace trident {
 
 inline constexpr int nobody = -1, no_answer = -2, works_on_files = -3;
 
+// Looks after which a wait enters itself: one that takes some milliseconds is one that others may
+// ask for.
+inline constexpr int looks_before_known = 64;
+
 class WaitTable {
  public:
   // A wait, while it lasts. `for_whom` gives a world rank; it may be called by any thread.
