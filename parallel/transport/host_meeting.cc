@@ -60,8 +60,8 @@ void copy_from(int process, std::byte* to, const std::byte* from, std::size_t by
     const iovec here{to, bytes}, there{const_cast<std::byte*>(from), bytes};
     const ssize_t got = ::process_vm_readv(process, &here, 1, &there, 1, 0);
     if (got <= 0) {
-      throw CommunicationError(fmt::format("the memory of process {} can't be read: {}",
-                                           process, got < 0 ? std::strerror(errno) : "no bytes"));
+      throw CommunicationError(fmt::format("the memory of process {} can't be read: {}", process,
+                                           got < 0 ? std::strerror(errno) : "no bytes"));
     }
     to += got;
     from += got;
