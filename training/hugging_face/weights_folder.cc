@@ -25,13 +25,13 @@ namespace fs = std::filesystem;
 
 constexpr auto kFolder = ".trident-saving";
 constexpr auto kConfig = "config.json";
-constexpr auto kGeneration = "generation_config.json";
+constexpr auto kGenerationConfig = "generation_config.json";
 constexpr auto kWhole = "model.safetensors";
 constexpr auto kIndex = "model.safetensors.index.json";
 constexpr auto kOwner = ".trident-weights";
 constexpr std::uint64_t kMaxOwner = 16 << 20, kMaxOldIndex = 1 << 30;  // bytes
 // What a set doesn't replace by its own, it removes; shards go by their index.
-constexpr std::array kOfOldSet{kWhole, kIndex, kGeneration, kOwner};
+constexpr std::array kOfOldSet{kWhole, kIndex, kGenerationConfig, kOwner};
 
 [[noreturn]] void fail(const fs::path& path, const char* operation) {
   throw Error(fmt::format("{}: {} failed: {}", path.string(), operation,
