@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <thread>
 
 namespace trident::app {
 namespace {
@@ -16,14 +17,18 @@ struct Free {
 }  // namespace
 
 Processors find_processors() {
+  const int system = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   hwloc_topology_t made = nullptr;
-  if (hwloc_topology_init(&made) != 0) return {};
+  if (hwloc_topology_init(&made) != 0) return {system, system};
   const std::unique_ptr<hwloc_topology, Free> topology(made);
   // Processors alone are counted, as the system lists them: caches, packages and devices are left
   // out, and nothing runs on each processor to ask it, which takes ten times as long.
   hwloc_topology_set_all_types_filter(made, HWLOC_TYPE_FILTER_KEEP_NONE);
   hwloc_topology_set_components(made, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86");
-  if (hwloc_topology_load(made) != 0) return {};
+  // An environment variable may tell hwloc of another machine.
+  if (hwloc_topology_load(made) != 0 || hwloc_topology_is_thissystem(made) == 0) {
+    return {system, system};
+  }
   const int all = std::max(1, hwloc_bitmap_weight(hwloc_topology_get_allowed_cpuset(made)));
   const std::unique_ptr<hwloc_bitmap_s, Free> bound(hwloc_bitmap_alloc());
   if (bound == nullptr || hwloc_get_cpubind(made, bound.get(), HWLOC_CPUBIND_THREAD) != 0) {

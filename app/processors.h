@@ -5,8 +5,8 @@ namespace trident::app {
 
 struct Processors {
   int own = 1;  // that this process is bound to: taskset, mpirun --bind-to, a job's cpuset
-  int all =
-      1;  // that processes here may be bound to: without those offline or outside the container
+  // That processes here may be bound to: without those offline or outside the container.
+  int all = 1;
 };
 Processors find_processors();
 

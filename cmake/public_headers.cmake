@@ -27,6 +27,7 @@ set(TRIDENT_INCLUDED_HEADERS
     core/thread_team.h
     kernels/peers.h kernels/reduce.h kernels/reduce_op.h
     parallel/collectives/communicator.h parallel/collectives/descriptor.h
+    parallel/collectives/host_runs.h
     parallel/data/bucket_layout.h parallel/data/buckets.h parallel/mesh.h parallel/nodes.h
     parallel/operation_log.h parallel/transport/file_work.h parallel/transport/meeting.h
     parallel/transport/mpi_job.h

@@ -88,7 +88,11 @@ template <class T>
 void write_result(T* destination, Wide<T>* total, std::int64_t n, int divisor) {
   if (divisor != 1) {
     for (std::int64_t i = 0; i < n; ++i) {
-      total[i] = static_cast<Wide<T>>(total[i] / static_cast<Wide<T>>(divisor));
+      if constexpr (std::is_integral_v<T>) {  // the divisor may be larger than the type
+        total[i] = static_cast<T>(static_cast<std::int64_t>(total[i]) / divisor);
+      } else {
+        total[i] /= static_cast<Wide<T>>(divisor);
+      }
     }
   }
   for (std::int64_t i = 0; i < n; ++i) destination[i] = static_cast<T>(total[i]);

@@ -9,7 +9,7 @@ void all_reduce(Exchange& exchange, const Buffers& buffers) {
   const Descriptor& d = exchange.descriptor();
   exchange.compare();
   if (!exchange.reductions_opened()) {
-    direct::barrier(exchange, {});  // whoever is late is named here
+    direct::barrier(exchange, {});  // MPI has no limit there
     exchange.open_reductions();
   }
   const std::int64_t own = segment_of(buffers.n, exchange.size(), exchange.rank()).size();

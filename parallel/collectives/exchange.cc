@@ -71,7 +71,7 @@ void Exchange::wait(std::span<Transfer> transfers) {
 }
 
 Countdown Exchange::countdown() const {
-  return group_.patient ? Countdown() : group_.endpoint->countdown();
+  return group_.patient ? Countdown() : group_.endpoint->countdown(grace_);
 }
 
 void Exchange::announce() {

@@ -111,7 +111,9 @@ class Exchange {
   // Group ranks [begin, end), which share a host, and this operation among them.
   std::unique_ptr<Membership> open_inside(int begin, int end) const;
   Exchange within(Membership& inside) const {
-    return Exchange(inside, descriptor_, collective_channel, look_ != look_.zero());
+    Exchange exchange(inside, descriptor_, collective_channel, look_ != look_.zero());
+    exchange.grace_ = grace_;
+    return exchange;
   }
   // The endpoint's own reductions, in the memory of this member; the one before this one stands for
   // the others in errors.
@@ -122,10 +124,13 @@ class Exchange {
   Communicator* communicator() const { return on_host() ? nullptr : group_.communicator.get(); }
   const Access& access() const { return reach_.access; }
   bool reduced_by_library() const { return group_.library->reduces(descriptor_.reduce_op); }
-  // Waits for the member before this one to come to the same operation; throws like wait().
+  // Waits for the member before this one to come to the same operation; throws like wait(). Waits
+  // after this one take a little longer to be too late: they may be for members that wait for the
+  // late one themselves, and the member behind that one, which names it here, has to speak first.
   void compare() {
     announce();
     wait(std::span<Transfer>());
+    grace_ = naming_grace;
   }
   // Counts what a message would have carried.
   void count_sent(std::size_t bytes) {
@@ -162,6 +167,8 @@ class Exchange {
   Descriptor descriptor_;
   int channel_;
   std::chrono::microseconds look_;  // of the first meeting
+  static constexpr std::chrono::milliseconds naming_grace{500};
+  std::chrono::milliseconds grace_{};  // beyond the timeout
   bool met_ = false;
   Reach reach_;
   std::vector<Transfer> announced_;

@@ -95,8 +95,8 @@ class Endpoint {
   // Whether a rank works on files, or has until lately. Under MPI asks them all.
   virtual bool files_hold_up() { return false; }
   // The limit of a wait that begins now, to which work on files doesn't count.
-  Countdown countdown() {
-    return Countdown(options().timeout, [this] { return files_hold_up(); });
+  Countdown countdown(std::chrono::milliseconds longer = {}) {
+    return Countdown(options().timeout + longer, [this] { return files_hold_up(); });
   }
 
   // For errors of waits: "; rank 1 waits for rank 2, which waits for rank 3", as far as is known.

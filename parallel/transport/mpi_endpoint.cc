@@ -21,10 +21,15 @@ namespace {
 constexpr std::uint64_t channel_slots = 32;
 static_assert(channel_count <= static_cast<int>(channel_slots));
 
+// What MPI does at once, but many ranks on few cores take a while for.
+std::chrono::milliseconds opening_limit(const TransportOptions& options) {
+  return std::max(options.timeout, std::chrono::milliseconds(5000));
+}
+
 }  // namespace
 
 MpiEndpoint::MpiEndpoint(const TransportOptions& options) : options_(options) {
-  const auto limit = std::max(options.timeout, std::chrono::milliseconds(5000));
+  const auto limit = opening_limit(options);
   MpiJob job;
   job.attach();
   job.agree(
@@ -181,7 +186,7 @@ bool MpiEndpoint::reduces(DType dtype, ReduceOp op) const {
 
 void MpiEndpoint::open_reductions(std::uint64_t group, const std::vector<int>& members) {
   const MPI_Comm made = make_reduction_communicator(
-      messages_, members, tag_of(group, collective_channel), options_.timeout);
+      messages_, members, tag_of(group, collective_channel), opening_limit(options_));
   const std::lock_guard lock(groups_mutex_);
   reductions_[group] = made;
 }

@@ -7,9 +7,6 @@
 namespace trident {
 namespace {
 
-// Who waits for the late rank itself knows its name, and has begun to wait at the same time.
-constexpr std::chrono::milliseconds naming_grace{500};
-
 MPI_Datatype type_of(DType dtype) {
   switch (dtype) {
     case DType::f64:
@@ -83,10 +80,8 @@ bool MpiReduction::test() {
 Outcome MpiReduction::wait(Countdown& countdown) {
   BackOff back_off(endpoint_.spins());
   std::optional<WaitTable::Entry> entry;
-  std::optional<Countdown> grace;
   for (int looks = 0; !test(); back_off.pause()) {
-    if (!grace && countdown.over()) grace.emplace(naming_grace);
-    if (grace && grace->over()) return Outcome::late;
+    if (countdown.over()) return Outcome::late;
     if (++looks == looks_before_known) entry.emplace(endpoint_.waits(), [this] { return peer_; });
   }
   return Outcome::complete;

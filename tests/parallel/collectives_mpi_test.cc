@@ -2,7 +2,8 @@
 //   mpirun -n 4 parallel_collectives_mpi_test
 //   mpirun -n 3 parallel_collectives_mpi_test mismatch|late|chain|frozen|throw|request|ended|abort
 //                                             unopened
-//   mpirun -n 8 parallel_collectives_mpi_test late_by_mpi|mismatch_by_mpi
+//   mpirun -n 8 parallel_collectives_mpi_test late_by_mpi|late_by_mpi_first|mismatch_by_mpi
+//   mpirun -n 4 parallel_collectives_mpi_test late_carried_1|late_carried_2|late_carried_first_3
 // and one that must not: patient. tests/parallel/mpi_errors_test.py runs them.
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -46,6 +47,18 @@ std::vector<World> worlds() {
 namespace {
 
 using Scenario = void (*)(Transport&, Context&, const ProcessGroup&, const Tensor&);
+
+// One rank is late for a carried sum, after so many others.
+template <int Late, int Before>
+void late_for_carried(Transport&, Context& c, const ProcessGroup& g, const Tensor&) {
+  const Tensor large = c.empty({std::int64_t{1} << 20}, DType::f32, Category::workspace);
+  fill(c, large, 0);
+  g.barrier(c);
+  for (int i = 0; i < Before; ++i) g.all_reduce(c, large);
+  c.synchronize();
+  if (g.rank() == Late) std::this_thread::sleep_for(std::chrono::seconds(60));
+  g.all_reduce(c, large);
+}
 
 const std::map<std::string, Scenario> scenarios = {
     {"mismatch",
@@ -110,6 +123,15 @@ const std::map<std::string, Scenario> scenarios = {
          });
        }
        for (;;) g.all_reduce(c, large);
+     }},
+    {"late_carried_1", late_for_carried<1, 2>},
+    {"late_carried_2", late_for_carried<2, 2>},
+    {"late_carried_first_3", late_for_carried<3, 0>},
+    {"late_by_mpi_first",
+     [](Transport&, Context& c, const ProcessGroup& g, const Tensor& x) {
+       g.barrier(c);
+       if (g.rank() == 4) std::this_thread::sleep_for(std::chrono::seconds(60));
+       g.all_reduce(c, x);
      }},
     {"late_by_mpi",
      [](Transport&, Context& c, const ProcessGroup& g, const Tensor& x) {
@@ -184,11 +206,14 @@ int run_scenario(const std::string& name) {
   job.begin(0, std::chrono::seconds(60));
   if (name == "unopened" && job.rank() == 1) ::raise(SIGSTOP);
   // Without shared memory and an order of additions, as collectives/table.cc says.
-  const bool by_mpi = name.ends_with("_by_mpi");
+  const bool by_mpi = name.find("_by_mpi") != std::string::npos;
+  const bool carried = name.find("_carried") != std::string::npos;
   run_mpi(
       {.deterministic = !by_mpi,
        .timeout = std::chrono::seconds(short_of_time ? 1 : 60),
-       .ranks_per_node = by_mpi ? 1 : 0},
+       .ranks_per_node = by_mpi    ? 1
+                         : carried ? 2
+                                   : 0},
       [&](Transport& transport) { scenarios.at(name)(transport, context, transport.world(), x); });
   job.finish(0);
   return 0;

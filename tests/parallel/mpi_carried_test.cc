@@ -62,7 +62,7 @@ template <class T>
 void expect_bits_of_messages(const std::vector<int>& members,
                              std::initializer_list<ReduceOp> operations) {
   // From what is just carried over odd numbers to more than all desks hold.
-  for (const std::int64_t n : {140'000, 200'003, 1'500'017}) {
+  for (const std::int64_t n : {270'000, 530'003, 1'500'017}) {
     for (const ReduceOp op : operations) {
       const Outcome apart = reduced<T>(1, members, n, op);
       for (const int ranks_per_node : {2, 3}) {

@@ -75,10 +75,19 @@ class MpiErrors(unittest.TestCase):
         self.assertEqual((code, len(lines)), (3, 1), lines)
         self.assertRegex(lines[0], world + "3: " + SUM + r": rank \d waited 1000 ms for rank \d")
         self.assertRegex(lines[0], "for rank 5($|;)")
+        code, lines = self.run_scenario("late_by_mpi_first", ranks=8)
+        self.assertEqual((code, len(lines)), (3, 1), lines)
+        self.assertRegex(lines[0], "for rank 4($|;)")
         code, lines = self.run_scenario("mismatch_by_mpi", ranks=8)
         self.assertEqual((code, len(lines)), (3, 1), lines)
         self.assertRegex(lines[0], world + r"1: rank \d called .*\(fp32\[1024\], (sum|average)\), rank \d "
                          r"called .*\(fp32\[1024\], (sum|average)\)$")
+
+    def test_a_rank_that_is_late_for_a_carried_sum_is_named(self):
+        for name in "late_carried_1", "late_carried_2", "late_carried_first_3":
+            code, lines = self.run_scenario(name, ranks=4)
+            self.assertEqual((code, len(lines)), (3, 1), lines)
+            self.assertRegex(lines[0], f"waited 1000 ms for rank {name[-1]}($|;)")
 
     def test_where_a_late_rank_waits_itself_the_end_of_the_chain_is_named(self):
         self.expect("chain", 3, WORLD + r"message #0 from rank 1 to rank 0 on channel 0: "

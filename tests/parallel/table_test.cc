@@ -50,7 +50,12 @@ TEST(Table, ARingServesTwoProcessesWithLargeMessagesInEqualSegments) {
 
 TEST(Table, LargeSumsOverHostsWithNeighboursAreCarried) {
   const auto over_hosts = [](std::int64_t n, bool on_gpu) {
-    return chosen({.on_gpu = on_gpu, .host_runs = true, .members = 4, .n = n}).name;
+    return chosen({.on_gpu = on_gpu,
+                   .views_need_staging = true,
+                   .host_runs = true,
+                   .members = 4,
+                   .n = n})
+        .name;
   };
   EXPECT_EQ(over_hosts(large, false), "carried");
   EXPECT_EQ(over_hosts(1, false), "direct");
