@@ -181,7 +181,8 @@ TEST_F(CliTest, AFullDiskUnderTheLogsIsToldOnceAndTrainingGoesOn) {
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_THAT(outcome.err, StartsWith("LOGGING FAILED (metrics): run/metrics.jsonl: "));
   EXPECT_THAT(outcome.err, HasSubstr("File too large; training goes on"));
-  const std::int64_t lines = metrics_lines(dir / "run/metrics.jsonl");
+  // A short line may still find room where a longer one has not.
+  const std::int64_t lines = metrics_lines(dir / "run/metrics.jsonl", Numbers::some);
   EXPECT_GT(lines, 0);
   EXPECT_LT(lines, 100);
   EXPECT_THAT(outcome.err, HasSubstr("LOGGING FAILED: " + std::to_string(100 - lines) +
