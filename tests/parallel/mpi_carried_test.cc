@@ -111,7 +111,8 @@ TEST(ByTransport, SumsAndMeansAreThoseOfDirect) {
     std::vector<T> own, want;
     for (std::int64_t i = 0; i < n; ++i) {
       own.push_back(static_cast<T>(static_cast<float>(world.rank() + i % 7)));
-      const float sum = static_cast<float>(size * (size - 1) / 2 + size * (i % 7));
+      const std::int64_t whole = size * (size - 1) / 2 + size * (i % 7);
+      const auto sum = static_cast<float>(whole);
       want.push_back(
           static_cast<T>(op == ReduceOp::average ? sum / static_cast<float>(size) : sum));
     }
