@@ -185,8 +185,8 @@ bool MpiEndpoint::reduces(DType dtype, ReduceOp op) const {
 }
 
 void MpiEndpoint::open_reductions(std::uint64_t group, const std::vector<int>& members) {
-  MPI_Comm made = make_reduction_communicator(
-      messages_, members, tag_of(group, collective_channel), opening_limit(options_));
+  MPI_Comm made = make_reduction_communicator(messages_, members, tag_of(group, collective_channel),
+                                              opening_limit(options_));
   const std::lock_guard lock(groups_mutex_);
   reductions_[group] = made;
 }
