@@ -2,6 +2,7 @@
 
 #include "kernels/reduce.h"
 #include "parallel/collectives/direct.h"
+#include "parallel/collectives/volume.h"
 
 namespace trident::by_transport {
 
@@ -12,9 +13,7 @@ void all_reduce(Exchange& exchange, const Buffers& buffers) {
     direct::barrier(exchange, {});  // MPI has no limit there
     exchange.open_reductions();
   }
-  const std::int64_t own = segment_of(buffers.n, exchange.size(), exchange.rank()).size();
-  exchange.count_sent(static_cast<std::size_t>(buffers.n + own * (exchange.size() - 2)) *
-                      size_of(d.dtype));
+  exchange.count_sent(static_cast<std::size_t>(bytes_sent(d, exchange.size(), exchange.rank())));
   Exchange::Transfer reduction = exchange.reduce_by_transport(buffers.output, buffers.n);
   exchange.wait(reduction);
   if (d.reduce_op == ReduceOp::average) {

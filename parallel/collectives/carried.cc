@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "parallel/collectives/direct.h"
+#include "parallel/collectives/volume.h"
 
 namespace trident::carried {
 namespace {
@@ -220,10 +221,8 @@ void all_reduce(Exchange& exchange, const Buffers& buffers) {
   exchange.compare();
   const std::size_t desk_bytes = agreed_desk_bytes(exchange, runs);
   if (desk_bytes == 0) return direct::all_reduce(exchange, buffers);
-  const std::size_t element = size_of(exchange.descriptor().dtype);
-  const std::int64_t own = segment_of(buffers.n, exchange.size(), exchange.rank()).size();
-  exchange.count_sent(static_cast<std::size_t>(buffers.n - own + own * (exchange.size() - 1)) *
-                      element);
+  exchange.count_sent(static_cast<std::size_t>(
+      bytes_sent(exchange.descriptor(), exchange.size(), exchange.rank())));
   Carrying(exchange, runs, buffers, desk_bytes).run();
 }
 
