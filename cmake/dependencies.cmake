@@ -14,6 +14,12 @@ find_library(DNNL_LIBRARY dnnl REQUIRED)
 add_library(DNNL::dnnl UNKNOWN IMPORTED)
 set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION ${DNNL_LIBRARY}
                                             INTERFACE_INCLUDE_DIRECTORIES ${DNNL_INCLUDE_DIR})
+# Neither does its ISA-L (sums of checkpoints' blocks).
+find_path(ISAL_INCLUDE_DIR isa-l/crc64.h REQUIRED)
+find_library(ISAL_LIBRARY isal REQUIRED)
+add_library(ISAL::isal UNKNOWN IMPORTED)
+set_target_properties(ISAL::isal PROPERTIES IMPORTED_LOCATION ${ISAL_LIBRARY}
+                                            INTERFACE_INCLUDE_DIRECTORIES ${ISAL_INCLUDE_DIR})
 if(TRIDENT_TESTS)
   find_package(GTest REQUIRED)
 endif()

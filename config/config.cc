@@ -127,4 +127,9 @@ std::int64_t Config::head_dim() const {
   return model.hidden_size / model.num_attention_heads;
 }
 
+bool is_iteration(const std::string& load) {
+  const bool digits = load.find_first_not_of("0123456789") == std::string::npos;
+  return !load.empty() && load.size() <= 18 && digits;
+}
+
 }  // namespace trident

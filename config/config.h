@@ -180,16 +180,24 @@ struct TrainingConfig {
 };
 
 struct CheckpointConfig {
-  std::string load = {};  // a Hugging Face directory; "": start from initial weights
+  // A Hugging Face directory, a checkpoint, the iteration of one in `save`, or "auto"; "": start
+  // from initial weights, where there is no checkpoint in `save`.
+  std::string load = {};
   std::string resume = "auto";
-  std::string save = {};  // directory of the final weights; "": not saved
+  std::string save = {};  // directory of the final weights and the checkpoints; "": not saved
   bool overwrite = false;
   std::int64_t save_interval = 0;
   std::int64_t save_total_limit = 0;
+  std::int64_t save_every_keep = 0;
   bool keep_best = false;
+  std::int64_t max_writers = 0;
+  std::int64_t min_slice = std::int64_t{1} << 20;
   bool asynchronous = false;
   bool operator==(const CheckpointConfig&) const = default;
 };
+
+// Whether checkpoint.load is the number of an iteration.
+bool is_iteration(const std::string& load);
 
 struct RuntimeConfig {
   std::string device = "auto";        // after loading never "auto"

@@ -71,7 +71,8 @@ struct Field {
   Range range = {};                  // of a number, or of each number of a list
   std::vector<Choice> choices = {};  // of a string; of another type: words in place of the value
   std::function<std::vector<std::string>(const ConfigRules&)> kinds = {};  // choices of a table
-  Text derived = {};  // where the default follows from; such a key may be null
+  Text derived = {};            // where the default follows from; such a key may be null
+  bool number_is_text = false;  // of a string: a whole number counts as its digits
   bool required = false;
   std::string later =
       {};  // the coming feature that reads this key; till then only the default goes

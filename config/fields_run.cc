@@ -42,43 +42,61 @@ std::string transport_text(const ConfigRules& rules) {
 std::vector<Field> checkpoint_fields() {
   const auto member = [](auto m) { return in(&Config::checkpoint, m); };
   using C = CheckpointConfig;
-  const std::string later = "checkpoints";
+  const std::string later = "asynchronous checkpoints";
   return {
       {.path = "/checkpoint/load",
        .member = member(&C::load),
-       .doc = "Hugging Face directory to take the initial weights from. (\"auto\", the newest "
-              "checkpoint under `save`, is not available yet.)",
-       .derived = "none"},
+       .doc = "What a run begins with that finds no checkpoint of its own to go on from: a Hugging "
+              "Face directory (its weights), or a checkpoint (all of its state), in any layout. An "
+              "iteration (\"40\") goes on from that checkpoint in `save` and from no other; "
+              "\"auto\" from the newest there.",
+       .derived = "none",
+       .number_is_text = true},
       {.path = "/checkpoint/resume",
        .member = member(&C::resume),
-       .doc =
-           "Whether to go on from the newest checkpoint under `save`: auto where there is one, "
-           "never, or must. This version makes none and reads none: with auto, one that is there "
-           "is refused.",
-       .choices = {{"auto"}, {"must", later}, {"never"}}},
+       .doc = "Whether to go on from the newest checkpoint in `save` that is whole: auto where "
+              "there is one, must, or never.",
+       .choices = {{"auto"}, {"must"}, {"never"}}},
       {.path = "/checkpoint/save",
        .member = member(&C::save),
-       .doc = "Directory that gets the final weights, in Hugging Face's format.",
+       .doc = "Directory that gets the final weights, in Hugging Face's format, and the "
+              "checkpoints, each in a folder iteration-<n>.",
        .derived = "none"},
       {.path = "/checkpoint/overwrite",
        .member = member(&C::overwrite),
-       .doc = "Replaces weights in `save` that are not of the run in `logging.dir`; refused "
-              "otherwise."},
+       .doc = "Replaces weights and checkpoints in `save` that are not of the run in "
+              "`logging.dir`; refused otherwise."},
       {.path = "/checkpoint/save_interval",
        .member = member(&C::save_interval),
-       .doc = "Saves a checkpoint after every so many iterations; 0: never.",
+       .doc = "Saves a checkpoint after every so many iterations, and at the end. 0: only where a "
+              "signal stops the run.",
        .unit = "iterations",
-       .range = from(0, kMaxIterations),
-       .later = later},
+       .range = from(0, kMaxIterations)},
       {.path = "/checkpoint/save_total_limit",
        .member = member(&C::save_total_limit),
-       .doc = "Checkpoints that are kept; 0: all.",
-       .range = from(0, 1e6),
-       .later = later},
+       .doc = "The newest checkpoints that are kept; 0: all.",
+       .range = from(0, 1e6)},
+      {.path = "/checkpoint/save_every_keep",
+       .member = member(&C::save_every_keep),
+       .doc = "Checkpoints whose iteration is a multiple of this are never removed; 0: none.",
+       .unit = "iterations",
+       .range = from(0, kMaxIterations)},
       {.path = "/checkpoint/keep_best",
        .member = member(&C::keep_best),
-       .doc = "Also keeps the checkpoint with the least validation loss.",
-       .later = later},
+       .doc = "Also keeps the checkpoint with the least validation loss, of those that were saved "
+              "where the loss was evaluated."},
+      {.path = "/checkpoint/max_writers",
+       .member = member(&C::max_writers),
+       .doc = "Files that hold the state beside the weights, at most; ranks share one then. 0: as "
+              "many as ranks.",
+       .range = from(0, 1e6)},
+      {.path = "/checkpoint/min_slice",
+       .member = member(&C::min_slice),
+       .doc =
+           "Of a tensor that several ranks hold each writes at least so much, or nothing; a file "
+           "of state holds at least so much on average.",
+       .unit = "bytes",
+       .range = from(0, 1e15)},
       {.path = "/checkpoint/asynchronous",
        .member = member(&C::asynchronous),
        .doc = "Writes checkpoints while training goes on.",

@@ -87,6 +87,10 @@ class Reader {
   }
 
   void read(const Field& field, const json& value, std::string& member) {
+    if (field.number_is_text && value.is_number_unsigned()) {
+      member = std::to_string(value.get<std::uint64_t>());
+      return;
+    }
     if (!value.is_string() || value.get_ref<const std::string&>().empty()) {
       return mismatch(field, value);
     }

@@ -51,7 +51,7 @@ ordered_json value_schema(const Field& field, const ConfigRules& rules) {
   if (std::holds_alternative<Member<bool>>(field.member)) {
     schema["type"] = "boolean";
   } else if (std::holds_alternative<Member<std::string>>(field.member)) {
-    schema["type"] = "string";
+    schema["type"] = field.number_is_text ? ordered_json{"string", "integer"} : "string";
     const auto choices = choices_of(field, rules);
     if (choices.empty()) {
       schema["minLength"] = 1;

@@ -33,10 +33,20 @@ void validate_data(const Config& config, Problems& problems) {
                    "is missing; type \"file\" needs the path of a tokenizer.json");
     }
   }
-  if (config.checkpoint.load == "auto" && problems.sound("/checkpoint/load")) {
-    problems.add("/checkpoint/load",
-                 "\"auto\" is not available yet (it comes with checkpoints); "
-                 "name a Hugging Face directory, or leave it out");
+  const CheckpointConfig& checkpoint = config.checkpoint;
+  const auto needs_save = [&](const char* key, bool asked, const char* what) {
+    if (!asked || !checkpoint.save.empty() || !problems.sound({key, "/checkpoint/save"})) return;
+    problems.add(key, fmt::format("{} needs checkpoint.save, which is missing", what));
+  };
+  needs_save("/checkpoint/save_interval", checkpoint.save_interval > 0, "saving checkpoints");
+  needs_save("/checkpoint/resume", checkpoint.resume == "must", "\"must\"");
+  const bool of_save = checkpoint.load == "auto" || is_iteration(checkpoint.load);
+  needs_save("/checkpoint/load", of_save, "one of its own checkpoints");
+  if (of_save && checkpoint.resume == "never" &&
+      problems.sound({"/checkpoint/load", "/checkpoint/resume"})) {
+    problems.add("/checkpoint/load", fmt::format("\"{}\" goes on from a checkpoint, but "
+                                                 "checkpoint.resume is \"never\"; leave one out",
+                                                 checkpoint.load));
   }
 }
 

@@ -47,6 +47,18 @@ struct DataGroups {
   bool operator==(const DataGroups&) const = default;
 };
 
+// Which of the ranks that hold the same elements one is. The first speaks for all; what takes long
+// they share. A tied weight's copy does neither: its index is -1.
+struct Holder {
+  int index = 0, count = 1;
+
+  bool speaks() const { return index == 0; }
+  // They are `size` times as many, of which this one is at `place`.
+  Holder times(int place, int size) const {
+    return {index < 0 ? index : index * size + place, count * size};
+  }
+};
+
 // Of a tensor of one or two dimensions. Each may be cut by one group (core/axes.h): an expert's
 // down-projection by two.
 struct Placement {
@@ -97,6 +109,16 @@ struct Placement {
       if (!cut_by(group) && place_of(group) != 0) return false;
     }
     return true;
+  }
+  // As far as the groups that may cut it go: which of those that hold this part the one at these
+  // places, place_of(group) of size_of(group), is.
+  template <class PlaceOf, class SizeOf>
+  Holder holder(const PlaceOf& place_of, const SizeOf& size_of) const {
+    Holder holder{.index = copy ? -1 : 0};
+    for (const Group group : cutting_groups) {
+      if (!cut_by(group)) holder = holder.times(place_of(group), size_of(group));
+    }
+    return holder;
   }
 
   // The boxes of elements [begin, begin + count) of the local flat buffer; padding is in none.

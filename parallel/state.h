@@ -32,7 +32,7 @@ struct StateTensor {
   Placement placement;                   // of the state: a row or column of a matrix has its own
   std::int64_t begin = 0;
   Tensor tensor;
-  bool speaks = true;  // of ranks that hold the same elements one does
+  Holder holder;  // which of the ranks that hold the same elements this is
 };
 
 struct StateNumber {

@@ -9,6 +9,7 @@
 
 #include "parallel/mesh.h"
 #include "parallel/nodes.h"
+#include "parallel/placement.h"
 #include "parallel/process_group.h"
 
 namespace trident {
@@ -50,6 +51,11 @@ struct Topology {
   // Of groups that carry nothing of their own, too.
   int place(Group group) const { return mesh.place(world.rank(), group); }
   int size(Group group) const { return mesh.size(group); }
+  // Of those that hold this part and see the same samples.
+  Holder holder(const Placement& placement) const {
+    return placement.holder([this](Group group) { return place(group); },
+                            [this](Group group) { return size(group); });
+  }
 
   // What is sent for the check of a step belongs to the first, the world.
   std::vector<TrafficGroup> traffic_groups() const;

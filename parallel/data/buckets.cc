@@ -80,7 +80,6 @@ void ParameterBuckets::list(StateKind kind, const Topology& topology, State& int
   const char* name = kind == StateKind::weight     ? "weight"
                      : kind == StateKind::gradient ? "gradient"
                                                    : "master";
-  const auto place_of = [&](Group group) { return topology.place(group); };
   for (const Bucket& bucket : buckets_) {
     const bool whole = kind == StateKind::weight && bucket.weights;
     const Tensor& from = whole                         ? bucket.weights
@@ -98,7 +97,7 @@ void ParameterBuckets::list(StateKind kind, const Topology& topology, State& int
                               .placement = placement,
                               .begin = segment.begin - segment.offset,
                               .tensor = from.flat(segment.begin - first, segment.count),
-                              .speaks = bucket.speaks(cut) && placement.speaks(place_of)});
+                              .holder = bucket.holder(topology.holder(placement), cut)});
     }
   }
 }

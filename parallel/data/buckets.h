@@ -40,10 +40,12 @@ struct Bucket {
 
   bool gathered() const { return !weights; }  // before each use
   bool shared() const { return sharing.size() > 1; }
-  // Whether this rank speaks for elements that all who share the bucket have alike, or (`cut`) that
-  // are its shard, as far as the ranks that see other samples go.
-  bool speaks(bool cut) const {
-    return (cut || sharing.rank() == 0) && (!replicas.defined() || replicas.rank() == 0);
+  // Which of all that hold the same elements this rank is, from which of those at the same place
+  // among them that see other samples: elements that all who share the bucket have alike, or
+  // (`cut`) that are its shard.
+  Holder holder(const Holder& of_part, bool cut) const {
+    const Holder holder = cut ? of_part : of_part.times(sharing.rank(), sharing.size());
+    return replicas.defined() ? holder.times(replicas.rank(), replicas.size()) : holder;
   }
   // Its gradient is summed over somebody.
   bool reduced() const { return shared() || replicas.defined(); }

@@ -262,9 +262,8 @@ TEST_F(CliTest, DryRunRefusesWhatTheRunWouldRefuseAllAtOnce) {
   std::vector<std::string> wrong{"data.train.0.path=nowhere", "checkpoint.load=none",
                                  "runtime.transport=mpi", "checkpoint.resume=auto"};
   std::vector<std::string> messages{
-      "config: /data/train/0/path: nowhere: no such file", "none/config.json",
-      "run/metrics.jsonl: exists already",
-      "/checkpoint/resume: \"auto\" would go on from the checkpoint weights/iteration-2",
+      "config: /data/train/0/path: nowhere: no such file", "run/metrics.jsonl: exists already",
+      "/checkpoint/resume: \"auto\", but no checkpoint in \"weights\" is whole",
       "config: /runtime/transport: \"mpi\" needs processes that mpirun or srun started"};
   for (const bool dry : {true, false}) {
     auto arguments = train(wrong);

@@ -42,7 +42,8 @@ scheduler: type warmup_iters warmup_ratio decay_iters min_lr power gamma milesto
 data: train validation split tokenizer/type tokenizer/path sequence_length shuffle seed
 training: train_iters train_epochs seed eval_interval eval_iters deterministic label_smoothing
   on_non_finite max_skipped_steps
-checkpoint: load resume save overwrite save_interval save_total_limit keep_best asynchronous
+checkpoint: load resume save overwrite save_interval save_total_limit save_every_keep
+  keep_best max_writers min_slice asynchronous
 runtime: device transport ranks_per_node threads_per_rank timeout_seconds collective_algorithm
 logging: dir overwrite log_interval tensorboard trace dump_gradients_at)";
 

@@ -1,4 +1,5 @@
 // What ends all ranks of the local transport, and what its errors say.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,6 +28,15 @@ using testing::Not;
 // an E with this text, soon, while every other rank is stopped by that error or an AbortedError
 // that repeats it.
 constexpr int most_ranks = 8;
+
+// A busy machine holds threads up for longer than these tests wait, under a sanitizer above all.
+milliseconds slowly(int count) {
+#ifdef __SANITIZE_THREAD__
+  return milliseconds(5 * count);
+#else
+  return milliseconds(count);
+#endif
+}
 
 struct Place {
   On on;
@@ -68,7 +78,7 @@ class LocalErrors : public testing::TestWithParam<Place> {
       EXPECT_EQ(dynamic_cast<const AbortedError*>(&e) != nullptr, (std::is_same_v<E, AbortedError>))
           << "not the first error: " << e.what();
     }
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+    EXPECT_LT(std::chrono::steady_clock::now() - start, slowly(5000));
     EXPECT_GT(stopped, 0);
     stopped_ = stopped;
   }
@@ -203,18 +213,21 @@ TEST_P(LocalErrors, ARankLaterThanTheTimeoutIsNamed) {
   expect_error<CommunicationError>(
       3,
       AllOf(HasSubstr("group 'world' (ranks 0,1,2): operation #1: all_reduce(fp32[1024], sum): "),
-            HasSubstr("waited 150 ms for rank 2"), Not(HasSubstr("not reached"))),
-      late, milliseconds(150));
+            HasSubstr(fmt::format("waited {} ms for rank 2", slowly(150).count())),
+            Not(HasSubstr("not reached"))),
+      late, slowly(150));
   expect_stopped(3);
 }
 
 TEST_P(LocalErrors, AMessageThatNeverComesOrIsNeverTakenIsLate) {
   for (const bool sends : {false, true}) {
     expect_error<CommunicationError>(
-        2, AllOf(HasSubstr("message #0 from rank"), HasSubstr("rank 0 waited 100 ms for rank 1")),
+        2,
+        AllOf(HasSubstr("message #0 from rank"),
+              HasSubstr(fmt::format("rank 0 waited {} ms for rank 1", slowly(100).count()))),
         [&](Transport&, Context& c, const ProcessGroup& g) {
           if (g.rank() == 1) {
-            std::this_thread::sleep_for(milliseconds(300));
+            std::this_thread::sleep_for(slowly(300));
             g.barrier(c);
           } else if (sends) {
             g.send(c, tensor(c, 100'000), 1);
@@ -222,20 +235,22 @@ TEST_P(LocalErrors, AMessageThatNeverComesOrIsNeverTakenIsLate) {
             g.receive(c, tensor(c), 1);
           }
         },
-        milliseconds(100));
+        slowly(100));
   }
 }
 
 TEST_P(LocalErrors, WhereALateRankWaitsItselfTheEndOfTheChainIsNamed) {
   for (const bool collective : {false, true}) {
     expect_error<CommunicationError>(
-        3, HasSubstr("rank 0 waited 400 ms for rank 1; rank 1 waits for rank 2"),
+        3,
+        HasSubstr(fmt::format("rank 0 waited {} ms for rank 1; rank 1 waits for rank 2",
+                              slowly(400).count())),
         [&](Transport&, Context& c, const ProcessGroup& g) {
           g.barrier(c);
           const int members[] = {1, 2};
           if (g.rank() == 0) g.receive(c, tensor(c), 1);
           if (g.rank() == 1) {
-            std::this_thread::sleep_for(milliseconds(150));  // rank 0's wait ends first
+            std::this_thread::sleep_for(slowly(150));  // rank 0's wait ends first
             if (collective) {
               g.subgroup(members, "others").barrier(c);
             } else {
@@ -243,11 +258,11 @@ TEST_P(LocalErrors, WhereALateRankWaitsItselfTheEndOfTheChainIsNamed) {
             }
           }
           if (g.rank() == 2) {
-            std::this_thread::sleep_for(milliseconds(1200));
+            std::this_thread::sleep_for(slowly(1200));
             g.barrier(c);
           }
         },
-        milliseconds(400));
+        slowly(400));
   }
 }
 
@@ -256,7 +271,7 @@ struct Special : std::runtime_error {
 };
 
 TEST_P(LocalErrors, APatientGroupWaitsBeyondTheTimeoutButNotForOneThatHasEnded) {
-  const milliseconds timeout(150), work(500);
+  const milliseconds timeout = slowly(150), work = slowly(500);
   const auto devices = devices_of(3);
   run_local(3, {.timeout = timeout, .nccl = GetParam().nccl}, [&](Transport& transport) {
     const ProcessGroup world = transport.world(), files = world.patient("files");
@@ -341,7 +356,7 @@ TEST_P(LocalErrors, ARankThatHasEndedIsNotWaitedFor) {
 // rank that waits for it makes rank 0 late.
 TEST_P(LocalErrors, WorkOnFilesDoesNotCount) {
   const auto devices = devices_of(3);
-  run_local(3, {.timeout = milliseconds(200), .nccl = GetParam().nccl}, [&](Transport& transport) {
+  run_local(3, {.timeout = slowly(200), .nccl = GetParam().nccl}, [&](Transport& transport) {
     const ProcessGroup g = transport.world();
     Context c(*devices[static_cast<std::size_t>(g.rank())], 1);
     const Tensor x = tensor(c, 6);
@@ -349,7 +364,7 @@ TEST_P(LocalErrors, WorkOnFilesDoesNotCount) {
     c.synchronize();
     if (g.rank() == 2) {
       const FileWork reading = g.file_work();
-      std::this_thread::sleep_for(milliseconds(500));
+      std::this_thread::sleep_for(slowly(500));
     }
     if (g.rank() == 0) g.receive(c, x, 1);
     if (g.rank() == 1) g.receive(c, x, 2);
@@ -358,7 +373,7 @@ TEST_P(LocalErrors, WorkOnFilesDoesNotCount) {
     c.synchronize();
     if (g.rank() == 2) {
       const FileWork reading = g.file_work();
-      std::this_thread::sleep_for(milliseconds(500));
+      std::this_thread::sleep_for(slowly(500));
     }
     g.all_reduce(c, x);
     g.barrier(c);
@@ -367,15 +382,15 @@ TEST_P(LocalErrors, WorkOnFilesDoesNotCount) {
 
 TEST_P(LocalErrors, WhatComesAfterWorkOnFilesCounts) {
   expect_error<CommunicationError>(
-      2, HasSubstr("waited 200 ms for rank 1"),
+      2, HasSubstr(fmt::format("waited {} ms for rank 1", slowly(200).count())),
       [](Transport&, Context& c, const ProcessGroup& g) {
         if (g.rank() == 1) {
           { const FileWork reading = g.file_work(); }
-          std::this_thread::sleep_for(milliseconds(1500));
+          std::this_thread::sleep_for(slowly(1500));
         }
         g.barrier(c);
       },
-      milliseconds(200));
+      slowly(200));
 }
 
 TEST_P(LocalErrors, AbortStopsEveryRankWithItsReason) {

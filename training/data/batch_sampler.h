@@ -1,5 +1,5 @@
 // The micro-batches of one rank. Iteration k (from 0) uses samples k·G … k·G + G − 1, G the global
-// batch size; place d of D in the batch group takes the d-th of D equal consecutive parts and cuts
+// batch size, moved on by `moved` where a run goes on with another G; place d of D in the batch group takes the d-th of D equal consecutive parts and cuts
 // it in order into micro-batches of b.
 #pragma once
 
@@ -16,6 +16,7 @@ struct BatchShape {
   std::int64_t micro_batch_size = 1;   // b
   int place = 0;                       // d
   int places = 1;                      // D
+  std::int64_t moved = 0;              // samples
 };
 
 // One micro-batch in host memory; s is the sequence length.

@@ -10,17 +10,19 @@
 namespace trident {
 namespace {
 
-constexpr int squares = ExactSum::limbs + 1;  // the state of an exact sum
+constexpr int squares = ExactSum::limbs + 1;           // the state of an exact sum
+constexpr std::int64_t kSave = std::int64_t{1} << 32;  // beyond the number of ranks
 
 }  // namespace
 
 StepCheck::StepCheck(ProcessGroup world, int losses) : world_(std::move(world)), losses_(losses) {}
 
 void StepCheck::begin(Context& context, const Tensor& gradient_squares, const double* loss_sum,
-                      int place, bool stop, double tokens, Async async) {
-  // Squares, ranks that want to stop, and the bits of each loss (zeros of all others).
+                      int place, Wishes wishes, double tokens, Async async) {
+  // Squares, how many ranks want to stop and to save, and the bits of each loss (zeros of all
+  // others).
   std::vector<std::int64_t> values(static_cast<std::size_t>(elements(losses_)));
-  values[squares] = stop ? 1 : 0;
+  values[squares] = (wishes.stop ? 1 : 0) + (wishes.save ? kSave : 0);
   if (loss_sum != nullptr) {
     values[static_cast<std::size_t>(squares + 1 + place)] = std::bit_cast<std::int64_t>(*loss_sum);
   }
@@ -45,7 +47,8 @@ StepResult StepCheck::end(Context& context) {
   result.loss /= tokens_;
   result.grad_norm = std::sqrt(ExactSum::from_state(std::span(values).first<squares>()).value());
   result.applied = std::isfinite(result.loss) && std::isfinite(result.grad_norm);
-  result.stop = values[squares] != 0;
+  result.stop = values[squares] % kSave != 0;
+  result.save = values[squares] / kSave != 0;
   return result;
 }
 

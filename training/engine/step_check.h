@@ -12,12 +12,19 @@
 
 namespace trident {
 
+// What a rank wants of all of them.
+struct Wishes {
+  bool stop = false;  // an end of the run
+  bool save = false;  // a checkpoint
+};
+
 // What a step found; equal on all ranks. Collective figures are over the whole world.
 struct StepResult {
   double loss = 0;           // mean over the tokens of the global batch
   double grad_norm = 0;      // before clipping
   bool applied = true;       // false: loss or gradient not finite, weights unchanged
   bool stop = false;         // a rank asked for an end of the run
+  bool save = false;         // a rank asked for a checkpoint
   double loss_scale = 1;     // of the gradients that were checked; grad_norm is without it
   bool rescales = false;     // not applied, but the loss scale can fall: no fault
   bool rolled_back = false;  // the weights had been updated before this was known
@@ -35,8 +42,8 @@ class StepCheck {
   // What this rank knows: the squares of its gradients (training/engine/gradient_norm.h), and the
   // sum of its losses if it is the one that speaks for its `place` among the losses. `tokens`
   // divides them. Async::yes returns at once.
-  void begin(Context&, const Tensor& gradient_squares, const double* loss_sum, int place, bool stop,
-             double tokens, Async async);
+  void begin(Context&, const Tensor& gradient_squares, const double* loss_sum, int place,
+             Wishes wishes, double tokens, Async async);
   bool open() const { return open_; }
   const ProcessGroup& group() const { return world_; }
   // Waits for all ranks. Once after each begin().

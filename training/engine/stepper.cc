@@ -179,8 +179,8 @@ void Stepper::finish_step(const Tensor& losses, const StepRequest& request, Adva
   const Tensor squares = gradient_squares(context_, buckets_, topology_);
   const double loss = speaks ? sum_on_host(context_, losses) : 0;
   check_.begin(context_, squares, speaks ? &loss : nullptr, topology_.place(Group::loss),
-               request.stop != nullptr && request.stop->load(), model_.batch_tokens(),
-               close ? Async::no : Async::yes);
+               {request.stop != nullptr && request.stop->load(), request.save},
+               model_.batch_tokens(), close ? Async::no : Async::yes);
   const bool optimistic = !close && !unchecked_;
   model_.set_provisional(optimistic);
   if (close) settle(result.own.emplace());

@@ -31,6 +31,7 @@ struct StepRequest {
   // Set by whoever wants the run to end; what the ranks see of it at the end of an iteration
   // becomes StepResult::stop of all. May be null.
   const std::atomic<bool>* stop = nullptr;
+  bool save = false;  // this rank wants a checkpoint soon: StepResult::save of all
   bool close = true;  // false: the iteration's result may come with the next one
 };
 

@@ -115,7 +115,7 @@ void collect(RankModel& model, const ProcessGroup& files, StateKind kind,
   model.buckets().list(kind, topology, state);
   std::map<std::string, const StateTensor*> mine;
   for (const StateTensor& tensor : state.tensors) {
-    if (tensor.speaks) mine[tensor.parameter->name()] = &tensor;
+    if (tensor.holder.speaks()) mine[tensor.parameter->name()] = &tensor;
   }
   const std::size_t element = size_of(dtype);
   const int here = topology.world.rank();
@@ -192,9 +192,8 @@ void save_hugging_face(RankModel& model, const ProcessGroup& files, const std::s
     if (model.stash() != nullptr) {  // all stages have had as many updates
       metadata["weight_version"] = std::to_string(model.stash()->live());
     }
-    writer =
-        std::make_unique<SafetensorsSetWriter>(folder->path(), declarations(parameters, dtype),
-                                               std::uint64_t{5} * 1000 * 1000 * 1000, metadata);
+    writer = std::make_unique<SafetensorsSetWriter>(folder->path(), declarations(parameters, dtype),
+                                                    usual_shard_bytes, metadata);
   }
   collect(
       model, files, StateKind::weight, parameters, dtype,

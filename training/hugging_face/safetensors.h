@@ -20,6 +20,7 @@
 
 #include "core/dtype.h"
 #include "core/file.h"
+#include "training/hugging_face/safetensors_layout.h"
 
 namespace trident {
 
@@ -52,6 +53,9 @@ class SafetensorsFile {
 
   const SafetensorsEntry* find(std::string_view name) const;  // nullptr if it isn't there
   const SafetensorsEntry& at(std::string_view name) const;    // RequestError if it isn't there
+
+  // Of its first byte in the file.
+  std::uint64_t offset_of(const SafetensorsEntry& entry) const { return data_begin_ + entry.begin; }
 
   // The tensor's bytes; out.size() must be its size.
   void read(const SafetensorsEntry& entry, std::span<std::byte> out) const;
@@ -96,23 +100,14 @@ class SafetensorsSet {
   std::map<std::string, Place, std::less<>> places_;
 };
 
-// A tensor to be written.
-struct TensorDeclaration {
-  std::string name;
-  DType dtype = DType::f32;
-  std::vector<std::int64_t> shape;
-
-  std::uint64_t bytes() const;  // Error if the shape is negative or overflows
-};
-
 // Writes one file: all tensors are declared first, then filled in any order, whole or by rows,
 // from any thread. finish() makes the file appear under its name, complete; a writer that is
-// destroyed without it leaves nothing behind. Data is laid out by falling element size, then as
-// declared, so every tensor is aligned to its element.
+// destroyed without it leaves nothing behind.
 class SafetensorsWriter {
  public:
   SafetensorsWriter(const std::string& path, std::vector<TensorDeclaration> tensors,
                     const std::map<std::string, std::string>& metadata = {});
+  SafetensorsWriter(const std::string& path, const SafetensorsLayout& layout);
 
   // bytes.size() must be the tensor's size, or rows times the bytes of a row.
   void write(std::string_view name, std::span<const std::byte> bytes);
@@ -136,14 +131,12 @@ class SafetensorsWriter {
   std::map<std::string, Target, std::less<>> targets_;
 };
 
-// Writes model.safetensors into `directory`, which holds no weights
-// (training/hugging_face/weights_folder.h), or, where the tensors need more than `max_shard_bytes`,
-// model-00001-of-0000N.safetensors … and model.safetensors.index.json. Each file's metadata is
-// `metadata` and the format's name. finish() puts the shards into place, then the index.
+// Writes the set that lay_out_set() describes into `directory`, which holds no weights
+// (training/hugging_face/weights_folder.h). finish() puts the shards into place, then the index.
 class SafetensorsSetWriter {
  public:
   SafetensorsSetWriter(const std::string& directory, const std::vector<TensorDeclaration>& tensors,
-                       std::uint64_t max_shard_bytes = std::uint64_t{5} * 1000 * 1000 * 1000,
+                       std::uint64_t max_shard_bytes = usual_shard_bytes,
                        const std::map<std::string, std::string>& metadata = {});
 
   void write(std::string_view name, std::span<const std::byte> bytes);
@@ -155,10 +148,8 @@ class SafetensorsSetWriter {
   SafetensorsWriter& shard_of(std::string_view name);
 
   std::string directory_;
-  std::vector<std::string> names_;  // file names, shard by shard
+  SafetensorsSetLayout layout_;
   std::vector<std::unique_ptr<SafetensorsWriter>> shards_;
-  std::map<std::string, std::size_t, std::less<>> shard_of_;
-  std::uint64_t total_bytes_ = 0;
 };
 
 }  // namespace trident

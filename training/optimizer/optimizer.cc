@@ -83,7 +83,6 @@ void Optimizer::add_bucket(const Topology& topology, const Bucket& bucket, std::
 }
 
 void Optimizer::list(const ParameterBuckets& buckets, const Topology& topology, State& into) {
-  const auto place_of = [&](Group group) { return topology.place(group); };
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     const Bucket& bucket = buckets.buckets()[i];
     for (const UpdatePart& part : parts_[i]) {
@@ -98,8 +97,8 @@ void Optimizer::list(const ParameterBuckets& buckets, const Topology& topology, 
              .placement = placement,
              .begin = elements ? part.range.begin : 0,
              .tensor = part.state[k],
-             .speaks = bucket.speaks(elements && bucket.count < bucket.layout.elements) &&
-                       placement.speaks(place_of)});
+             .holder = bucket.holder(topology.holder(placement),
+                                     elements && bucket.count < bucket.layout.elements)});
       }
     }
   }

@@ -14,8 +14,9 @@ constexpr auto all_files = "all log files";
 
 }  // namespace
 
-LogWriter::LogWriter(const Config& config, const std::string& written)
-    : config_(config), written_config_(written) {
+LogWriter::LogWriter(const Config& config, const std::string& written,
+                     std::optional<std::int64_t> after)
+    : config_(config), written_config_(written), after_(after) {
   try {
     make_files();
   } catch (const RequestError&) {
@@ -27,7 +28,7 @@ LogWriter::LogWriter(const Config& config, const std::string& written)
 }
 
 void LogWriter::make_files() {
-  files_ = std::make_unique<RunFiles>(config_, written_config_, ours_);
+  files_ = std::make_unique<RunFiles>(config_, written_config_, ours_, after_);
   const std::lock_guard lock(mutex_);
   if (failures_.erase(all_files) == 0) return;
   messages_.push_back("logging goes on: files can be written to " + config_.logging.dir + " again");

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,9 @@ namespace trident {
 class LogWriter {
  public:
   // Makes the files. RequestError as RunFiles; any other failure is told as below.
-  explicit LogWriter(const Config&, const std::string& written = "");
+  // `after`: the run goes on after this iteration, and so do its files.
+  explicit LogWriter(const Config&, const std::string& written = "",
+                     std::optional<std::int64_t> after = {});
 
   // These return at once.
   void write(const IterationMetrics&);
@@ -41,6 +44,7 @@ class LogWriter {
 
   Config config_;
   std::string written_config_;
+  std::optional<std::int64_t> after_;
   bool ours_ = false;                             // what lies there is this run's
   std::unique_ptr<RunFiles> files_;               // null until they could be made
   std::mutex mutex_;                              // guards what follows

@@ -12,8 +12,10 @@
 namespace trident {
 namespace {
 
-MetricsFile create_metrics(const std::string& directory, bool overwrite) {
+MetricsFile create_metrics(const std::string& directory, bool overwrite,
+                           std::optional<std::int64_t> after) {
   require_output_directory(directory);
+  if (after) return MetricsFile::resume(directory, *after);
   if (overwrite) remove_earlier_run(directory);
   return MetricsFile::create(directory, overwrite);
 }
@@ -29,9 +31,10 @@ nlohmann::ordered_json validation_json(const IterationMetrics& m) {
 
 }  // namespace
 
-RunFiles::RunFiles(const Config& config, const std::string& written, bool again)
+RunFiles::RunFiles(const Config& config, const std::string& written, bool again,
+                   std::optional<std::int64_t> after)
     : directory_(config.logging.dir),
-      metrics_(create_metrics(directory_, config.logging.overwrite || again)) {
+      metrics_(create_metrics(directory_, config.logging.overwrite || again, after)) {
   written_.push_back(metrics_.path());
   write_file_atomic(directory_ + "/config.json", config_to_json(config, written));
   written_.push_back(directory_ + "/config.json");
@@ -40,7 +43,7 @@ RunFiles::RunFiles(const Config& config, const std::string& written, bool again)
     written_.push_back(directory_ + "/config.user.json");
   }
   if (config.logging.tensorboard) {
-    tensorboard_.emplace(directory_);
+    tensorboard_.emplace(directory_, after ? std::optional(*after + 1) : std::nullopt);
     written_.push_back(tensorboard_->path());
   }
 }

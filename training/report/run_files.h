@@ -18,8 +18,10 @@ class RunFiles {
  public:
   // Makes the directory; RequestError where it holds metrics.jsonl and may not be overwritten.
   // `written`: LoadedConfig::written, "" where it is not known. `again`: an earlier attempt has
-  // failed, and what it has left may be overwritten.
-  explicit RunFiles(const Config&, const std::string& written = "", bool again = false);
+  // failed, and what it has left may be overwritten. `after`: the run goes on after this iteration,
+  // so what its files hold of later ones goes, and the rest stays.
+  explicit RunFiles(const Config&, const std::string& written = "", bool again = false,
+                    std::optional<std::int64_t> after = {});
   void write(const IterationMetrics&);
   void write_timeline(const Timeline& predicted, const Timeline& measured);
   void write_report(const std::string& html);

@@ -150,7 +150,7 @@ std::vector<Fingerprint> machine_fingerprints(
   return prints;
 }
 
-std::vector<InputFile> input_files(const Config& config) {
+std::vector<InputFile> input_files(const Config& config, const std::string& directory) {
   std::vector<InputFile> files;
   const auto add_source = [&](const std::string& key, const std::string& path) {
     for (const std::string& file : token_source_files(path)) {
@@ -170,7 +170,7 @@ std::vector<InputFile> input_files(const Config& config) {
   if (!config.pipeline.schedule_file.empty()) {
     files.push_back({"file of /pipeline/schedule_file", config.pipeline.schedule_file});
   }
-  if (const std::string& directory = config.checkpoint.load; !directory.empty()) {
+  if (!directory.empty()) {
     const SafetensorsSet weights(directory);
     std::set<std::string> paths{directory + "/config.json"};
     for (const SafetensorsEntry* entry : weights.tensors()) {

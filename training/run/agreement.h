@@ -38,7 +38,8 @@ std::vector<Fingerprint> machine_fingerprints(
 struct InputFile {
   std::string name, path;
 };
-std::vector<InputFile> input_files(const Config& config);
+// `weights`: the Hugging Face directory that the run begins with, "" where there is none.
+std::vector<InputFile> input_files(const Config& config, const std::string& weights);
 
 // How processes ask each other: each gives a text, rank 0 makes one text for all of what they gave,
 // by rank.

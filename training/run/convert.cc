@@ -6,6 +6,7 @@
 
 #include "core/error.h"
 #include "parallel/transport/transport.h"
+#include "training/checkpoint/checkpoint_tools.h"
 #include "training/hugging_face/hugging_face.h"
 #include "training/hugging_face/model_directory.h"
 #include "training/hugging_face/weights_folder.h"
@@ -53,6 +54,22 @@ void convert_weights(const ArchitectureSet& architectures, const std::string& fr
     load_hugging_face(model, from);
     save_hugging_face(model, transport.world(), to, extras);
   });
+}
+
+void export_checkpoint(const FoundCheckpoint& checkpoint, const std::string& to, bool overwrite) {
+  require_free(checkpoint.path, to, overwrite);
+  const FolderLock lock(to);
+  require_free(checkpoint.path, to, overwrite);
+  export_weights(checkpoint, to);
+}
+
+std::vector<std::int64_t> prune_checkpoints(const std::string& save, const Retention& rules,
+                                            bool dry_run) {
+  if (dry_run) return superfluous(find_checkpoints(save), rules);
+  const FolderLock lock(save);
+  const std::vector<std::int64_t> gone = superfluous(find_checkpoints(save), rules);
+  for (const std::int64_t iteration : gone) remove_checkpoint(real_files(), save, iteration);
+  return gone;
 }
 
 }  // namespace trident

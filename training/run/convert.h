@@ -1,9 +1,12 @@
 // Rewrites a directory of weights: reads every tensor, checks it against config.json, writes it.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "models/architecture.h"
+#include "training/checkpoint/checkpoint_folder.h"
 
 namespace trident {
 
@@ -13,5 +16,14 @@ namespace trident {
 // overwritten, is the same directory, or can't be written.
 void convert_weights(const ArchitectureSet&, const std::string& from, const std::string& to,
                      bool overwrite = false);
+
+// Copies a checkpoint's weights to the directory `to`, with the same rules; a run may go on
+// meanwhile.
+void export_checkpoint(const FoundCheckpoint& checkpoint, const std::string& to, bool overwrite);
+
+// Removes what doesn't stay of a run's checkpoints, unless `dry_run`; gives the iterations.
+// RequestError where a run has the folder.
+std::vector<std::int64_t> prune_checkpoints(const std::string& save, const Retention& rules,
+                                            bool dry_run);
 
 }  // namespace trident

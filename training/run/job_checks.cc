@@ -44,17 +44,27 @@ TrainingInputs checked_inputs(const LoadedConfig& loaded, const Launch& launch,
                              ranks_here, config.runtime.threads_per_rank));
   });
   problems.collect([&] { inputs = prepare_training(loaded); });
-  if (launch.leads) problems.collect([&] { check_output(config, 0); });  // and with its bytes later
+  if (launch.leads) {  // and with its bytes later
+    problems.collect([&] { check_output(config, 0, run_of(inputs.start)); });
+  }
   problems.raise();
   return inputs;
 }
 
-void compare_ranks(const Config& config, const Devices& devices, const Launch& launch) {
+void compare_ranks(const TrainingInputs& inputs, const Devices& devices, const Launch& launch) {
+  const Config& config = inputs.config;
   Rendezvous& start = *launch.start;
   if (!launch.mpi || launch.ranks < 2) return;
   std::vector<Fingerprint> alike = config_fingerprints(config);
   const auto machine = machine_fingerprints(devices, launch.environment);
   alike.insert(alike.end(), machine.begin(), machine.end());
+  std::string begins = "none";
+  for (const FoundCheckpoint& one : inputs.start.checkpoints) {
+    if (begins == "none") begins.clear();
+    begins += fmt::format("{}{} {}", begins.empty() ? "" : ", ", one.iteration, one.manifest->root);
+  }
+  alike.push_back({"checkpoint to go on from", begins,
+                   "all ranks have to see the same files in checkpoint.save"});
   start.agree(alike);
   const std::vector<std::string> hosts = start.hosts();
   std::vector<int> host_of;
@@ -63,7 +73,7 @@ void compare_ranks(const Config& config, const Devices& devices, const Launch& l
         static_cast<int>(std::find(hosts.begin(), hosts.end(), host) - hosts.begin()));
   }
   nodes_of(host_of, static_cast<int>(config.runtime.ranks_per_node), hosts);
-  const std::vector<InputFile> files = input_files(config);
+  const std::vector<InputFile> files = input_files(config, inputs.start.weights);
   // Slow disks give 10 MiB/s; of each file at most 1 GiB is read.
   const std::chrono::seconds longer(100 * files.size());
   start.agree(file_fingerprints(files, launch.rank, [&](const auto& own, const auto& answer) {

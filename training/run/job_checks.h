@@ -17,7 +17,7 @@ TrainingInputs checked_inputs(const LoadedConfig&, const Launch&, std::optional<
 
 // Refuses ranks that would compute something else than the others, before anything is written.
 // Collective over the job's processes.
-void compare_ranks(const Config&, const Devices&, const Launch&);
+void compare_ranks(const TrainingInputs&, const Devices&, const Launch&);
 
 // A run with more threads than cores goes on, but nobody wants it. Under MPI a line from each host,
 // on rank 0. Collective over the job's processes.

@@ -23,6 +23,7 @@
 #include "core/dtype.h"
 #include "core/error.h"
 #include "core/json.h"
+#include "training/checkpoint/checkpoint_folder.h"
 #include "training/hugging_face/weights_folder.h"
 #include "training/report/earlier_run.h"
 #include "training/report/metrics_file.h"
@@ -187,6 +188,16 @@ void sign(const Folder& folder, const nlohmann::ordered_json& owner) {
   }
 }
 
+// Removes what dead saves have left, and `all` checkpoints of a run that doesn't go on.
+void clear_checkpoints(const std::string& directory, bool all) {
+  FileSystem& files = real_files();
+  clear_unfinished(files, directory);
+  if (!all) return;
+  const std::vector<FoundCheckpoint> found = find_checkpoints(directory);
+  for (const FoundCheckpoint& one : found) remove_checkpoint(files, directory, one.iteration);
+  if (!found.empty()) files.remove((fs::path(directory) / latest_name).string());
+}
+
 std::string new_id() {
   std::random_device random;
   return fmt::format("{:08x}{:08x}", random(), random());
@@ -208,8 +219,16 @@ void at(const Folder& folder, const std::function<void(const std::string&)>& che
   }
 }
 
-void check_logs(const Config& config, const Folder& logs) {
+void check_logs(const Config& config, const Folder& logs, const std::string& resumed) {
   at(logs, check_no_save_folder);
+  if (!resumed.empty() && logs.exists(MetricsFile::kName)) {
+    const std::vector<std::string> runs = logs.runs();
+    if (std::ranges::find(runs, resumed) != runs.end()) return;
+    throw RequestError(fmt::format(
+        "{} holds the log files of another run than that of the checkpoint ({}); choose another "
+        "directory",
+        quoted(logs.key, logs.path), resumed));
+  }
   MetricsFile::require_free(logs.path, config.logging.overwrite);
   if (const std::string weights = weights_in(logs.path); !weights.empty()) {
     throw RequestError(
@@ -225,7 +244,28 @@ void check_logs(const Config& config, const Folder& logs) {
   }
 }
 
-void check_weights(const Config& config, const Folder& logs, const Folder& weights) {
+// A checkpoint of a run that doesn't go on, or a set of weights; "" where there is none.
+std::string to_be_replaced(const Folder& weights, bool resumes) {
+  if (!resumes) {
+    const std::vector<FoundCheckpoint> found = find_checkpoints(weights.path);
+    if (!found.empty()) return fs::path(found.back().path).filename().string();
+  }
+  return set_file_in(weights.path);
+}
+
+// The run that has saved what is there; "" where that isn't known.
+std::string run_of_saved(const std::string& directory) {
+  std::string run = run_of_weights(directory);
+  for (const FoundCheckpoint& one : find_checkpoints(directory)) {
+    if (!one.manifest) continue;
+    if (!run.empty() && run != one.manifest->run_id) return "";
+    run = one.manifest->run_id;
+  }
+  return run;
+}
+
+void check_weights(const Config& config, const Folder& logs, const Folder& weights,
+                   const std::string& resumed) {
   std::error_code ignored;
   if (fs::equivalent(logs.path, weights.path, ignored) ||
       fs::weakly_canonical(logs.path, ignored) == fs::weakly_canonical(weights.path, ignored)) {
@@ -239,13 +279,14 @@ void check_weights(const Config& config, const Folder& logs, const Folder& weigh
                                    quoted(weights.key, weights.path), MetricsFile::kName));
   }
   at(weights, check_set_place);
-  const std::string there = set_file_in(weights.path);
-  const std::string run = run_of_weights(weights.path);
+  const std::string there = to_be_replaced(weights, !resumed.empty());
+  const std::string run = run_of_saved(weights.path);
   const std::vector<std::string> runs = logs.runs();
   // Replaced with their logs; where those are there and stay, check_logs() has refused that.
   const bool asked = config.logging.overwrite || logs.exists(MetricsFile::kName);
   const bool own = asked && std::find(runs.begin(), runs.end(), run) != runs.end();
-  if (there.empty() || own || config.checkpoint.overwrite) return;
+  if (there.empty() || own || (!resumed.empty() && run == resumed) || config.checkpoint.overwrite)
+    return;
   throw RequestError(fmt::format(
       "{} holds {} of {}; choose another directory, or set checkpoint.overwrite to "
       "replace the weights there",
@@ -269,7 +310,8 @@ void check_room(const Folder& weights, std::int64_t bytes) {
 }
 
 // The folders of a run, locked where they have a file.
-std::vector<Folder> checked_folders(const Config& config, std::int64_t weight_bytes) {
+std::vector<Folder> checked_folders(const Config& config, std::int64_t weight_bytes,
+                                    const std::string& resumed) {
   std::vector<Folder> folders = folders_of(config);
   std::vector<std::string> problems;
   const auto attempt = [&](const auto& check) {
@@ -289,9 +331,9 @@ std::vector<Folder> checked_folders(const Config& config, std::int64_t weight_by
     attempt([&] { at(folder, check_output_directory); });
     usable[static_cast<std::size_t>(&folder - folders.data())] = problems.size() == before;
   }
-  if (usable[0]) attempt([&] { check_logs(config, folders[0]); });
+  if (usable[0]) attempt([&] { check_logs(config, folders[0], resumed); });
   if (folders.size() == 2) {
-    if (usable[1]) attempt([&] { check_weights(config, folders[0], folders[1]); });
+    if (usable[1]) attempt([&] { check_weights(config, folders[0], folders[1], resumed); });
     attempt([&] { check_room(folders[1], weight_bytes); });
   }
   if (!problems.empty()) throw RequestError(problems);
@@ -304,14 +346,15 @@ std::int64_t saved_bytes(const Config& config, std::int64_t parameters) {
   return parameters * static_cast<std::int64_t>(size_of(dtype_of(config.precision.dtype)));
 }
 
-void check_output(const Config& config, std::int64_t weight_bytes) {
-  checked_folders(config, weight_bytes);
+void check_output(const Config& config, std::int64_t weight_bytes, const std::string& resumed) {
+  checked_folders(config, weight_bytes, resumed);
 }
 
-RunFolders::RunFolders(const Config& config, std::int64_t weight_bytes, const std::string& command)
-    : run_id_(new_id()) {
+RunFolders::RunFolders(const Config& config, std::int64_t weight_bytes, const std::string& command,
+                       const std::string& resumed)
+    : run_id_(resumed.empty() ? new_id() : resumed) {
   std::vector<NewDirectories> made;  // go after their locks
-  std::vector<Folder> folders = checked_folders(config, weight_bytes);
+  std::vector<Folder> folders = checked_folders(config, weight_bytes, resumed);
   for (const Folder& folder : folders) {
     at(folder, [&](const std::string& path) { made.emplace_back(path); });
   }
@@ -323,9 +366,10 @@ RunFolders::RunFolders(const Config& config, std::int64_t weight_bytes, const st
       fresh.push_back(&folder);
     }
     // Another run may have come and gone since that was looked at.
-    check_logs(config, folders[0]);
-    if (folders.size() == 2) check_weights(config, folders[0], folders[1]);
+    check_logs(config, folders[0], resumed);
+    if (folders.size() == 2) check_weights(config, folders[0], folders[1], resumed);
     for (const Folder& folder : folders) finish_save(folder.path);
+    if (folders.size() == 2) clear_checkpoints(folders[1].path, resumed.empty());
   } catch (...) {
     std::error_code ignored;
     for (const Folder* folder : fresh) fs::remove(fs::path(folder->path) / kFile, ignored);
@@ -336,6 +380,7 @@ RunFolders::RunFolders(const Config& config, std::int64_t weight_bytes, const st
     const std::string saved = run_of_weights(folders[1].path);
     if (std::erase(earlier, saved) > 0) earlier.push_back(saved);
   }
+  std::erase(earlier, run_id_);  // a run that goes on is not before itself
   const auto text = owner(run_id_, command, std::move(earlier));
   for (Folder& folder : folders) {
     sign(folder, text);

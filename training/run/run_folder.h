@@ -23,16 +23,19 @@ std::int64_t saved_bytes(const Config&, std::int64_t parameters);
 
 // RequestError, with all problems, where a run would not be allowed to write into its folders, or
 // where there is no room for its weights (a set that is there stays until the new one is whole).
-// Writes nothing.
-void check_output(const Config&, std::int64_t weight_bytes);
+// `resumed` is the run that goes on, whose files are its own; "" where it is a new one. Writes
+// nothing.
+void check_output(const Config&, std::int64_t weight_bytes, const std::string& resumed = "");
 
 // Holds the folders of a run until it goes.
 class RunFolders {
  public:
   // check_output(), then makes the folders and takes hold of them; finishes and clears away what a
-  // dead run was saving there. RequestError where one can't be made or written; then none is left
+  // dead run was saving there, and where the run is new, the checkpoints that it may replace.
+  // RequestError where one can't be made or written; then none is left
   // behind. `command` is for people who find the folder in use.
-  RunFolders(const Config&, std::int64_t weight_bytes, const std::string& command);
+  RunFolders(const Config&, std::int64_t weight_bytes, const std::string& command,
+             const std::string& resumed = "");
 
   const std::string& run_id() const { return run_id_; }
   // Error where one has been removed or replaced meanwhile: what lies there now is somebody else's.

@@ -26,7 +26,10 @@ void RunReporter::message(const std::string& text) const {
 }
 
 void RunReporter::begin() {
-  if (leads()) log_ = std::make_unique<LogWriter>(config_, inputs_.written);
+  if (!leads()) return;
+  std::optional<std::int64_t> after;
+  if (inputs_.start.own) after = inputs_.first_iteration;
+  log_ = std::make_unique<LogWriter>(config_, inputs_.written, after);
 }
 
 IterationMetrics RunReporter::metrics_of(const CompletedIteration& iteration,
@@ -38,7 +41,9 @@ IterationMetrics RunReporter::metrics_of(const CompletedIteration& iteration,
   metrics.loss = step.loss;
   metrics.grad_norm = step.grad_norm;
   metrics.learning_rate = iteration.learning_rate;
-  metrics.consumed_tokens = static_cast<std::int64_t>(tokens) * (iteration.k + 1);
+  metrics.consumed_tokens =
+      inputs_.consumed_tokens +
+      static_cast<std::int64_t>(tokens) * (iteration.k + 1 - inputs_.first_iteration);
   metrics.iteration_time_ms = iteration.seconds * 1e3;
   metrics.tokens_per_second = tokens / iteration.seconds;
   metrics.tflops = flops_ / iteration.seconds * 1e-12;

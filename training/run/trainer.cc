@@ -16,10 +16,19 @@ TrainingSummary train_rank(const TrainingInputs& inputs, Transport& transport, D
                            const TrainerHooks& hooks) {
   Context context(device, static_cast<int>(inputs.config.runtime.threads_per_rank),
                   kernel_options(inputs.config));
+  TrainingInputs own = inputs;
   std::optional<TrainingRun> run;  // goes after the others know of an error
   return end_all_on_error(transport, [&] {
-    run.emplace(inputs, transport, context, hooks);
-    return run->run();
+    for (;;) {
+      run.emplace(own, transport, context, hooks);
+      try {
+        return run->run();
+      } catch (const DamagedCheckpoint& error) {
+        run.reset();
+        fall_back(own.start, own.config, error.what());
+        begin_at_start(own);
+      }
+    }
   });
 }
 

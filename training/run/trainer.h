@@ -18,8 +18,9 @@ namespace trident {
 // What the surroundings want to know and do; all of it happens on world rank 0.
 struct TrainerHooks {
   // When all ranks are ready and have been found equal, before a file is written. Gives the run's
-  // id, which goes along with the weights. A RequestError ends the run.
-  std::function<std::string()> on_begin;
+  // id, which goes along with the weights: `resumed` where it is a run that goes on, "" where it is
+  // a new one. A RequestError ends the run.
+  std::function<std::string(const std::string& resumed)> on_begin;
   // Before weights and report are written: throws where the folders aren't this run's any more.
   std::function<void()> still_held;
   // Before the line is written; may add to `extra`.

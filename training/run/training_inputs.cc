@@ -48,22 +48,6 @@ void take_tokenizer(TrainingInputs& inputs) {
   }
 }
 
-// A run that may resume must not begin anew beside checkpoints, which nothing here reads yet.
-void refuse_checkpoints(const Config& config) {
-  namespace fs = std::filesystem;
-  if (config.checkpoint.resume == "never" || config.checkpoint.save.empty()) return;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(config.checkpoint.save, none)) {
-    const std::string name = entry.path().filename().string();
-    if (name != "latest" && !name.starts_with("iteration-")) continue;
-    throw RequestError(
-        fmt::format("config: /checkpoint/resume: \"{}\" would go on from the checkpoint {}, but "
-                    "resuming is not "
-                    "available yet; use \"never\", which begins anew, or another checkpoint.save",
-                    config.checkpoint.resume, entry.path().string()));
-  }
-}
-
 }  // namespace
 
 TrainingInputs prepare_training(const LoadedConfig& loaded) {
@@ -73,14 +57,15 @@ TrainingInputs prepare_training(const LoadedConfig& loaded) {
   Config& config = inputs.config;
   RequestProblems problems;
   problems.collect([&] { inputs.schedule = schedule_of(config); });
-  if (!config.checkpoint.load.empty()) {
-    problems.collect([&] {
-      check_hugging_face(config.checkpoint.load, config, *inputs.architecture);
-      inputs.extras = read_extras(config.checkpoint.load, *inputs.architecture, false);
-    });
-  }
+  problems.collect([&] {
+    inputs.start = find_start(config);
+    const std::vector<FoundCheckpoint>& checkpoints = inputs.start.checkpoints;
+    const std::string& weights = inputs.start.weights;
+    if (!weights.empty()) check_hugging_face(weights, config, *inputs.architecture);
+    const std::string from = checkpoints.empty() ? weights : checkpoints.front().path;
+    if (!from.empty()) inputs.extras = read_extras(from, *inputs.architecture, false);
+  });
   problems.collect([&] { take_tokenizer(inputs); });
-  problems.collect([&] { refuse_checkpoints(config); });
   problems.collect([&] { inputs.datasets = build_datasets(data_spec(config, loaded.written)); });
   if (inputs.datasets.train != nullptr && config.training.train_iters == 0) {
     const std::int64_t samples =
@@ -90,12 +75,25 @@ TrainingInputs prepare_training(const LoadedConfig& loaded) {
     });
   }
   problems.raise();
-  inputs.lists = std::make_shared<RunLists>(inputs.schedule, inputs.config.training.train_iters);
+  begin_at_start(inputs);
   return inputs;
 }
 
 TrainingInputs prepare_training(const Config& config) {
   return prepare_training(LoadedConfig{.config = config});
+}
+
+void begin_at_start(TrainingInputs& inputs) {
+  inputs.first_iteration = inputs.consumed_samples = inputs.consumed_tokens = 0;
+  if (!inputs.start.checkpoints.empty()) {
+    const Manifest& manifest = *inputs.start.checkpoints.front().manifest;
+    inputs.first_iteration = manifest.iteration;
+    inputs.consumed_samples = manifest.samples;
+    inputs.consumed_tokens = manifest.tokens;
+  }
+  // Lists of no iteration there are not: a run that is over makes none.
+  const std::int64_t left = inputs.config.training.train_iters - inputs.first_iteration;
+  inputs.lists = std::make_shared<RunLists>(inputs.schedule, std::max<std::int64_t>(1, left));
 }
 
 void go_on_from(TrainingInputs& inputs, std::int64_t k,
@@ -105,7 +103,10 @@ void go_on_from(TrainingInputs& inputs, std::int64_t k,
     throw RequestError(
         fmt::format("a run of {} iterations can't begin at iteration {}", iterations, k));
   }
+  inputs.start = {};
   inputs.first_iteration = k;
+  inputs.consumed_samples = k * inputs.config.batch.global_batch_size;
+  inputs.consumed_tokens = inputs.consumed_samples * inputs.config.data.sequence_length;
   inputs.restore = std::move(restore);
   inputs.lists = std::make_shared<RunLists>(inputs.schedule, iterations - k);
 }

@@ -4,18 +4,21 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "config/config.h"
 #include "core/context.h"
+#include "core/file_system.h"
 #include "models/architecture.h"
 #include "parallel/state.h"
 #include "scheduler/run_lists.h"
 #include "training/data/datasets.h"
 #include "training/hugging_face/hugging_face_extras.h"
 #include "training/plan/plan.h"
+#include "training/run/starting_point.h"
 
 namespace trident {
 
@@ -31,10 +34,13 @@ struct TrainingInputs {
   // Saved with the weights: of checkpoint.load, and the data's tokenizer, both of which may be gone
   // by then.
   HuggingFaceExtras extras;
-  // A run that goes on: its first iteration, from 0, and who gives each rank the state that it
-  // begins with in place of initial weights (go_on_from()).
-  std::int64_t first_iteration = 0;
+  StartingPoint start;
+  // A run that goes on: its first iteration, from 0, what it has consumed before, and who gives
+  // each rank the state that it begins with in place of a checkpoint (go_on_from()).
+  std::int64_t first_iteration = 0, consumed_samples = 0, consumed_tokens = 0;
   std::function<void(Context&, State&)> restore;
+  std::map<std::string, std::string> made_by;  // what made_by() adds to, for checkpoints
+  FileSystem* files = &real_files();           // that checkpoints go to
   double product_rate = 0;  // FLOP/s of all ranks' cores together, for MFU; 0: unknown
 
   // A tokenizer goes along with the saved weights, if its file is there.
@@ -47,6 +53,9 @@ struct TrainingInputs {
 // with all that is wrong. Writes nothing.
 TrainingInputs prepare_training(const LoadedConfig&);
 TrainingInputs prepare_training(const Config&);
+
+// Where start.checkpoints has one, the run begins there; else with what else `start` names.
+void begin_at_start(TrainingInputs&);
 
 // Lets the run begin at iteration k, from 0, with a state: `restore` writes what Stepper::state()
 // lists beside weights and gradients, and the trainer's own numbers: "iteration", which has to be

@@ -119,12 +119,13 @@ TrainingJob prepare_job(const LoadedConfig& loaded, const Launch& launch) {
   TrainingJob job{launch, std::move(*devices), std::move(inputs)};
   const Config& config = job.inputs.config;
   job.why_cpu = loaded.why_cpu;
+  job.inputs.made_by["device"] = job.devices.text();
   if (launch.leads) {
     job.inputs.plan = make_plan(config, *job.inputs.architecture, job.inputs.schedule);
     job.weight_bytes = saved_bytes(config, job.inputs.plan->parameters);
-    check_output(config, job.weight_bytes);
+    check_output(config, job.weight_bytes, run_of(job.inputs.start));
   }
-  compare_ranks(config, job.devices, launch);
+  compare_ranks(job.inputs, job.devices, launch);
   job.crowded = crowded_text(config, launch, job.devices);
   launch.start->done();
   return job;
@@ -137,8 +138,8 @@ void measure_product_rate(TrainingJob& job) {
 TrainingSummary run_job(TrainingJob& job, const JobHooks& hooks) {
   const Config& config = job.inputs.config;
   TrainerHooks trainer = hooks.trainer;
-  trainer.on_begin = [&] {
-    job.folders = std::make_shared<RunFolders>(config, job.weight_bytes, hooks.command);
+  trainer.on_begin = [&](const std::string& resumed) {
+    job.folders = std::make_shared<RunFolders>(config, job.weight_bytes, hooks.command, resumed);
     return job.folders->run_id();
   };
   trainer.still_held = [&] { job.folders->require_held(); };

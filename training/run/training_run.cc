@@ -8,6 +8,9 @@
 #include <span>
 
 #include "core/error.h"
+#include "training/checkpoint/checkpoint_reader.h"
+#include "training/checkpoint/exchanged_texts.h"
+#include "training/checkpoint/restore.h"
 #include "training/engine/finite_weights.h"
 #include "training/engine/replicas.h"
 #include "training/hugging_face/hugging_face.h"
@@ -16,6 +19,16 @@
 #include "training/setup/from_config.h"
 
 namespace trident {
+namespace {
+
+// A run that goes on takes the sample after the last one, whatever its global batch is now.
+BatchShape training_shape(const TrainingInputs& inputs, const Topology& topology) {
+  BatchShape shape = batch_shape(inputs.config, topology);
+  shape.moved = inputs.consumed_samples - inputs.first_iteration * shape.global_batch_size;
+  return shape;
+}
+
+}  // namespace
 
 TrainingRun::TrainingRun(const TrainingInputs& inputs, Transport& transport, Context& context,
                          const TrainerHooks& hooks)
@@ -31,7 +44,8 @@ TrainingRun::TrainingRun(const TrainingInputs& inputs, Transport& transport, Con
       evaluator_(model_, inputs.lists),
       monitor_(stepper_, world_.duplicate("monitor")),
       reporter_(inputs, world_, hooks),
-      train_(inputs.datasets.train, batch_shape(config_, topology_)),
+      saver_(inputs, hooks, stepper_, files_, reporter_),
+      train_(inputs.datasets.train, training_shape(inputs, topology_)),
       extras_(inputs.extras) {
   for (const auto& [name, dataset] : inputs.datasets.validation) {
     validation_.emplace_back(name, BatchSampler(dataset, batch_shape(config_, topology_)));
@@ -48,7 +62,7 @@ TrainingSummary TrainingRun::run() {
     } catch (...) {
       error = std::current_exception();  // after the report of what has run
     }
-    reporter_.end();
+    if (next_ > inputs_.first_iteration || done_ > inputs_.first_iteration) reporter_.end();
     if (error) std::rethrow_exception(error);
     files_.barrier(context_);
     if (!failure_.empty()) throw Error(failure_);
@@ -70,24 +84,68 @@ void TrainingRun::begin() {
   stopped_ = stop_of_any();
   if (stopped_) return reporter_.message("stopped before the first iteration: nothing is saved");
   require_equal_replicas(model_);
-  if (reporter_.leads() && hooks_.on_begin) extras_.run_id = hooks_.on_begin();
+  if (reporter_.leads() && hooks_.on_begin) extras_.run_id = hooks_.on_begin(run_of(inputs_.start));
+  saver_.begin(extras_.run_id);
+  announce();
   reporter_.begin();
   files_.barrier(context_);
   context_.ledger().reset_peaks();
 }
 
 void TrainingRun::take_weights() {
+  next_ = done_ = inputs_.first_iteration;
   if (inputs_.restore) {
     restore();
-  } else if (config_.checkpoint.load.empty()) {
+  } else if (!inputs_.start.checkpoints.empty()) {
+    restore_checkpoint();
+  } else if (inputs_.start.weights.empty()) {
     model_.initialise();
   } else {
-    load_hugging_face(model_, config_.checkpoint.load, hooks_.stop);
+    load_hugging_face(model_, inputs_.start.weights, hooks_.stop);
+  }
+}
+
+void TrainingRun::restore_checkpoint() {
+  const FoundCheckpoint& from = inputs_.start.checkpoints.front();
+  std::string failure;
+  const FileWork reading = world_.file_work();
+  try {
+    CheckpointReader reader(from.path, *from.manifest);
+    State state = stepper_.state();
+    state.numbers.push_back({"skipped", &skipped_});
+    restore_state(context_, state, reader);
+  } catch (const std::exception& error) {
+    failure = error.what();
+  }
+  failure = agreed_failure(context_, files_, failure);
+  if (!failure.empty()) throw DamagedCheckpoint(failure);
+  stepper_.restored();
+}
+
+void TrainingRun::announce() const {
+  for (const std::string& message : inputs_.start.messages) reporter_.message(message);
+  if (inputs_.start.checkpoints.empty()) return;
+  const FoundCheckpoint& from = inputs_.start.checkpoints.front();
+  const Manifest& manifest = *from.manifest;
+  reporter_.message(fmt::format(
+      "going on from {}: iteration {} of run {}, {} samples ({} tokens) consumed", from.path,
+      manifest.iteration, manifest.run_id.empty() ? "unknown" : manifest.run_id, manifest.samples,
+      manifest.tokens));
+  for (const auto& [name, now] : made_by(inputs_)) {
+    const auto was = manifest.made_by.find(name);
+    if (was == manifest.made_by.end() || was->second == now) continue;
+    reporter_.message(
+        fmt::format("{}: {} saved it, now {}; last digits may differ", name, was->second, now));
+  }
+  if (config_.training.train_iters <= manifest.iteration) {
+    reporter_.message(fmt::format("the run is complete: training.train_iters is {}",
+                                  config_.training.train_iters));
   }
 }
 
 void TrainingRun::restore() {
   State state = stepper_.state();
+  next_ = 0;
   state.numbers.push_back({"iteration", &next_});
   state.numbers.push_back({"skipped", &skipped_});
   inputs_.restore(context_, state);
@@ -126,12 +184,15 @@ bool TrainingRun::iteration(std::int64_t k) {
   const std::int64_t interval = config_.training.eval_interval;
   const bool evaluates =
       k + 1 == config_.training.train_iters || (interval > 0 && (k + 1) % interval == 0);
+  const bool saves = saver_.due(k + 1) || save_asked_;
   monitor_.begin(is_drawn(k));
   stepper_.keep_gradients(dump);
   const double rate = learning_rate(config_.scheduler, config_.optimizer.params.lr, k);
   const ClockReading begin = read_clock();
-  Advance steps = stepper_.advance(
-      micro_batches, {.learning_rate = rate, .stop = hooks_.stop, .close = evaluates});
+  Advance steps = stepper_.advance(micro_batches, {.learning_rate = rate,
+                                                   .stop = hooks_.stop,
+                                                   .save = saver_.asked(),
+                                                   .close = evaluates || saves});
   const double seconds = static_cast<double>(read_clock().wall_ns - begin.wall_ns) * 1e-9;
   const bool goes_on = !steps.before || report(last_, *steps.before, false);
   if (!steps.ran) return false;
@@ -139,9 +200,19 @@ bool TrainingRun::iteration(std::int64_t k) {
   if (!failure_.empty()) return false;
 
   last_ = {k, rate, seconds, stepper_.weight_version()};
+  done_ = k + 1;
+  validation_loss_.reset();
   if (dump) dump_gradients(k);
   monitor_.end();
-  return !steps.own || report(last_, *steps.own, evaluates);
+  if (!steps.own) return true;
+  if (!report(last_, *steps.own, evaluates)) return false;
+  if (saver_.due(done_) || save_asked_) save_checkpoint();
+  return true;
+}
+
+void TrainingRun::save_checkpoint() {
+  saver_.save({done_, skipped_, validation_loss_});
+  save_asked_ = false;
 }
 
 bool TrainingRun::report(const CompletedIteration& iteration, const StepResult& step,
@@ -152,9 +223,11 @@ bool TrainingRun::report(const CompletedIteration& iteration, const StepResult& 
     look_at_skipped(iteration.k, step);
   }
   if (step.stop) stopped_ = true;
+  if (step.save) save_asked_ = true;
   const StepFigures figures = monitor_.collect();
   std::vector<std::pair<std::string, double>> validation_loss;
   if (evaluates && !stopped_ && failure_.empty()) validation_loss = validate();
+  if (!validation_loss.empty()) validation_loss_ = validation_loss.front().second;
   reporter_.iteration(iteration, step, figures, validation_loss, is_drawn(iteration.k));
   return !stopped_ && failure_.empty();
 }
@@ -250,11 +323,13 @@ void TrainingRun::dump_gradients(std::int64_t k) {
 void TrainingRun::save() {
   const std::string& directory = config_.checkpoint.save;
   if (directory.empty()) return;
-  if (stopped_) reporter_.message("stopping, saving the weights to " + directory);
+  if (stopped_) reporter_.message("stopping, saving to " + directory);
   if (!weights_are_finite(model_)) {
     failure_ = "the weights are not finite: they are not saved, " + directory + " stays as it was";
     return;
   }
+  const bool saves = stopped_ || saver_.active();
+  const bool failed = saves && !saver_.save({done_, skipped_, validation_loss_});
   if (reporter_.leads() && hooks_.still_held) hooks_.still_held();
   try {
     save_hugging_face(model_, files_, directory, extras_);
@@ -262,6 +337,7 @@ void TrainingRun::save() {
     throw Error(error.what());  // the run has started, whatever it finds now
   }
   reporter_.wrote(directory);
+  if (failed) failure_ = "the last checkpoint could not be saved";
 }
 
 }  // namespace trident

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/context.h"
+#include "core/error.h"
 #include "parallel/process_group.h"
 #include "parallel/topology.h"
 #include "parallel/transport/transport.h"
@@ -16,9 +18,16 @@
 #include "training/engine/rank_model.h"
 #include "training/engine/stepper.h"
 #include "training/run/run_reporter.h"
+#include "training/run/run_saver.h"
 #include "training/run/trainer.h"
 
 namespace trident {
+
+// A checkpoint can't be gone on from, whatever rank has found that: all ranks throw it.
+class DamagedCheckpoint : public RequestError {
+ public:
+  using RequestError::RequestError;
+};
 
 class TrainingRun {
  public:
@@ -29,16 +38,23 @@ class TrainingRun {
   TrainingSummary run();
 
  private:
-  // Weights and log files. Sets stopped_ where a rank is asked to stop before it has trained.
+  // Weights and log files. DamagedCheckpoint where the one to begin with is of no use. Sets
+  // stopped_ where a rank is asked to stop before it has trained.
   void begin();
   void take_weights();
   void restore();
+  void restore_checkpoint();
+  // Says where the run goes on, and what will be otherwise.
+  void announce() const;
   // Whether a rank is asked to stop; all come to know it.
   bool stop_of_any();
   void train();
   // These two return false when the run shall stop.
   bool iteration(std::int64_t k);
   bool report(const CompletedIteration&, const StepResult&, bool evaluates);
+  // After iteration k of a settled state, if one is due or asked for.
+  void save_checkpoint();
+  // The final weights; the last checkpoint before.
   void save();
 
   // The second iteration is: the first one still makes its buffers.
@@ -65,14 +81,18 @@ class TrainingRun {
   Evaluator evaluator_;
   Monitor monitor_;
   RunReporter reporter_;
+  RunSaver saver_;
   BatchSampler train_;
   std::vector<std::pair<std::string, BatchSampler>> validation_;
   HuggingFaceExtras extras_;
   CompletedIteration last_;
-  std::int64_t next_ = 0;     // iteration, from 0: where the data goes on, too
-  std::int64_t skipped_ = 0;  // steps in a row, but for those that lower a loss scale
-  bool stopped_ = false;      // by the stop flag of any rank
-  std::string failure_;       // why the run ends with an error; the same on all ranks
+  std::int64_t next_ = 0;                  // iteration, from 0: where the data goes on, too
+  std::int64_t done_ = 0;                  // iterations that the state has had
+  std::int64_t skipped_ = 0;               // steps in a row, but for those that lower a loss scale
+  bool stopped_ = false;                   // by the stop flag of any rank
+  bool save_asked_ = false;                // a checkpoint, by any rank
+  std::optional<double> validation_loss_;  // after done_ iterations
+  std::string failure_;                    // why the run ends with an error; the same on all ranks
 };
 
 }  // namespace trident

@@ -184,7 +184,8 @@ TEST(PostValidation, TheNextIterationIsGivenUpWhereTheRunEnds) {
         "llama", dir / "run",
         overrides_of({1, 1, 3}) + more +
             Overrides{"pipeline.schedule=" + kind, "checkpoint.save=" + (dir / "weights"),
-                      "scheduler={\"type\": \"constant\"}", "gradient_clipping=0",
+                      "checkpoint.resume=never", "scheduler={\"type\": \"constant\"}",
+                      "gradient_clipping=0",
                       "training.train_iters=" + std::to_string(train_iters)});
     const TrainingSummary summary = train(config, usual_device(), hooks);
     EXPECT_EQ(summary.stopped, stop_at > 0);

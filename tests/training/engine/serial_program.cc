@@ -153,7 +153,7 @@ void Serial::run(std::int64_t n, bool complete) {
 // Gives the gradient's norm.
 double Serial::update() {
   gradients_.finish(context_);
-  check_.begin(context_, gradient_squares(context_, buckets_, topology_), nullptr, 0, false, 1,
+  check_.begin(context_, gradient_squares(context_, buckets_, topology_), nullptr, 0, {}, 1,
                Async::no);
   const double norm = check_.end(context_).grad_norm;
   const double limit = config_.gradient_clipping;

@@ -29,7 +29,7 @@ class Store {
     State state = stepper.state();
     const std::lock_guard lock(mutex_);
     for (const StateTensor& tensor : state.tensors) {
-      if (!tensor.speaks) continue;
+      if (!tensor.holder.speaks()) continue;
       Whole& whole = tensors_[key(tensor)];
       whole.values.resize(static_cast<std::size_t>(tensor.placement.global.numel()));
       whole.times.resize(whole.values.size());

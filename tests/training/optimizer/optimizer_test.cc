@@ -177,7 +177,7 @@ double norm_of(const Layout& layout, const Overrides& overrides, double scale) {
     }
     StepCheck check(own.model.topology().world, own.model.topology().of(Group::shard).size());
     check.begin(context, gradient_squares(context, own.model.buckets(), own.model.topology()),
-                nullptr, 0, false, 1, Async::no);
+                nullptr, 0, {}, 1, Async::no);
     const double found = check.end(context).grad_norm;
     if (own.model.topology().world.rank() == 0) norm = found;
   });

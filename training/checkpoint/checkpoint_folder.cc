@@ -1,0 +1,151 @@
+#include "training/checkpoint/checkpoint_folder.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <system_error>
+
+#include "core/error.h"
+#include "core/file.h"
+
+namespace trident {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kPrefix = "iteration-", kSaving = ".trident-saving-",
+                           kRemoving = ".trident-removing-";
+constexpr std::uint64_t kMaxManifest = std::uint64_t{1} << 30;  // bytes
+
+void check_file(const std::string& folder, const std::string& name, const SavedFile& file) {
+  const std::string path = (fs::path(folder) / name).string();
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) != 0) {
+    throw RequestError(fmt::format("{}: is missing, {} names it", path, manifest_name));
+  }
+  if (!S_ISREG(status.st_mode)) throw RequestError(path + ": not a regular file");
+  if (static_cast<std::uint64_t>(status.st_size) != file.bytes) {
+    throw RequestError(fmt::format("{}: has {} bytes, {} says {}", path, status.st_size,
+                                   manifest_name, file.bytes));
+  }
+}
+
+double loss_of(const FoundCheckpoint& checkpoint) {
+  const auto& numbers = checkpoint.manifest->numbers;
+  const auto loss = numbers.find("validation_loss");
+  if (loss == numbers.end() || !std::holds_alternative<double>(loss->second)) return INFINITY;
+  return std::get<double>(loss->second);
+}
+
+}  // namespace
+
+std::string checkpoint_name(std::int64_t iteration) {
+  return fmt::format("{}{}", kPrefix, iteration);
+}
+
+std::optional<std::int64_t> iteration_of(const std::string& name) {
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  std::int64_t iteration = 0;
+  const char *begin = name.data() + kPrefix.size(), *end = name.data() + name.size();
+  const auto [at, code] = std::from_chars(begin, end, iteration);
+  if (code != std::errc() || at != end || name != checkpoint_name(iteration)) return std::nullopt;
+  return iteration;
+}
+
+std::string saving_path(const std::string& save, std::int64_t iteration) {
+  return (fs::path(save) / fmt::format("{}{}", kSaving, checkpoint_name(iteration))).string();
+}
+
+Manifest open_checkpoint(const std::string& folder) {
+  const std::string path = (fs::path(folder) / manifest_name).string();
+  Manifest manifest = parse_manifest(read_file(path, kMaxManifest), path);
+  for (const auto& [name, file] : manifest.files) check_file(folder, name, file);
+  return manifest;
+}
+
+std::vector<FoundCheckpoint> find_checkpoints(const std::string& save) {
+  std::vector<FoundCheckpoint> list;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(save, ignored)) {
+    const auto iteration = iteration_of(entry.path().filename().string());
+    if (!iteration || !entry.is_directory(ignored) || entry.is_symlink(ignored)) continue;
+    FoundCheckpoint& found = list.emplace_back();
+    found.path = entry.path().string();
+    found.iteration = *iteration;
+    try {
+      found.manifest = open_checkpoint(found.path);
+      if (found.manifest->iteration != *iteration) {
+        found.problem =
+            fmt::format("{}: holds iteration {}", found.path, found.manifest->iteration);
+        found.manifest.reset();
+      }
+    } catch (const std::exception& error) {
+      found.problem = error.what();
+    }
+  }
+  std::ranges::sort(list, {}, &FoundCheckpoint::iteration);
+  return list;
+}
+
+std::vector<FoundCheckpoint> newest_first(std::vector<FoundCheckpoint> found) {
+  std::erase_if(found, [](const FoundCheckpoint& one) { return !one.manifest.has_value(); });
+  std::ranges::sort(found, [](const FoundCheckpoint& a, const FoundCheckpoint& b) {
+    if (a.manifest->sequence != b.manifest->sequence) {
+      return a.manifest->sequence > b.manifest->sequence;
+    }
+    return a.iteration > b.iteration;
+  });
+  return found;
+}
+
+void clear_unfinished(FileSystem& files, const std::string& save) {
+  std::error_code ignored;
+  std::vector<std::string> left;
+  for (const auto& entry : fs::directory_iterator(save, ignored)) {
+    const std::string name = entry.path().filename().string();
+    const bool folder = name.starts_with(kSaving) || name.starts_with(kRemoving);
+    if (folder || name.starts_with(fmt::format("{}.tmp-", latest_name))) {
+      left.push_back(entry.path().string());
+    }
+  }
+  for (const std::string& path : left) files.remove(path);
+}
+
+void remove_checkpoint(FileSystem& files, const std::string& save, std::int64_t iteration) {
+  const fs::path in = save;
+  const std::string name = checkpoint_name(iteration);
+  const std::string aside = (in / fmt::format("{}{}", kRemoving, name)).string();
+  files.remove(aside);
+  files.rename((in / name).string(), aside);
+  files.sync_directory(save);
+  files.remove(aside);
+}
+
+std::vector<std::int64_t> superfluous(const std::vector<FoundCheckpoint>& found,
+                                      const Retention& rules) {
+  if (rules.limit == 0) return {};
+  std::set<std::int64_t> stays;
+  const std::vector<FoundCheckpoint> newest = newest_first(found);
+  for (std::size_t i = 0; i < newest.size(); ++i) {
+    const std::int64_t iteration = newest[i].iteration;
+    const bool milestone = rules.keep_every > 0 && iteration % rules.keep_every == 0;
+    if (static_cast<std::int64_t>(i) < rules.limit || milestone) stays.insert(iteration);
+  }
+  const auto best = std::ranges::min_element(newest, {}, loss_of);
+  if (rules.keep_best && best != newest.end() && std::isfinite(loss_of(*best))) {
+    stays.insert(best->iteration);
+  }
+  std::vector<std::int64_t> gone;
+  for (const FoundCheckpoint& one : newest) {
+    if (!stays.contains(one.iteration)) gone.push_back(one.iteration);
+  }
+  return gone;
+}
+
+}  // namespace trident

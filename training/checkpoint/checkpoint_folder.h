@@ -1,0 +1,54 @@
+// The folders of a run's checkpoints: checkpoint.save/iteration-<n>, each complete or not there.
+// One is written beside them (.trident-saving-iteration-<n>) and renamed when all of it is on the
+// disk, and renamed (.trident-removing-...) before it is removed.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/file_system.h"
+#include "training/checkpoint/manifest.h"
+
+namespace trident {
+
+inline constexpr const char* latest_name = "latest";  // a file: the name of the newest checkpoint
+
+std::string checkpoint_name(std::int64_t iteration);  // "iteration-40"
+// The iteration that such a name says; nothing for any other name.
+std::optional<std::int64_t> iteration_of(const std::string& name);
+// Where a checkpoint is written until it is whole.
+std::string saving_path(const std::string& save, std::int64_t iteration);
+
+// The manifest of the checkpoint in `folder`. RequestError where there is none, where it is
+// damaged, or where one of the files that it names is missing, is no regular file or has another
+// size. Their contents are proved when they are read (checkpoint_reader.h).
+Manifest open_checkpoint(const std::string& folder);
+
+// A folder that bears a checkpoint's name.
+struct FoundCheckpoint {
+  std::string path;
+  std::int64_t iteration = 0;  // by its name
+  std::optional<Manifest> manifest;
+  std::string problem;  // why there is no manifest
+};
+// By iteration. Follows no links.
+std::vector<FoundCheckpoint> find_checkpoints(const std::string& save);
+// Those that can be opened, the one saved last first.
+std::vector<FoundCheckpoint> newest_first(std::vector<FoundCheckpoint> found);
+
+// For whom no other process writes there: removes what a dead save, or a dead removal, has left.
+void clear_unfinished(FileSystem&, const std::string& save);
+void remove_checkpoint(FileSystem&, const std::string& save, std::int64_t iteration);
+
+// Which of a run's checkpoints stay.
+struct Retention {
+  std::int64_t limit = 0;       // the newest so many; 0: all
+  std::int64_t keep_every = 0;  // and those whose iteration this divides; 0: none
+  bool keep_best = false;       // and the one with the least validation loss
+};
+// Those that don't stay, of checkpoints that can all be opened. The newest always stays.
+std::vector<std::int64_t> superfluous(const std::vector<FoundCheckpoint>& found, const Retention&);
+
+}  // namespace trident

@@ -1,0 +1,180 @@
+#include "training/run/starting_point.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/error.h"
+#include "core/json.h"
+#include "core/printable.h"
+#include "training/checkpoint/checkpoint_reader.h"
+
+namespace trident {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+// Keys of the model that change no tensor.
+constexpr const char* kFreeOfModel[] = {"/model/hidden_dropout", "/model/attention_dropout",
+                                        "/model/init_method_std",
+                                        "/model/make_vocab_size_divisible_by"};
+// Sections of which nothing has to be said: where files lie, and what the layout line tells.
+constexpr const char* kUntold[] = {"/checkpoint/", "/logging/", "/parallel/", "/runtime/",
+                                   "/derived"};
+
+bool begins_with_any(const std::string& path, const auto& prefixes) {
+  return std::ranges::any_of(prefixes, [&](const char* p) { return path.starts_with(p); });
+}
+
+bool is_checkpoint(const std::string& path) {
+  std::error_code ignored;
+  return fs::exists(fs::path(path) / manifest_name, ignored);
+}
+
+// The whole ones in `save`, the newest first. Of the others it says what is wrong, unless that was
+// saved before one that is whole.
+std::vector<FoundCheckpoint> whole_ones(const std::string& save, StartingPoint& start) {
+  const std::vector<FoundCheckpoint> found = find_checkpoints(save);
+  std::vector<FoundCheckpoint> whole = newest_first(found);
+  for (const FoundCheckpoint& one : found) {
+    const bool older = !whole.empty() && one.iteration < whole.front().iteration;
+    if (!one.problem.empty() && !older) {
+      start.messages.push_back("not a checkpoint to go on from: " + one.problem);
+    }
+  }
+  return whole;
+}
+
+// checkpoint.load names the checkpoint at `path`, and no other serves.
+FoundCheckpoint named(const std::string& path) {
+  FoundCheckpoint checkpoint{.path = path};
+  try {
+    checkpoint.manifest = open_checkpoint(path);
+  } catch (const RequestError& error) {
+    throw error.at("config: /checkpoint/load: ");
+  }
+  checkpoint.iteration = checkpoint.manifest->iteration;
+  return checkpoint;
+}
+
+void look(const Config& config, StartingPoint& start) {
+  const CheckpointConfig& asked = config.checkpoint;
+  if (is_iteration(asked.load)) {
+    start.own = true;
+    start.checkpoints = {
+        named((fs::path(asked.save) / checkpoint_name(std::stoll(asked.load))).string())};
+    return;
+  }
+  if (asked.resume != "never" && !asked.save.empty()) {
+    start.checkpoints = whole_ones(asked.save, start);
+    start.own = !start.checkpoints.empty();
+    if (start.own) return;
+    if (!start.messages.empty()) {
+      throw RequestError(
+          fmt::format("config: /checkpoint/resume: \"{}\", but no checkpoint in \"{}\" is whole "
+                      "({}); \"never\" "
+                      "begins anew",
+                      asked.resume, asked.save, start.messages.back()));
+    }
+  }
+  if (asked.resume == "must") {
+    throw RequestError(fmt::format(
+        "config: /checkpoint/resume: \"must\", but there is no checkpoint in \"{}\"", asked.save));
+  }
+  if (asked.load.empty() || asked.load == "auto") return;
+  if (is_checkpoint(asked.load)) {
+    start.checkpoints = {named(asked.load)};
+    return;
+  }
+  std::error_code ignored;
+  const fs::path folder = asked.load;
+  if (!fs::exists(folder / "config.json", ignored)) {  // what a run has saved, before its end
+    start.checkpoints = whole_ones(asked.load, start);
+  }
+  if (start.checkpoints.empty()) start.weights = asked.load;
+}
+
+// Looks at the first one's config. One that can't be read is damaged; the next one may not be.
+void compare_configs(const Config& config, StartingPoint& start) {
+  while (!start.checkpoints.empty()) {
+    const FoundCheckpoint& first = start.checkpoints.front();
+    std::string saved;
+    try {
+      saved = CheckpointReader(first.path, *first.manifest).text("trident/config.json");
+    } catch (const RequestError& error) {
+      fall_back(start, config, error.what());
+      return;
+    }
+    for (const std::string& line :
+         config_differences(saved, config, first.path + "/trident/config.json")) {
+      start.messages.push_back("differs from the checkpoint: " + line);
+    }
+    return;
+  }
+}
+
+}  // namespace
+
+std::string run_of(const StartingPoint& start) {
+  return start.own && !start.checkpoints.empty() ? start.checkpoints.front().manifest->run_id : "";
+}
+
+void fall_back(StartingPoint& start, const Config& config, const std::string& why) {
+  if (start.checkpoints.size() < 2) {
+    throw RequestError(why +
+                       "\nno other checkpoint is there to go on from (checkpoint.resume "
+                       "\"never\" begins anew)");
+  }
+  start.messages.push_back(fmt::format("warning: {} can't be gone on from: {}; taking {}",
+                                       start.checkpoints[0].path, why, start.checkpoints[1].path));
+  start.checkpoints.erase(start.checkpoints.begin());
+  compare_configs(config, start);
+}
+
+std::vector<std::string> config_differences(const std::string& saved, const Config& config,
+                                            const std::string& name) {
+  const auto flat = [](const json& document) {
+    std::map<std::string, std::string> values;
+    const json leaves = document.flatten();
+    for (const auto& [pointer, value] : leaves.items()) {
+      values[pointer] = json_text(value);
+    }
+    return values;
+  };
+  const auto there = flat(parse_json(saved, name));
+  const auto here = flat(json_or_null(config_to_json(config)));
+  std::vector<std::string> problems, lines;
+  auto keys = there;
+  keys.insert(here.begin(), here.end());
+  for (const auto& [pointer, ignored] : keys) {
+    const auto value = [&](const auto& values) {
+      const auto it = values.find(pointer);
+      return it == values.end() ? std::string("nothing") : printable(it->second, 200);
+    };
+    const std::string was = value(there), is = value(here);
+    if (was == is || begins_with_any(pointer, kUntold)) continue;
+    const bool model = pointer.starts_with("/model/") && !begins_with_any(pointer, kFreeOfModel);
+    if (model) {
+      problems.push_back(fmt::format("config: {}: is {}, the checkpoint's model has {} ({})",
+                                     pointer, is, was, name));
+    } else {
+      lines.push_back(fmt::format("{}: {} in the checkpoint, now {}", pointer, was, is));
+    }
+  }
+  if (!problems.empty()) throw RequestError(problems);
+  return lines;
+}
+
+StartingPoint find_start(const Config& config) {
+  StartingPoint start;
+  look(config, start);
+  compare_configs(config, start);
+  return start;
+}
+
+}  // namespace trident

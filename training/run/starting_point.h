@@ -1,0 +1,38 @@
+// Where a run begins: at a checkpoint of its own, at one that checkpoint.load names, with the
+// weights of a Hugging Face directory, or with initial weights.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "training/checkpoint/checkpoint_folder.h"
+
+namespace trident {
+
+struct StartingPoint {
+  // Checkpoints to go on from: the first, or where its files turn out to be damaged, the next.
+  std::vector<FoundCheckpoint> checkpoints;
+  bool own = false;     // they are checkpoint.save's: the run is the one that has saved them
+  std::string weights;  // else the Hugging Face directory, "" where there is none
+  std::vector<std::string> messages;  // what there is to say of that, for people
+};
+
+// Of the run that goes on; "" where it is a new one.
+std::string run_of(const StartingPoint& start);
+
+// What `config` asks for, by what lies there. RequestError where that isn't there, or where the
+// checkpoint is of another model.
+StartingPoint find_start(const Config& config);
+
+// For a run whose first checkpoint has turned out to be damaged, `why`: the next one comes in its
+// place. RequestError where there is none.
+void fall_back(StartingPoint& start, const Config& config, const std::string& why);
+
+// What a run with `config` does otherwise than the one that saved this config.json, a line each:
+// keys of the model make a RequestError instead, since the state is of no use then.
+std::vector<std::string> config_differences(const std::string& saved, const Config& config,
+                                            const std::string& name);
+
+}  // namespace trident
