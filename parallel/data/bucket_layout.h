@@ -29,12 +29,14 @@ struct BucketLayout {
   DataGroups data = {};       // of all its parameters
   int parts = 1;              // ranks of data.shard
   std::int64_t shard() const { return elements / parts; }
-  // What the rank at `place` of data.shard updates: a shard, or in stage 0 all of it.
   struct Range {
     std::int64_t begin = 0, count = 0;
   };
+  // The shard of the rank at `place` of data.shard.
+  Range own(int place) const { return {place * shard(), shard()}; }
+  // What that rank updates: its shard, or in stage 0 all of the bucket.
   Range updated(int zero_stage, int place) const {
-    return zero_stage == 0 ? Range{0, elements} : Range{place * shard(), shard()};
+    return zero_stage == 0 ? Range{0, elements} : own(place);
   }
   bool tied() const { return entries.front().parameter->spec().placement.tied; }
   // Uses of its parameters on this rank: 2 for a tied weight with both uses here.

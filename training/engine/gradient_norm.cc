@@ -14,14 +14,13 @@ Tensor gradient_squares(Context& context, const ParameterBuckets& buckets,
   const auto place_of = [&](Group group) { return topology.place(group); };
   for (const Bucket& bucket : buckets.buckets()) {
     if (bucket.replicas.defined() && bucket.replicas.rank() != 0) continue;
-    const std::int64_t shard = bucket.layout.shard();
     const auto blocks = [](const ParameterSegment& segment) {
       return (segment.count + bucket_block - 1) / bucket_block;
     };
+    const auto [own_begin, own_count] = bucket.layout.own(bucket.sharing.rank());
     std::vector<ParameterSegment> own;
     std::int64_t count = 0;
-    for (const ParameterSegment& segment :
-         segments(bucket.layout, bucket.sharing.rank() * shard, shard)) {
+    for (const ParameterSegment& segment : segments(bucket.layout, own_begin, own_count)) {
       if (!segment.parameter->spec().placement.speaks(place_of)) continue;
       own.push_back(segment);
       count += blocks(segment);

@@ -83,7 +83,7 @@ class Adafactor final : public UpdateRule {
       measure(context, part, {}, rate, step, own_end, range.begin + range.count, others);
     }
     reduce(context, step.sharing, sizes);
-    if (cut_parts > 0) reduce(context, step.cutting, sizes.flat(0, 2 * cut_parts));
+    if (cut_parts > 0) reduce(context, step.cutting_group(), sizes.flat(0, 2 * cut_parts));
     for (std::size_t i = 0; i < parts.size(); ++i) {
       const UpdatePart& part = parts[i];
       if (part.range.count == 0) continue;
@@ -149,7 +149,7 @@ class Adafactor final : public UpdateRule {
                                   .weights = weights[i]});
     }
     if (shared + own > 0) reduce(context, step.sharing, all);
-    if (shared > 0) reduce(context, step.cutting, all.flat(0, shared));
+    if (shared > 0) reduce(context, step.cutting_group(), all.flat(0, shared));
     return sums;
   }
 

@@ -9,7 +9,7 @@ namespace trident {
 
 std::vector<UpdateRange> update_ranges(const BucketLayout& layout, int zero_stage, int place) {
   const auto [begin, count] = layout.updated(zero_stage, place);
-  const std::int64_t shard = layout.shard();
+  const auto [own_begin, own_count] = layout.own(place);
   // Where [from, from + n) of the bucket meets an entry, counted within the entry.
   const auto meet = [](const BucketEntry& entry, std::int64_t from, std::int64_t n) {
     const std::int64_t first = std::clamp<std::int64_t>(from - entry.offset, 0, entry.numel);
@@ -19,10 +19,20 @@ std::vector<UpdateRange> update_ranges(const BucketLayout& layout, int zero_stag
   std::vector<UpdateRange> ranges;
   for (const BucketEntry& entry : layout.entries) {
     const auto [at, n] = meet(entry, begin, count);
-    const auto [own, own_n] = meet(entry, place * shard, shard);
+    const auto [own, own_n] = meet(entry, own_begin, own_count);
     ranges.push_back({entry.parameter.get(), at, n, own, own_n});
   }
   return ranges;
+}
+
+const ProcessGroup& UpdateStep::cutting_group() const {
+  static const ProcessGroup none;
+  if (cutting.size() > 1) {
+    throw Error("Optimizer: sums over whole parameters go over one group, and these are cut by '" +
+                cutting[0].name() + "' and by '" + cutting[1].name() +
+                "'; use an optimizer without such sums");
+  }
+  return cutting.empty() ? none : cutting.front();
 }
 
 Placement StateSpec::placement(const Placement& parameter) const {
@@ -74,10 +84,10 @@ void Optimizer::add_bucket(const Topology& topology, const Bucket& bucket, std::
     for (const auto& cut : entry.parameter->spec().placement.cuts) {
       if (!cut) continue;
       const ProcessGroup& group = topology.of(cut->group);
-      if (!found->cutting.defined()) found->cutting = group;
-      if (group.world_ranks() == found->cutting.world_ranks()) continue;
-      throw Error("Optimizer: " + entry.parameter->name() + " is cut by group '" + group.name() +
-                  "', others that the same ranks share by '" + found->cutting.name() + "'");
+      const bool known = std::any_of(
+          found->cutting.begin(), found->cutting.end(),
+          [&](const ProcessGroup& one) { return one.world_ranks() == group.world_ranks(); });
+      if (!known) found->cutting.push_back(group);
     }
   }
 }

@@ -40,9 +40,14 @@ struct UpdateStep {
   float learning_rate = 0;
   float gradient_scale = 1;  // clipping, loss scaling
   std::int64_t step = 1;     // updates so far, this one included
-  // Who else holds parts of these parameters: of their shards, and of the whole ones where they are
-  // cut; undefined: nobody.
-  ProcessGroup sharing, cutting;
+  // Who else holds parts of these parameters: of their shards (undefined: nobody), and of the whole
+  // ones, by the groups that cut any of them.
+  ProcessGroup sharing = {};
+  std::vector<ProcessGroup> cutting = {};
+
+  // For rules that need sums over whole parameters: the one group that cuts, undefined where none
+  // does. Throws Error where several do.
+  const ProcessGroup& cutting_group() const;
 };
 
 // A tensor of state that a rule keeps for a parameter: as large as it, or one value for each row or
@@ -65,7 +70,7 @@ class UpdateRule {
   virtual ~UpdateRule() = default;
   // What it keeps for a parameter.
   virtual std::vector<StateSpec> states(const ParameterSpec&) const = 0;
-  // Collective over both groups where the rule needs more than its elements.
+  // Collective over the step's groups where the rule needs more than its elements.
   virtual void update(Context&, const std::vector<UpdatePart>&, const UpdateStep&) const = 0;
 };
 
@@ -97,7 +102,8 @@ class Optimizer {
   // Parameters that the same ranks share are updated together.
   struct Together {
     DataGroups data;
-    ProcessGroup sharing, cutting;
+    ProcessGroup sharing;
+    std::vector<ProcessGroup> cutting;
     std::vector<std::size_t> buckets;
   };
   void add_bucket(const Topology& topology, const Bucket& bucket, std::size_t index);

@@ -1,15 +1,23 @@
 // Learning rates at hand-computed points, update rules against fp64, the global gradient norm.
 #include "training/optimizer/optimizer.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <map>
+#include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "core/error.h"
 #include "kernels/elementwise.h"
+#include "parallel/data/buckets.h"
+#include "parallel/topology.h"
+#include "parallel/transport/transport.h"
 #include "support/temp_dir.h"
 #include "support/training_run.h"
 #include "training/engine/gradient_norm.h"
@@ -129,6 +137,138 @@ TEST(UpdateRules, TenStepsWithClippingAndDecayMatchFp64) {
       EXPECT_GT(moved, 1e-2);
     }
   }
+}
+
+// A matrix that two groups cut, on four ranks, and one that only the first of them cuts.
+class CutByTwoGroups {
+ public:
+  CutByTwoGroups(Context& context, const Topology& topology) : context_(context) {
+    const auto add = [&](const std::string& name, Placement placement) {
+      parameters_.push_back(
+          std::make_shared<Parameter>(ParameterSpec{.name = name, .placement = placement}));
+      parameters_.back()->add_use();
+    };
+    const int row = topology.place(Group::tensor), column = topology.place(Group::pipeline);
+    add("both", Placement::whole(shape)
+                    .cut(0, Group::tensor, {shape.dim(0)}, row, 2)
+                    .cut(1, Group::pipeline, {shape.dim(1)}, column, 2));
+    add("one", Placement::whole(shape).cut(0, Group::tensor, {shape.dim(0)}, row, 2));
+    buckets_.emplace(context, std::vector<ParameterGroup>{parameters_}, BucketOptions{}, topology);
+    buckets_->keep_masters(context);
+    for (Bucket& bucket : buckets_->buckets()) {
+      bucket.gradient = context.empty({bucket.count}, DType::f32, Category::gradient);
+    }
+  }
+  // Two updates by elements whose weights and gradients follow from their place in the whole.
+  void update_twice(const Topology& topology, const OptimizerConfig& config) {
+    Optimizer optimizer(context_, *buckets_,
+                        find_kind(optimizer_kinds(), config.type)->make(config.params), topology);
+    for (const auto& parameter : parameters_) buckets_->set(context_, *parameter, held(*parameter));
+    for (int step = 0; step < 2; ++step) {
+      for (Bucket& bucket : buckets_->buckets()) {
+        fill(context_, bucket.gradient, 0);
+        for (const BucketEntry& entry : bucket.layout.entries) {
+          copy(context_, held(*entry.parameter).flat(0, entry.numel),
+               bucket.gradient.flat(entry.offset, entry.numel));
+        }
+      }
+      optimizer.step(context_, *buckets_, 0.01F, 0.5F);
+    }
+  }
+  // Every element that is held here is the one of `whole`, which is updated in one piece.
+  void expect_part_of(const std::vector<float>& whole) const {
+    for (const auto& parameter : parameters_) {
+      const auto local = context_.to_host<float>(parameter->weight());
+      for (const HeldBox& held : parameter->spec().placement.boxes()) {
+        each_stretch(held, shape.dim(1), [&](std::int64_t at, std::int64_t from, std::int64_t n) {
+          for (std::int64_t i = 0; i < n; ++i) {
+            ASSERT_EQ(local[static_cast<std::size_t>(at + i)],
+                      whole[static_cast<std::size_t>(from + i)])
+                << parameter->name();
+          }
+        });
+      }
+    }
+  }
+
+  static inline const Shape shape{6, 10};
+  static float value(std::int64_t i) { return 0.1F * static_cast<float>(i % 17) - 0.7F; }
+
+ private:
+  Tensor held(const Parameter& parameter) {
+    const Placement& placement = parameter.spec().placement;
+    std::vector<float> values(static_cast<std::size_t>(placement.numel()));
+    for (const HeldBox& held : placement.boxes()) {
+      each_stretch(held, shape.dim(1), [&](std::int64_t at, std::int64_t from, std::int64_t n) {
+        for (std::int64_t i = 0; i < n; ++i) {
+          values[static_cast<std::size_t>(at + i)] = value(from + i);
+        }
+      });
+    }
+    return context_.from_host<float>(placement.local(), values, Category::workspace);
+  }
+
+  Context& context_;
+  std::vector<std::shared_ptr<Parameter>> parameters_;
+  std::optional<ParameterBuckets> buckets_;
+};
+
+// All of the elements in one range, updated as above.
+std::vector<float> updated_whole(Context& context, const OptimizerConfig& config) {
+  const auto rule = find_kind(optimizer_kinds(), config.type)->make(config.params);
+  const Shape shape = CutByTwoGroups::shape;
+  const Parameter parameter({.name = "x", .placement = Placement::whole(shape)});
+  std::vector<float> values(static_cast<std::size_t>(shape.numel()));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = CutByTwoGroups::value(static_cast<std::int64_t>(i));
+  }
+  UpdatePart part{
+      .range = {&parameter, 0, shape.numel(), 0, shape.numel()},
+      .weight = context.from_host<float>({shape.numel()}, values, Category::parameter),
+      .gradient = context.from_host<float>({shape.numel()}, values, Category::gradient)};
+  for (const KeptState& kept : kept_states(*rule, part.range)) {
+    part.state.push_back(context.empty({kept.count}, kept.spec.dtype, Category::optimizer));
+    fill(context, part.state.back(), kept.spec.initial);
+  }
+  for (int step = 1; step <= 2; ++step) {
+    rule->update(context, {part}, {.learning_rate = 0.01F, .gradient_scale = 0.5F, .step = step});
+  }
+  return context.to_host<float>(part.weight);
+}
+
+void on_four_ranks(const std::function<void(Context&, const Topology&)>& body) {
+  const std::vector<MeshAxis> axes{{.name = "tp", .size = 2, .groups = {Group::tensor}},
+                                   {.name = "pp", .size = 2, .groups = {Group::pipeline}}};
+  run_local(4, {}, [&](Transport& transport) {
+    const Topology topology = make_topology(transport.world(), Mesh(axes), transport.nodes());
+    const auto device = make_cpu_device();
+    Context context(*device, 1);
+    body(context, topology);
+  });
+}
+
+TEST(Optimizer, UpdatesWhatTwoGroupsCutWhereTheRuleNeedsNoSums) {
+  for (const OptimizerConfig& config :
+       {OptimizerConfig{"AdamW", {.betas = {0.9, 0.95}, .weight_decay = 0.1}},
+        OptimizerConfig{"SGD", {.weight_decay = 0.1, .momentum = 0.9}}}) {
+    SCOPED_TRACE(config.type);
+    on_four_ranks([&](Context& context, const Topology& topology) {
+      CutByTwoGroups parameters(context, topology);
+      parameters.update_twice(topology, config);
+      parameters.expect_part_of(updated_whole(context, config));
+    });
+  }
+}
+
+TEST(Optimizer, RefusesWhatTwoGroupsCutWhereTheRuleAddsUpOverWholeParameters) {
+  EXPECT_THAT(
+      [] {
+        on_four_ranks([](Context& context, const Topology& topology) {
+          CutByTwoGroups(context, topology).update_twice(topology, {"Adafactor", {}});
+        });
+      },
+      ::testing::ThrowsMessage<Error>(::testing::AllOf(::testing::HasSubstr("cut by 'tensor'"),
+                                                       ::testing::HasSubstr("by 'pipeline'"))));
 }
 
 TEST(LossScale, HalvesAfterHysteresisAndDoublesAfterAWindow) {
