@@ -41,11 +41,6 @@ Descriptor describe(const GroupHandle& group, Operation operation, const Tensor&
   return d;
 }
 
-std::span<const Collective> more_collectives(const Membership& own) {
-  const auto& more = own.endpoint->options().more_collectives;
-  return more == nullptr ? std::span<const Collective>() : std::span<const Collective>(*more);
-}
-
 CollectiveCase case_of(const Membership& own, Context& context, const Descriptor& d, std::int64_t n,
                        Algorithm asked) {
   const TransportOptions& options = own.endpoint->options();
@@ -78,7 +73,7 @@ Work issue(const GroupHandle& group, Context& context, Async async, Descriptor d
   const char* const operation = name_of(descriptor.operation).data();
   const CollectiveCase c = case_of(impl.membership, context, descriptor, n, asked);
   const Collective& row =
-      choose(c, more_collectives(impl.membership), [&] { return place(group, operation); });
+      choose(c, impl.membership.more_collectives(), [&] { return place(group, operation); });
   descriptor.algorithm = row.algorithm;
   descriptor.sequence = impl.next_operation++;
   impl.operations.fetch_add(1, std::memory_order_relaxed);

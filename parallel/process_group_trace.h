@@ -20,7 +20,7 @@ inline void trace(Context& context, const Membership& group, const Descriptor& d
               .operation = static_cast<std::uint8_t>(d.operation),
               .algorithm = static_cast<std::uint8_t>(d.algorithm),
               .root = d.root,
-              .bytes_sent = bytes_sent(d, size, group.rank),
+              .bytes_sent = bytes_sent(d, size, group.rank, group.more_collectives()),
               .beside = async == Async::yes});
 }
 

@@ -12,7 +12,7 @@ namespace trident {
 struct AlgorithmKind : AlgorithmRules {
   Algorithm algorithm = Algorithm::automatic;
   // How it is carried out, where it isn't a row of the built-in table (collectives/table.cc): a
-  // program's own, with a number of its own for `algorithm`.
+  // program's own, with a number of its own for `algorithm`, such as Algorithm{200}.
   std::vector<Collective> rows = {};
 };
 

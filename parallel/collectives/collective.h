@@ -59,13 +59,18 @@ struct CollectiveCase {
 
 struct Collective {
   Operation operation = Operation::all_reduce;
-  Algorithm algorithm = Algorithm::direct;  // what mismatches and benchmarks call it by
-  std::string_view name;                    // of the file that has it
+  // By which members and plans tell ways from each other that add in other orders or send other
+  // volumes: rows of one operation with one number send alike, those with direct's as direct does.
+  Algorithm algorithm = Algorithm::direct;
+  std::string_view name;  // of the file that has it; with a number of its own, what errors call it
   // Whether it can serve, and is what was asked for. The first row that says so is taken.
   bool (*serves)(const CollectiveCase&) = nullptr;
   void (*run)(Exchange&, const Buffers&) = nullptr;
   // Elements of memory that it works in; null: none.
   std::int64_t (*staging)(const CollectiveCase&) = nullptr;
+  // Elements that a member sends, by operation, n, members, rank and root alone; null: as many as
+  // direct does. Plans count by it (volume.h), a run what is sent.
+  std::int64_t (*sent)(const CollectiveCase&) = nullptr;
 };
 
 }  // namespace trident

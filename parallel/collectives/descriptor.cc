@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "parallel/collectives/table.h"
+
 namespace trident {
 
 std::string_view name_of(Operation operation) {
@@ -41,7 +43,8 @@ bool reduces(Operation operation) {
 
 }  // namespace
 
-std::string to_string(const Descriptor& d, std::span<const int> members) {
+std::string to_string(const Descriptor& d, std::span<const int> members,
+                      std::span<const Collective> more) {
   if (d.operation == Operation::barrier || d.operation == Operation::split) {
     return fmt::format("{}()", name_of(d.operation));
   }
@@ -51,8 +54,11 @@ std::string to_string(const Descriptor& d, std::span<const int> members) {
   if (d.root >= 0 && d.root < static_cast<int>(members.size())) {
     text += fmt::format(", root {}", members[static_cast<std::size_t>(d.root)]);
   }
-  if (d.algorithm == Algorithm::ring) text += ", ring";
-  if (d.algorithm == Algorithm::tree) text += ", tree";
+  if (const Collective* const row = row_of(d.operation, d.algorithm, more)) {
+    text += fmt::format(", {}", row->name);
+  } else if (d.algorithm != Algorithm::direct) {
+    text += fmt::format(", algorithm {}", static_cast<int>(d.algorithm));
+  }
   return fmt::format("{}({})", name_of(d.operation), text);
 }
 

@@ -40,9 +40,14 @@ struct Descriptor {
 };
 static_assert(sizeof(Descriptor) == 32);
 
-// "all_reduce(fp32[1024], sum)"; a root is shown by its world rank. `members`: by group rank.
+struct Collective;
+
 std::string_view name_of(Operation operation);  // "all_reduce"
-std::string to_string(const Descriptor& descriptor, std::span<const int> members);
+// "all_reduce(fp32[1024], sum)", or "…, sum, ring)" where the algorithm is none of direct's; a root
+// is shown by its world rank. `members`: by group rank. The algorithm's row is of `more`, or built
+// in.
+std::string to_string(const Descriptor& descriptor, std::span<const int> members,
+                      std::span<const Collective> more = {});
 
 // "0,1,5"; long lists are shortened in the middle.
 std::string rank_list(std::span<const int> ranks);

@@ -9,6 +9,7 @@
 #include "core/content_hash.h"
 #include "core/error.h"
 #include "kernels/backend.h"
+#include "parallel/collectives/collective.h"
 
 namespace trident {
 namespace {
@@ -19,6 +20,11 @@ namespace {
 constexpr std::chrono::microseconds look_time{300}, look_time_within{900};
 
 }  // namespace
+
+std::span<const Collective> Membership::more_collectives() const {
+  const auto& more = endpoint->options().more_collectives;
+  return more == nullptr ? std::span<const Collective>() : std::span<const Collective>(*more);
+}
 
 Exchange::Exchange(Membership& group, const Descriptor& descriptor, int channel, bool looks,
                    const Reach& reach)
@@ -152,8 +158,8 @@ void Exchange::fetch(int member, std::byte* to, const std::byte* from, std::size
     meeting()->fetch(member, to, from, bytes);
   } catch (const CommunicationError& error) {
     fail(fmt::format("{}: operation #{}: {}: rank {} copies from rank {}: {}", place(),
-                     descriptor_.sequence, to_string(descriptor_, group_.members),
-                     world_rank(rank()), world_rank(member), error.what()));
+                     descriptor_.sequence, text_of(descriptor_), world_rank(rank()),
+                     world_rank(member), error.what()));
   }
 }
 
@@ -178,15 +184,19 @@ void Exchange::fail(const std::string& text) {
   std::rethrow_exception(error);
 }
 
+std::string Exchange::text_of(const Descriptor& descriptor) const {
+  return to_string(descriptor, group_.members, group_.more_collectives());
+}
+
 std::string Exchange::place() const {
   return fmt::format("group '{}' (ranks {})", group_.name, rank_list(group_.members));
 }
 
 void Exchange::report_mismatch(int peer, const Descriptor& theirs) {
-  std::string called = to_string(theirs, group_.members);
+  std::string called = text_of(theirs);
   if (theirs.sequence != descriptor_.sequence) called += fmt::format(" as #{}", theirs.sequence);
-  std::pair<int, std::string> calls[] = {
-      {world_rank(rank()), to_string(descriptor_, group_.members)}, {peer, called}};
+  std::pair<int, std::string> calls[] = {{world_rank(rank()), text_of(descriptor_)},
+                                         {peer, called}};
   std::sort(std::begin(calls), std::end(calls));
   fail(fmt::format("{}: operation #{}: rank {} called {}, rank {} called {}", place(),
                    descriptor_.sequence, calls[0].first, calls[0].second, calls[1].first,
@@ -194,8 +204,8 @@ void Exchange::report_mismatch(int peer, const Descriptor& theirs) {
 }
 
 void Exchange::report_ended(const std::string& text, int peer) {
-  fail(fmt::format("{}: {}: rank {} waits for rank {}, which has ended", text,
-                   to_string(descriptor_, group_.members), world_rank(rank()), peer));
+  fail(fmt::format("{}: {}: rank {} waits for rank {}, which has ended", text, text_of(descriptor_),
+                   world_rank(rank()), peer));
 }
 
 void Exchange::report_late(const std::string& text, std::vector<int> late) {
@@ -206,10 +216,9 @@ void Exchange::report_late(const std::string& text, std::vector<int> late) {
   for (std::size_t i = 0; i < std::min<std::size_t>(late.size(), 3); ++i) {
     waits += endpoint.waits_of(late[i]);
   }
-  fail(fmt::format("{}: {}: rank {} waited {} ms for rank{} {}{}", text,
-                   to_string(descriptor_, group_.members), world_rank(rank()),
-                   endpoint.options().timeout.count(), late.size() > 1 ? "s" : "", rank_list(late),
-                   waits));
+  fail(fmt::format("{}: {}: rank {} waited {} ms for rank{} {}{}", text, text_of(descriptor_),
+                   world_rank(rank()), endpoint.options().timeout.count(),
+                   late.size() > 1 ? "s" : "", rank_list(late), waits));
 }
 
 void Exchange::report(Outcome outcome, std::span<Transfer> transfers, std::size_t failed) {
@@ -232,8 +241,7 @@ void Exchange::report(Outcome outcome, std::span<Transfer> transfers, std::size_
     const std::string other =
         theirs.sequence == descriptor_.sequence ? "" : fmt::format(" as #{}", sent.sequence);
     fail(fmt::format("{}: rank {} sent {}{}, rank {} expects {}", text, answer ? self : peer,
-                     to_string(sent, group_.members), other, answer ? peer : self,
-                     to_string(expected, group_.members)));
+                     text_of(sent), other, answer ? peer : self, text_of(expected)));
   }
   if (outcome == Outcome::peer_ended) report_ended(text, peer);
   std::vector<int> late;  // all that have not come, not only the first

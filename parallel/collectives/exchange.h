@@ -41,6 +41,9 @@ struct Membership {
   // Of tensors on a GPU, made with the group's first operation: when this member's queue has its
   // buffers ready, and when it is done with the others'.
   std::shared_ptr<DeviceEvent> ready, done;
+
+  // The program's own (TransportOptions).
+  std::span<const Collective> more_collectives() const;
 };
 
 // How an operation reaches memory: at once, or through a GPU's queue.
@@ -149,6 +152,7 @@ class Exchange {
   [[noreturn]] void report_ended(const std::string& text, int peer);
   [[noreturn]] void report_late(const std::string& text, std::vector<int> late);
   std::string place() const;
+  std::string text_of(const Descriptor&) const;
   Countdown countdown() const;  // for a wait that begins now
   int world_rank(int peer) const { return group_.members[static_cast<std::size_t>(peer)]; }
   // What a member of a GPU group shows in place of its buffers.

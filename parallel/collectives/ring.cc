@@ -8,6 +8,11 @@ std::int64_t all_reduce_staging(const CollectiveCase& c) {
   return c.views_need_staging ? (c.n + c.members - 1) / c.members : 0;
 }
 
+std::int64_t all_reduce_sent(const CollectiveCase& c) {
+  const auto segment = [&](int i) { return segment_of(c.n, c.members, i % c.members).size(); };
+  return 2 * c.n - segment(c.rank + 1) - segment(c.rank + 2);
+}
+
 void all_reduce(Exchange& exchange, const Buffers& buffers) {
   const auto [input, data, n, staging] = buffers;
   if (exchange.meeting() != nullptr) exchange.agree();

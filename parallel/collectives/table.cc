@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
-#include "parallel/collectives/algorithm_kinds.h"
 #include "parallel/collectives/by_transport.h"
 #include "parallel/collectives/carried.h"
 #include "parallel/collectives/desks.h"
@@ -98,8 +97,10 @@ constexpr Collective rows[] = {
      direct::all_reduce_staging},
     {all_reduce, Algorithm::direct, "swap", by_swapping, swap::all_reduce,
      direct::all_reduce_staging},
-    {all_reduce, Algorithm::ring, "ring", by_ring, ring::all_reduce, ring::all_reduce_staging},
-    {all_reduce, Algorithm::tree, "tree", by_tree, tree::all_reduce, tree::all_reduce_staging},
+    {all_reduce, Algorithm::ring, "ring", by_ring, ring::all_reduce, ring::all_reduce_staging,
+     ring::all_reduce_sent},
+    {all_reduce, Algorithm::tree, "tree", by_tree, tree::all_reduce, tree::all_reduce_staging,
+     tree::all_reduce_sent},
     {all_reduce, Algorithm::direct, "carried", by_carrying, carried::all_reduce,
      direct::all_reduce_staging},
     {all_reduce, Algorithm::direct, "direct", by_messages, direct::all_reduce,
@@ -149,25 +150,20 @@ constexpr Collective rows[] = {
     {barrier, Algorithm::direct, "direct", by_messages, direct::barrier},
 };
 
-std::string name_of(Algorithm algorithm) {
-  for (const AlgorithmKind& one : algorithm_kinds()) {
-    if (one.algorithm == algorithm) return one.name;
-  }
-  return "unknown";
-}
-
 // Asked for by name; `automatic` takes no row that would be refused.
-void refuse(const Case& c, const std::function<std::string()>& place) {
-  if (c.algorithm == Algorithm::automatic || c.algorithm == Algorithm::direct) return;
+void refuse(const Case& c, std::span<const Collective> more,
+            const std::function<std::string()>& place) {
+  const Collective* const row = row_of(c.operation, c.algorithm, more);
+  if (row == nullptr) return;
   if (c.on_gpu) {
-    throw RequestError(fmt::format("{}: the {} algorithm is the CPU's; on a GPU use direct",
-                                   place(), name_of(c.algorithm)));
+    throw RequestError(
+        fmt::format("{}: the {} algorithm is the CPU's; on a GPU use direct", place(), row->name));
   }
   if (c.deterministic && c.members > 2) {
     throw RequestError(fmt::format(
         "{}: the {} algorithm does not add in rank order, which deterministic mode needs above 2 "
         "ranks; use direct",
-        place(), name_of(c.algorithm)));
+        place(), row->name));
   }
 }
 
@@ -189,9 +185,20 @@ const Collective& choose(const CollectiveCase& c, std::span<const Collective> mo
                          const std::function<std::string()>& place) {
   using namespace collective_table;
   if (const Collective* const row = first(more, c)) return *row;
-  refuse(c, place);
+  refuse(c, more, place);
   if (const Collective* const row = first(rows, c)) return *row;
   throw Error(fmt::format("{}: no implementation serves it", place()));
+}
+
+const Collective* row_of(Operation operation, Algorithm algorithm,
+                         std::span<const Collective> more) {
+  if (algorithm == Algorithm::automatic || algorithm == Algorithm::direct) return nullptr;
+  for (const std::span<const Collective> list : {more, collectives()}) {
+    for (const Collective& row : list) {
+      if (row.operation == operation && row.algorithm == algorithm) return &row;
+    }
+  }
+  return nullptr;
 }
 
 std::size_t staging_bytes(const Collective& row, const CollectiveCase& c) {

@@ -18,6 +18,9 @@ std::span<const Collective> collectives();
 const Collective& choose(const CollectiveCase&, std::span<const Collective> more,
                          const std::function<std::string()>& place);
 
+// The first row of an algorithm that isn't direct; null where there is none.
+const Collective* row_of(Operation, Algorithm, std::span<const Collective> more);
+
 std::size_t staging_bytes(const Collective&, const CollectiveCase&);
 
 }  // namespace trident

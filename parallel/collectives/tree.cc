@@ -10,6 +10,12 @@ std::int64_t all_reduce_staging(const CollectiveCase& c) {
   return c.views_need_staging ? c.n : 0;
 }
 
+std::int64_t all_reduce_sent(const CollectiveCase& c) {
+  int links = c.rank == 0 ? 0 : 1;  // the parent; children lie below the lowest set bit
+  for (int below = 1; c.rank + below < c.members && (c.rank & below) == 0; below *= 2) ++links;
+  return links * c.n;
+}
+
 void all_reduce(Exchange& exchange, const Buffers& buffers) {
   const auto [input, data, n, staging] = buffers;
   if (exchange.meeting() != nullptr) exchange.agree();

@@ -12,5 +12,6 @@ namespace trident::tree {
 
 void all_reduce(Exchange& exchange, const Buffers& buffers);
 std::int64_t all_reduce_staging(const CollectiveCase&);
+std::int64_t all_reduce_sent(const CollectiveCase&);
 
 }  // namespace trident::tree

@@ -1,49 +1,54 @@
 #include "parallel/collectives/volume.h"
 
 #include "parallel/collectives/exchange.h"
+#include "parallel/collectives/table.h"
 
 namespace trident {
 namespace {
 
-std::int64_t all_reduce_sent(const Descriptor& d, std::int64_t element, int size, int rank) {
-  const auto segment = [&](int i) { return segment_of(d.count, size, i % size).size() * element; };
-  const std::int64_t bytes = d.count * element;
-  if (d.algorithm == Algorithm::ring) return 2 * bytes - segment(rank + 1) - segment(rank + 2);
-  if (d.algorithm == Algorithm::tree) {
-    std::int64_t links = rank == 0 ? 0 : 1;  // the parent; children lie below the lowest set bit
-    for (int below = 1; rank + below < size && (rank & below) == 0; below *= 2) ++links;
-    return links * bytes;
-  }
-  return bytes + (size - 2) * segment(rank);
-}
-
-}  // namespace
-
-std::int64_t bytes_sent(const Descriptor& d, int size, int rank) {
-  if (size == 1) return 0;
-  const auto element = static_cast<std::int64_t>(size_of(d.dtype));
-  const std::int64_t bytes = d.count * element;
-  switch (d.operation) {
+// Elements.
+std::int64_t sent_by_direct(const CollectiveCase& c) {
+  const std::int64_t others = c.members - 1;
+  switch (c.operation) {
     case Operation::all_reduce:
-      return all_reduce_sent(d, element, size, rank);
+      return c.n + (others - 1) * segment_of(c.n, c.members, c.rank).size();
     case Operation::reduce_scatter:
     case Operation::all_to_all:
-      return bytes / size * (size - 1);
     case Operation::all_gather:
-      return bytes * (size - 1);
+      return c.n * others;
     case Operation::broadcast:
     case Operation::scatter:
-      return rank == d.root ? bytes * (size - 1) : 0;
+      return c.rank == c.root ? c.n * others : 0;
     case Operation::reduce:
     case Operation::gather:
-      return rank == d.root ? 0 : bytes;
+      return c.rank == c.root ? 0 : c.n;
     case Operation::message:
-      return bytes;
+      return c.n;
     case Operation::barrier:
     case Operation::split:
       break;
   }
   return 0;
+}
+
+}  // namespace
+
+std::int64_t bytes_sent(const Descriptor& d, int size, int rank, std::span<const Collective> more) {
+  if (size == 1) return 0;
+  const bool parts =
+      d.operation == Operation::reduce_scatter || d.operation == Operation::all_to_all;
+  const CollectiveCase c{.operation = d.operation,
+                         .algorithm = d.algorithm,
+                         .members = size,
+                         .rank = rank,
+                         .root = d.root,
+                         .n = parts ? d.count / size : d.count,
+                         .dtype = d.dtype,
+                         .reduce_op = d.reduce_op};
+  const Collective* const row = row_of(d.operation, d.algorithm, more);
+  const std::int64_t elements =
+      row == nullptr || row->sent == nullptr ? sent_by_direct(c) : row->sent(c);
+  return elements * static_cast<std::int64_t>(size_of(d.dtype));
 }
 
 }  // namespace trident

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "core/error.h"
+#include "parallel/collectives/algorithm_kinds.h"
+#include "parallel/collectives/volume.h"
 #include "parallel/collectives_seat.h"
 
 namespace trident::test {
@@ -176,13 +178,14 @@ TEST_P(Collectives, NanWinsMinimumAndMaximum) {
   });
 }
 
-TEST_P(Collectives, RingAndTreeReduceExactlyWhereOrderDoesNotMatter) {
+TEST_P(Collectives, NamedAlgorithmsReduceExactlyWhereOrderDoesNotMatter) {
   TransportOptions options;
   options.deterministic = false;
   run(
       [](const Seat& s) {
-        for (const Algorithm algorithm : {Algorithm::ring, Algorithm::tree}) {
-          if (!s.on_host() && s.world.size() > 1) {
+        for (const AlgorithmKind& kind : algorithm_kinds()) {
+          const Algorithm algorithm = kind.algorithm;
+          if (!kind.gpu && !s.on_host() && s.world.size() > 1) {
             EXPECT_THROW(
                 s.world.all_reduce(s.context, s.own<float>(8), ReduceOp::sum, Async::no, algorithm),
                 RequestError);
@@ -190,14 +193,15 @@ TEST_P(Collectives, RingAndTreeReduceExactlyWhereOrderDoesNotMatter) {
           }
           for_each_type([&]<class T>() {
             for_each_op<T>([&](ReduceOp op) {
-              const bool exact = std::is_integral_v<T> || op == ReduceOp::minimum ||
-                                 op == ReduceOp::maximum || s.world.size() <= 2;
+              const bool exact = kind.in_rank_order || std::is_integral_v<T> ||
+                                 op == ReduceOp::minimum || op == ReduceOp::maximum ||
+                                 s.world.size() <= 2;
               for (const std::int64_t n : counts) {
                 const Tensor x = s.own<T>(n);
                 s.world.all_reduce(s.context, x, op, Async::no, algorithm);
                 const auto wanted = reduced<T>(op, s.world.world_ranks(), n);
                 if (exact) {
-                  s.expect(x, wanted, label<T>("ring or tree", n, op));
+                  s.expect(x, wanted, label<T>(kind.name.c_str(), n, op));
                   continue;
                 }
                 const auto got = s.context.to_host<T>(x);
@@ -208,7 +212,7 @@ TEST_P(Collectives, RingAndTreeReduceExactlyWhereOrderDoesNotMatter) {
                   EXPECT_NEAR(static_cast<double>(static_cast<float>(got[i])),
                               static_cast<double>(static_cast<float>(wanted[i])),
                               epsilon * (1 << s.world.size() / 2))
-                      << label<T>("ring or tree", n, op);
+                      << label<T>(kind.name.c_str(), n, op);
                 }
               }
             });
@@ -311,6 +315,14 @@ TEST_P(Collectives, BytesSentOfUnevenPartsAreTheFormulas) {
         group.all_reduce(s.context, s.own<float>(b));
         EXPECT_EQ(counted.sent(), 4 * (b + (size - 2) * segment(r)));
         if (!s.on_host()) return;
+        for (const AlgorithmKind& kind : algorithm_kinds()) {
+          group.all_reduce(s.context, s.own<float>(b), ReduceOp::sum, Async::no, kind.algorithm);
+          const Descriptor d{.count = b,
+                             .operation = Operation::all_reduce,
+                             .dtype = DType::f32,
+                             .algorithm = kind.algorithm};
+          EXPECT_EQ(counted.sent(), bytes_sent(d, s.world.size(), s.world.rank())) << kind.name;
+        }
         group.all_reduce(s.context, s.own<float>(b), ReduceOp::sum, Async::no, Algorithm::ring);
         EXPECT_EQ(counted.sent(), 4 * (2 * b - segment(r + 1) - segment(r + 2)));
         group.all_reduce(s.context, s.own<float>(b), ReduceOp::sum, Async::no, Algorithm::tree);

@@ -17,7 +17,8 @@ PlanColumn::PlanColumn(const Config& config, const Schedule& schedule, const Mes
       stage_(static_cast<int>(config.zero_optimization.stage)),
       mixed_(config.precision.dtype != "fp32"),
       gradient_(dtype_of(config.precision.grad_accum_dtype)),
-      updates_(schedule.updates == Updates::each_microbatch ? schedule.microbatches : 1) {
+      updates_(schedule.updates == Updates::each_microbatch ? schedule.microbatches : 1),
+      more_(transport_options(config).more_collectives) {
   for (const auto& [operation, times] : planned.traffic.times()) {
     if (!carried_.empty() && carried_.back().group == operation.group) continue;
     const std::string traffic(traffic_of(operation.group));
@@ -44,7 +45,7 @@ std::int64_t PlanColumn::sent_for(Group group, Partial& partial, int place) cons
   }
   for (const std::int64_t count : partial.counts) {
     d.count = count;
-    at->second += updates_ * trident::bytes_sent(d, mesh_.size(group), place);
+    at->second += updates_ * trident::bytes_sent(d, mesh_.size(group), place, *more_);
   }
   return at->second;
 }
@@ -76,9 +77,9 @@ PlanColumn::Shared::Part& PlanColumn::part(Shared& shared, int place) {
 std::int64_t PlanColumn::sent(Carried& carried, int rank) const {
   const int place = place_of(mesh_, ends_, carried.traffic, rank);
   // Of all ranks each has a place of its own.
-  if (!carried.axes) return planned_.traffic.sent(carried.group, place);
+  if (!carried.axes) return planned_.traffic.sent(carried.group, place, *more_);
   const auto [at, added] = carried.known.try_emplace(place);
-  if (added) at->second = planned_.traffic.sent(carried.group, place);
+  if (added) at->second = planned_.traffic.sent(carried.group, place, *more_);
   return at->second;
 }
 

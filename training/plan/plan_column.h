@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -64,6 +65,7 @@ class PlanColumn {
   bool mixed_;
   DType gradient_;
   std::int64_t updates_;
+  std::shared_ptr<const std::vector<Collective>> more_;  // the program's own
   std::vector<Carried> carried_;
   std::vector<Shared> shared_;
 };

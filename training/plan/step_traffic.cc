@@ -82,7 +82,8 @@ std::optional<StepTraffic> StepTraffic::stretched(const OperationTrace& trace,
   return traffic;
 }
 
-std::int64_t StepTraffic::sent(const std::string& group, int place) const {
+std::int64_t StepTraffic::sent(const std::string& group, int place,
+                               std::span<const Collective> more) const {
   std::int64_t bytes = 0;
   for (auto at = times_.lower_bound({.group = group}); at != times_.end(); ++at) {
     const auto& [operation, times] = *at;
@@ -92,7 +93,7 @@ std::int64_t StepTraffic::sent(const std::string& group, int place) const {
                        .operation = operation.operation,
                        .dtype = operation.dtype,
                        .algorithm = operation.algorithm};
-    bytes += times * bytes_sent(d, operation.size, place);
+    bytes += times * bytes_sent(d, operation.size, place, more);
   }
   return bytes;
 }

@@ -6,11 +6,12 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "core/operation_trace.h"
-#include "parallel/collectives/descriptor.h"
+#include "parallel/collectives/collective.h"
 #include "scheduler/action.h"
 
 namespace trident {
@@ -43,7 +44,9 @@ class StepTraffic {
 
   const Times& times() const { return times_; }
   // Bytes that the member at `place` of a group sends there.
-  std::int64_t sent(const std::string& group, int place) const;
+  // The algorithms are those of `more`, or built in.
+  std::int64_t sent(const std::string& group, int place,
+                    std::span<const Collective> more = {}) const;
   // That of a rank between two on a line, where times grow evenly: `part` of `whole` from this one
   // to the other. Nothing where they don't.
   std::optional<StepTraffic> between(const StepTraffic& other, std::int64_t part,

@@ -68,13 +68,14 @@ Measured measure(Rank& own) {
 
 }  // namespace
 
-void expect_planned(const PlanCase& c, std::int64_t libraries) {
+void expect_planned(const PlanCase& c, std::int64_t libraries,
+                    const std::shared_ptr<const ConfigRules>& rules) {
   std::string name = std::string(c.model) + " " + name_of(c.layout);
   for (const std::string& o : c.overrides) name += " " + o;
   SCOPED_TRACE(name);
   const TempDir dir;
-  const Config config =
-      seeded_config(c.model, dir.path(), overrides_of(c.layout) + c.overrides, axes_of(c.layout));
+  const Config config = seeded_config(c.model, dir.path(), overrides_of(c.layout) + c.overrides,
+                                      axes_of(c.layout), rules);
   const Plan plan = plan_each_rank(config, *built_in_architectures().at(config.model.architecture));
   ASSERT_EQ(plan.world_size, config.world_size());
   ASSERT_EQ(static_cast<std::int64_t>(plan.ranks.size()), config.world_size());

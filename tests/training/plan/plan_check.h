@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 
 #include "support/training_run.h"
@@ -18,7 +19,9 @@ struct PlanCase {
   Overrides overrides;
 };
 // A seeded model's plan: states and traffic exactly, peaks within 5% of the whole. `libraries`:
-// bytes of workspace that libraries take on both sides, and that don't widen the 5%.
-void expect_planned(const PlanCase&, std::int64_t libraries = 0);
+// bytes of workspace that libraries take on both sides, and that don't widen the 5%. `rules`: of
+// the kinds that the overrides name.
+void expect_planned(const PlanCase&, std::int64_t libraries = 0,
+                    const std::shared_ptr<const ConfigRules>& rules = built_in_rules());
 
 }  // namespace trident::testing

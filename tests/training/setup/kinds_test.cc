@@ -1,4 +1,4 @@
-// Schedules, optimizers, models and transports of a program that links the library.
+// Schedules, optimizers, models, transports and algorithms of a program that links the library.
 #include "training/setup/kinds.h"
 
 #include <gmock/gmock.h>
@@ -9,8 +9,11 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "kernels/reduce.h"
+#include "parallel/collectives/exchange.h"
 #include "support/temp_dir.h"
 #include "support/training_run.h"
+#include "training/plan/plan_check.h"
 #include "training/setup/from_config.h"
 
 namespace trident::testing {
@@ -57,6 +60,37 @@ class SignSgd final : public UpdateRule {
   }
 };
 
+// Everybody sends everybody all of it, and adds in rank order.
+constexpr Algorithm everybody{200};
+void all_reduce_everybody(Exchange& exchange, const Buffers& buffers) {
+  if (exchange.meeting() != nullptr) exchange.agree();
+  const Descriptor& d = exchange.descriptor();
+  const auto bytes = static_cast<std::size_t>(buffers.n) * size_of(d.dtype);
+  std::vector<std::vector<std::byte>> parts(static_cast<std::size_t>(exchange.size()),
+                                            std::vector<std::byte>(bytes));
+  std::vector<Exchange::Transfer> transfers;
+  std::vector<const void*> sources;
+  for (int peer = 0; peer < exchange.size(); ++peer) {
+    std::byte* const part = parts[static_cast<std::size_t>(peer)].data();
+    sources.push_back(peer == exchange.rank() ? buffers.output : part);
+    if (peer == exchange.rank()) continue;
+    transfers.push_back(exchange.receive(peer, part, bytes));
+    transfers.push_back(exchange.send(peer, buffers.input, bytes));
+  }
+  exchange.wait(transfers);
+  reduce(buffers.output, sources, buffers.n, d.dtype, d.reduce_op, exchange.size());
+}
+AlgorithmKind everybody_kind() {
+  return {{.name = "everybody", .in_rank_order = true},
+          everybody,
+          {{.operation = Operation::all_reduce,
+            .algorithm = everybody,
+            .name = "everybody",
+            .serves = [](const CollectiveCase& c) { return c.algorithm == everybody; },
+            .run = all_reduce_everybody,
+            .sent = [](const CollectiveCase& c) { return c.n * (c.members - 1); }}}};
+}
+
 std::atomic<int> runs = 0;
 void run_counted(int ranks, const TransportOptions& options, const TransportKind::Body& body) {
   ++runs;
@@ -71,6 +105,7 @@ std::shared_ptr<const ConfigRules> own_rules() {
                                 return std::make_unique<SignSgd>();
                               }});
   kinds.transports.push_back({{.name = "counted", .processes = false}, run_counted});
+  kinds.algorithms.push_back(everybody_kind());
   return rules_of(kinds);
 }
 
@@ -121,6 +156,28 @@ TEST(Kinds, ATransportFromOutsideRunsTheRanks) {
   const int before = runs;
   train_local(prepare_training(config), {});
   EXPECT_EQ(runs, before + 1);
+}
+
+TEST(Kinds, AnAlgorithmFromOutsideIsPlannedAndRunByItsRow) {
+  const TempDir dir;
+  const Overrides stage0{"zero_optimization.stage=0"}, layout = overrides_of({3, 1, 1}) + stage0;
+  const Config own = own_config(dir, layout + Overrides{"runtime.collective_algorithm=everybody"});
+  EXPECT_EQ(losses_of(train(own)), losses_of(train(own_config(dir, layout))));
+  expect_planned({"gpt2", {3, 1, 1}, stage0 + Overrides{"runtime.collective_algorithm=everybody"}},
+                 0, own_rules());
+  try {
+    on_ranks(own, transport_options(own), [&](Rank& rank) {
+      Context& context = rank.model.context();
+      const ProcessGroup& world = rank.model.topology().world;
+      const Tensor x = context.empty({6}, DType::f32, Category::workspace);
+      world.all_reduce(context, x, ReduceOp::sum, Async::no,
+                       world.rank() == 1 ? Algorithm::direct : everybody);
+      context.synchronize();
+    });
+    FAIL() << "accepted";
+  } catch (const CommunicationError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("all_reduce(fp32[6], sum, everybody)"));
+  }
 }
 
 TEST(Kinds, ChecksSchemaAndReferenceListWhatCameFromOutside) {
