@@ -1,6 +1,6 @@
 // The micro-batches of one rank. Iteration k (from 0) uses samples k·G … k·G + G − 1, G the global
-// batch size, moved on by `moved` where a run goes on with another G; place d of D in the batch group takes the d-th of D equal consecutive parts and cuts
-// it in order into micro-batches of b.
+// batch size, moved on by `moved` where a run goes on with another G; place d of D in the batch
+// group takes the d-th of D equal consecutive parts and cuts it in order into micro-batches of b.
 #pragma once
 
 #include <cstdint>
