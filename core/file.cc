@@ -24,10 +24,6 @@ std::string reason(int code) {
   return std::system_category().message(code);
 }
 
-[[noreturn]] void fail(const std::string& path, std::string_view operation, int code) {
-  throw Error(fmt::format("{}: {} failed: {}", path, operation, reason(code)));
-}
-
 FileDescriptor open_to_read(const std::string& path, std::uint64_t& size) {
   // A pipe without a writer would hold up an opening that blocks.
   FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
@@ -77,11 +73,15 @@ FileDescriptor create_beside(const std::string& path, std::string& temporary) {
     temporary = fmt::format("{}.tmp-{}-{}", path, ::getpid(), attempt);
     FileDescriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     if (file.get() >= 0) return file;
-    if (errno != EEXIST || attempt == 10000) fail(path, "creating it", errno);
+    if (errno != EEXIST || attempt == 10000) throw_file_error(path, "creating it", errno);
   }
 }
 
 }  // namespace
+
+void throw_file_error(const std::string& path, std::string_view operation, int code) {
+  throw Error(fmt::format("{}: {} failed: {}", path, operation, reason(code)));
+}
 
 FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
   if (this != &other) {
@@ -160,15 +160,17 @@ void AtomicFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes
   const int code = write_fully(bytes, [&](std::span<const std::byte> part, std::size_t done) {
     return ::pwrite(file_.get(), part.data(), part.size(), static_cast<off_t>(offset + done));
   });
-  if (code != 0) fail(path_, fmt::format("writing {} bytes at {}", bytes.size(), offset), code);
+  if (code != 0)
+    throw_file_error(path_, fmt::format("writing {} bytes at {}", bytes.size(), offset), code);
 }
 
 void AtomicFile::commit() {
   if (temporary_.empty()) throw Error(path_ + ": committed twice");
-  if (::fsync(file_.get()) != 0) fail(path_, "fsync", errno);
+  if (::fsync(file_.get()) != 0) throw_file_error(path_, "fsync", errno);
   // Some file systems (NFS, quotas) report a failed write only at close.
-  if (::close(file_.release()) != 0) fail(path_, "closing", errno);
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail(path_, "renaming into place", errno);
+  if (::close(file_.release()) != 0) throw_file_error(path_, "closing", errno);
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0)
+    throw_file_error(path_, "renaming into place", errno);
   temporary_.clear();
   const auto parent = std::filesystem::path(path_).parent_path();
   const FileDescriptor directory(
@@ -203,7 +205,7 @@ AppendFile::AppendFile(const std::string& path, bool truncate)
     : path_(path),
       file_(::open(path.c_str(),
                    O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (truncate ? O_TRUNC : 0), 0666)) {
-  if (file_.get() < 0) fail(path_, "opening it to append", errno);
+  if (file_.get() < 0) throw_file_error(path_, "opening it to append", errno);
 }
 
 void AppendFile::append(std::span<const std::byte> record) {
@@ -226,7 +228,7 @@ void AppendFile::append(std::string_view record) {
 }
 
 void AppendFile::sync() {
-  if (::fsync(file_.get()) != 0 && errno != EINVAL) fail(path_, "fsync", errno);
+  if (::fsync(file_.get()) != 0 && errno != EINVAL) throw_file_error(path_, "fsync", errno);
 }
 
 void check_output_directory(const std::string& path) {

@@ -12,6 +12,9 @@
 
 namespace trident {
 
+// Error "path: operation failed: reason", the system's for an errno.
+[[noreturn]] void throw_file_error(const std::string& path, std::string_view operation, int code);
+
 // An open file descriptor, closed on destruction. Moves, never copies.
 class FileDescriptor {
  public:

@@ -19,11 +19,6 @@
 namespace trident {
 namespace {
 
-[[noreturn]] void fail(const std::string& path, std::string_view operation, int code) {
-  throw Error(
-      fmt::format("{}: {} failed: {}", path, operation, std::system_category().message(code)));
-}
-
 class RealFile final : public OutputFile {
  public:
   RealFile(std::string path, FileDescriptor file)
@@ -36,8 +31,8 @@ class RealFile final : public OutputFile {
       const ssize_t n = ::pwrite(file_.get(), bytes.data(), count, static_cast<off_t>(offset));
       if (n < 0 && errno == EINTR) continue;
       if (n <= 0) {
-        fail(path_, fmt::format("writing {} bytes at {}", bytes.size(), offset),
-             n < 0 ? errno : ENOSPC);
+        throw_file_error(path_, fmt::format("writing {} bytes at {}", bytes.size(), offset),
+                         n < 0 ? errno : ENOSPC);
       }
       offset += static_cast<std::uint64_t>(n);
       bytes = bytes.subspan(static_cast<std::size_t>(n));
@@ -45,8 +40,8 @@ class RealFile final : public OutputFile {
   }
 
   void finish() override {
-    if (::fsync(file_.get()) != 0) fail(path_, "fsync", errno);
-    if (::close(file_.release()) != 0) fail(path_, "closing", errno);
+    if (::fsync(file_.get()) != 0) throw_file_error(path_, "fsync", errno);
+    if (::close(file_.release()) != 0) throw_file_error(path_, "closing", errno);
   }
 
  private:
@@ -59,46 +54,47 @@ class RealFiles final : public FileSystem {
   void make_directory(const std::string& path) override {
     std::error_code ignored;  // what is missing then fails below
     std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
-    if (::mkdir(path.c_str(), 0777) != 0) fail(path, "making this directory", errno);
+    if (::mkdir(path.c_str(), 0777) != 0) throw_file_error(path, "making this directory", errno);
   }
 
   std::unique_ptr<OutputFile> create(const std::string& path, std::uint64_t bytes) override {
     FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-    if (file.get() < 0) fail(path, "creating it", errno);
+    if (file.get() < 0) throw_file_error(path, "creating it", errno);
     const auto size = static_cast<off_t>(bytes);
     // Not posix_fallocate, which writes zeros where the file system can't allocate.
     if (bytes > 0 && ::fallocate(file.get(), 0, 0, size) != 0 && errno != EOPNOTSUPP &&
         errno != ENOSYS) {
-      fail(path, fmt::format("making room for {} bytes", bytes), errno);
+      throw_file_error(path, fmt::format("making room for {} bytes", bytes), errno);
     }
-    if (::ftruncate(file.get(), size) != 0) fail(path, "setting its size", errno);
+    if (::ftruncate(file.get(), size) != 0) throw_file_error(path, "setting its size", errno);
     return std::make_unique<RealFile>(path, std::move(file));
   }
 
   std::unique_ptr<OutputFile> open(const std::string& path) override {
     FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW));
-    if (file.get() < 0) fail(path, "opening it", errno);
+    if (file.get() < 0) throw_file_error(path, "opening it", errno);
     return std::make_unique<RealFile>(path, std::move(file));
   }
 
   void rename(const std::string& from, const std::string& to) override {
     std::error_code ignored;
     if (!std::filesystem::is_directory(std::filesystem::symlink_status(to, ignored))) {
-      if (::rename(from.c_str(), to.c_str()) != 0) fail(to, "renaming into place", errno);
+      if (::rename(from.c_str(), to.c_str()) != 0)
+        throw_file_error(to, "renaming into place", errno);
       return;
     }
     if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) return;
-    if (errno != EINVAL && errno != ENOSYS) fail(to, "renaming into place", errno);
+    if (errno != EINVAL && errno != ENOSYS) throw_file_error(to, "renaming into place", errno);
     const std::string aside = from + "-replaced";
-    if (::rename(to.c_str(), aside.c_str()) != 0) fail(to, "renaming it", errno);
-    if (::rename(from.c_str(), to.c_str()) != 0) fail(to, "renaming into place", errno);
-    if (::rename(aside.c_str(), from.c_str()) != 0) fail(aside, "renaming it", errno);
+    if (::rename(to.c_str(), aside.c_str()) != 0) throw_file_error(to, "renaming it", errno);
+    if (::rename(from.c_str(), to.c_str()) != 0) throw_file_error(to, "renaming into place", errno);
+    if (::rename(aside.c_str(), from.c_str()) != 0) throw_file_error(aside, "renaming it", errno);
   }
 
   void remove(const std::string& path) override {
     std::error_code code;
     std::filesystem::remove_all(path, code);
-    if (code) fail(path, "removing it", code.value());
+    if (code) throw_file_error(path, "removing it", code.value());
   }
 
   void sync_directory(const std::string& path) override {

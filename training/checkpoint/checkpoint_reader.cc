@@ -15,7 +15,7 @@
 namespace trident {
 namespace {
 
-std::string path_in(const std::string& folder, const std::string& file) {
+std::string file_in(const std::string& folder, const std::string& file) {
   return (std::filesystem::path(folder) / file).string();
 }
 
@@ -85,7 +85,7 @@ const SavedTensor* CheckpointReader::find(const std::string& name) const {
 CheckpointReader::Source& CheckpointReader::source(const std::string& file) {
   Source& source = sources_[file];
   if (source.tensors != nullptr) return source;
-  const std::string path = path_in(folder_, file);
+  const std::string path = file_in(folder_, file);
   source.bytes = std::make_unique<ProvedFile>(path, manifest_.files.at(file));
   // Its header, before anything believes it.
   const std::uint64_t size = manifest_.files.at(file).bytes;
@@ -103,7 +103,7 @@ CheckpointReader::Source& CheckpointReader::source(const std::string& file) {
 
 std::string CheckpointReader::text(const std::string& file) {
   const auto saved = manifest_.files.find(file);
-  const std::string path = path_in(folder_, file);
+  const std::string path = file_in(folder_, file);
   if (saved == manifest_.files.end()) {
     throw RequestError(fmt::format("{}: {} doesn't list it", path, manifest_name));
   }
@@ -121,7 +121,7 @@ void CheckpointReader::read(const std::string& name, const Box& box, std::int64_
   const SavedTensor* tensor = find(name);
   if (tensor == nullptr) {
     throw RequestError(
-        fmt::format("{}: no tensor \"{}\"", path_in(folder_, manifest_name), printable(name)));
+        fmt::format("{}: no tensor \"{}\"", file_in(folder_, manifest_name), printable(name)));
   }
   std::int64_t elements = 0;
   for (const SavedPiece& piece : tensor->pieces) {
@@ -133,7 +133,7 @@ void CheckpointReader::read(const std::string& name, const Box& box, std::int64_
   if (elements == box.rows * box.columns) return;
   throw RequestError(
       fmt::format("{}: tensor \"{}\" has shape {}, asked for rows {} to {} and columns {} to {}",
-                  path_in(folder_, manifest_name), printable(name), tensor->shape.to_string(),
+                  file_in(folder_, manifest_name), printable(name), tensor->shape.to_string(),
                   box.row, box.row + box.rows, box.column, box.column + box.columns));
 }
 
@@ -194,7 +194,7 @@ std::vector<std::string> damages(const std::string& folder, const Manifest& mani
   std::vector<std::string> list;
   for (const auto& [name, saved] : manifest.files) {
     try {
-      ProvedFile(path_in(folder, name), saved).prove_all();
+      ProvedFile(file_in(folder, name), saved).prove_all();
     } catch (const std::exception& error) {
       list.emplace_back(error.what());
     }

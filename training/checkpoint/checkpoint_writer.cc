@@ -58,10 +58,10 @@ std::vector<Slice> slices_of(const std::string& text) {
   return slices;
 }
 
-class Writer {
+class CheckpointWriter {
  public:
-  Writer(Context& context, const ProcessGroup& group, const SaveList& list,
-         const CheckpointPlace& place, const CheckpointInfo& info)
+  CheckpointWriter(Context& context, const ProcessGroup& group, const SaveList& list,
+                   const CheckpointPlace& place, const CheckpointInfo& info)
       : context_(context), group_(group), list_(list), place_(place), info_(info) {}
 
   std::string run(const NextPortion& next) {
@@ -275,7 +275,7 @@ class Writer {
 std::string write_checkpoint(Context& context, const ProcessGroup& group, const SaveList& list,
                              const CheckpointPlace& place, const CheckpointInfo& info,
                              const NextPortion& next) {
-  return Writer(context, group, list, place, info).run(next);
+  return CheckpointWriter(context, group, list, place, info).run(next);
 }
 
 }  // namespace trident

@@ -63,9 +63,9 @@ std::string file_text(const SavedFile& file) {
 }
 
 // Reads members of the document, each with its JSON pointer in whatever is wrong.
-class Reader {
+class ManifestReader {
  public:
-  explicit Reader(const std::string& name) : name_(name) {}
+  explicit ManifestReader(const std::string& name) : name_(name) {}
 
   [[noreturn]] void fail(const std::string& pointer, const std::string& rule) const {
     throw RequestError(fmt::format("{}: {}: {}", name_, printable(pointer), rule));
@@ -163,7 +163,7 @@ std::optional<std::string> not_tiled(const Shape& shape, const std::vector<Saved
   return std::nullopt;
 }
 
-Shape shape_of(const Reader& read, const json& value, const std::string& pointer) {
+Shape shape_of(const ManifestReader& read, const json& value, const std::string& pointer) {
   read.array(value, pointer);
   if (value.empty() || value.size() > 2) read.fail(pointer, "needs one or two extents");
   std::int64_t extents[2] = {1, 1};
@@ -178,7 +178,7 @@ Shape shape_of(const Reader& read, const json& value, const std::string& pointer
   return value.size() == 1 ? Shape{extents[0]} : Shape{extents[0], extents[1]};
 }
 
-SavedPiece piece_of(const Reader& read, const json& value, const std::string& pointer) {
+SavedPiece piece_of(const ManifestReader& read, const json& value, const std::string& pointer) {
   read.array(value, pointer);
   if (value.size() != 6 && !(value.size() == 7 && value[6] == true)) {
     read.fail(pointer, "needs [file, tensor, row, column, rows, columns], or these and true");
@@ -192,7 +192,7 @@ SavedPiece piece_of(const Reader& read, const json& value, const std::string& po
           .transposed = value.size() == 7};
 }
 
-SavedTensor tensor_of(const Reader& read, const json& value, const std::string& pointer,
+SavedTensor tensor_of(const ManifestReader& read, const json& value, const std::string& pointer,
                       const std::map<std::string, SavedFile>& files) {
   read.object(value, pointer);
   read.only(value, pointer, {"dtype", "shape", "pieces"});
@@ -215,7 +215,7 @@ SavedTensor tensor_of(const Reader& read, const json& value, const std::string& 
   return tensor;
 }
 
-SavedFile file_of(const Reader& read, const json& value, const std::string& pointer) {
+SavedFile file_of(const ManifestReader& read, const json& value, const std::string& pointer) {
   read.object(value, pointer);
   read.only(value, pointer, {"bytes", "blocks"});
   SavedFile file;
@@ -233,7 +233,7 @@ SavedFile file_of(const Reader& read, const json& value, const std::string& poin
   return file;
 }
 
-SavedNumber number_of(const Reader& read, const json& value, const std::string& pointer) {
+SavedNumber number_of(const ManifestReader& read, const json& value, const std::string& pointer) {
   if (value.is_number_integer()) {
     if (value.is_number_unsigned() && value.get<std::uint64_t>() > INT64_MAX) {
       read.fail(pointer, "is beyond 2^63 - 1");
@@ -290,7 +290,7 @@ Manifest parse_manifest(std::string_view text, const std::string& name) {
   Manifest manifest;
   checked_root(text, name, manifest.root);
   const json document = parse_json(text, name);
-  const Reader read(name);
+  const ManifestReader read(name);
   read.object(document, "");
   if (read.text(read.member(document, "", "format"), "/format") != kFormat) {
     read.fail("/format", fmt::format("needs \"{}\"", kFormat));

@@ -32,8 +32,8 @@ std::pair<std::int64_t, std::int64_t> share_of(const Holder& holder, std::int64_
   return {edge(part), edge(part + 1) - edge(part)};
 }
 
-std::vector<std::byte> transposed(const std::vector<std::byte>& in, std::int64_t rows,
-                                  std::int64_t columns, std::size_t element) {
+std::vector<std::byte> turned_over(const std::vector<std::byte>& in, std::int64_t rows,
+                                   std::int64_t columns, std::size_t element) {
   std::vector<std::byte> out(in.size());
   const auto move = [&]<std::size_t size>(std::integral_constant<std::size_t, size>) {
     for (std::int64_t column = 0; column < columns; ++column) {
@@ -49,7 +49,7 @@ std::vector<std::byte> transposed(const std::vector<std::byte>& in, std::int64_t
   return out;
 }
 
-std::vector<std::int64_t> file_shape(const HuggingFaceTensor& tensor, const Shape& global) {
+std::vector<std::int64_t> stored_shape(const HuggingFaceTensor& tensor, const Shape& global) {
   if (global.rank() == 1) return {tensor.rows};
   if (tensor.transposed) return {global.dim(1), tensor.rows};
   return {tensor.rows, global.dim(1)};
@@ -94,7 +94,7 @@ SaveList::SaveList(const RankModel& model, const State& state, std::uint64_t min
   std::vector<TensorDeclaration> tensors;
   for (const WholeWeight& weight : whole_) {
     for (const HuggingFaceTensor& tensor : weight.tensors) {
-      tensors.push_back({tensor.name, dtype, file_shape(tensor, weight.shape)});
+      tensors.push_back({tensor.name, dtype, stored_shape(tensor, weight.shape)});
     }
   }
   layout_ = lay_out_set(tensors, usual_shard_bytes, metadata, model.config().checkpoint.save);
@@ -179,7 +179,7 @@ std::optional<Portion> SaveList::next(Context& context) {
   }
   // Lines of the file: rows, or columns where it has the transposed tensor.
   const bool turned = place.transposed;
-  if (turned) portion.bytes = transposed(portion.bytes, box.rows, box.columns, element);
+  if (turned) portion.bytes = turned_over(portion.bytes, box.rows, box.columns, element);
   const std::int64_t lines = turned ? box.columns : box.rows;
   const std::int64_t length = turned ? box.rows : box.columns;
   const std::int64_t line = turned ? box.column - place.column : box.row - place.row;
