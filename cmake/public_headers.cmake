@@ -23,7 +23,8 @@ set(TRIDENT_PUBLIC_HEADERS
 # What these include. Not for programs to include by themselves.
 set(TRIDENT_INCLUDED_HEADERS
     config/problems.h
-    core/allocator.h core/block_pool.h core/clock.h core/countdown.h core/ledger.h
+    core/allocator.h core/block_pool.h core/clock.h core/countdown.h core/file_system.h
+    core/ledger.h
     core/thread_team.h
     kernels/peers.h kernels/reduce.h kernels/reduce_op.h
     parallel/collectives/communicator.h parallel/collectives/descriptor.h
@@ -33,8 +34,10 @@ set(TRIDENT_INCLUDED_HEADERS
     parallel/transport/mpi_job.h
     scheduler/execute.h scheduler/iterations.h scheduler/run_lists.h scheduler/timeline.h
     scheduler/warm_up.h
+    training/checkpoint/checkpoint_folder.h training/checkpoint/manifest.h
     training/data/dataset.h training/data/datasets.h training/data/interleave.h
     training/data/token_source.h training/hugging_face/hugging_face_extras.h
     training/optimizer/optimizer_kinds.h training/report/iteration_metrics.h
     training/run/agreement.h training/run/devices.h training/run/rendezvous.h
+    training/run/starting_point.h
     )
