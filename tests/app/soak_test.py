@@ -62,10 +62,7 @@ def command(program, layout):
 
 def start(program, layout, folder):
     log = open(folder / "printed.txt", "ab")
-    whole = command(program, layout)
-    if newest(program, folder) == 0:  # killed before its first checkpoint it begins anew
-        whole += ["--set", "logging.overwrite=true"]
-    return subprocess.Popen(whole, cwd=folder, env=ENVIRONMENT, stdout=log,
+    return subprocess.Popen(command(program, layout), cwd=folder, env=ENVIRONMENT, stdout=log,
                             stderr=subprocess.STDOUT)
 
 

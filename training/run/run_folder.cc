@@ -219,8 +219,18 @@ void at(const Folder& folder, const std::function<void(const std::string&)>& che
   }
 }
 
+// The folder as its file describes it, without a lock.
+Folder described(const std::string& path) {
+  Folder folder{.path = path};
+  const FileDescriptor file(
+      ::open((fs::path(path) / kFile).c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (file.get() >= 0) folder.owner = owner_in(file.get());
+  return folder;
+}
+
 void check_logs(const Config& config, const Folder& logs, const std::string& resumed) {
   at(logs, check_no_save_folder);
+  if (resumed.empty() && died_before_saving(config)) return;
   if (!resumed.empty() && logs.exists(MetricsFile::kName)) {
     const std::vector<std::string> runs = logs.runs();
     if (std::ranges::find(runs, resumed) != runs.end()) return;
@@ -344,6 +354,14 @@ std::vector<Folder> checked_folders(const Config& config, std::int64_t weight_by
 
 std::int64_t saved_bytes(const Config& config, std::int64_t parameters) {
   return parameters * static_cast<std::int64_t>(size_of(dtype_of(config.precision.dtype)));
+}
+
+bool died_before_saving(const Config& config) {
+  const CheckpointConfig& asked = config.checkpoint;
+  if (asked.save.empty() || asked.save_interval == 0 || asked.resume == "never") return false;
+  const Folder logs = described(config.logging.dir), weights = described(asked.save);
+  return !logs.run().empty() && logs.run() == weights.run() && logs.exists(MetricsFile::kName) &&
+         to_be_replaced(weights, false).empty();
 }
 
 void check_output(const Config& config, std::int64_t weight_bytes, const std::string& resumed) {

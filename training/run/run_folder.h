@@ -27,6 +27,10 @@ std::int64_t saved_bytes(const Config&, std::int64_t parameters);
 // nothing.
 void check_output(const Config&, std::int64_t weight_bytes, const std::string& resumed = "");
 
+// Whether a run that saves checkpoints, and may go on from them, has died in these folders before
+// its first one: started again it begins anew, and its log files with it.
+bool died_before_saving(const Config&);
+
 // Holds the folders of a run until it goes.
 class RunFolders {
  public:

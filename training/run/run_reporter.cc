@@ -28,7 +28,7 @@ void RunReporter::message(const std::string& text) const {
 void RunReporter::begin() {
   if (!leads()) return;
   std::optional<std::int64_t> after;
-  if (inputs_.start.own) after = inputs_.first_iteration;
+  if (inputs_.start.own || inputs_.start.again) after = inputs_.first_iteration;
   log_ = std::make_unique<LogWriter>(config_, inputs_.written, after);
 }
 

@@ -12,6 +12,7 @@
 #include "core/json.h"
 #include "core/printable.h"
 #include "training/checkpoint/checkpoint_reader.h"
+#include "training/run/run_folder.h"
 
 namespace trident {
 namespace {
@@ -173,6 +174,11 @@ std::vector<std::string> config_differences(const std::string& saved, const Conf
 StartingPoint find_start(const Config& config) {
   StartingPoint start;
   look(config, start);
+  start.again = start.checkpoints.empty() && died_before_saving(config);
+  if (start.again) {
+    start.messages.push_back(
+        "an earlier start has ended before its first checkpoint: beginning anew");
+  }
   compare_configs(config, start);
   return start;
 }

@@ -14,6 +14,7 @@ namespace trident {
 struct StartingPoint {
   // Checkpoints to go on from: the first, or where its files turn out to be damaged, the next.
   std::vector<FoundCheckpoint> checkpoints;
+  bool again = false;   // the run has died before its first checkpoint: it and its logs begin anew
   bool own = false;     // they are checkpoint.save's: the run is the one that has saved them
   std::string weights;  // else the Hugging Face directory, "" where there is none
   std::vector<std::string> messages;  // what there is to say of that, for people
