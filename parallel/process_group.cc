@@ -246,6 +246,11 @@ void ProcessGroup::connect(Context& context, std::span<const ProcessGroup> group
   }
 }
 
+ProcessGroup make_world_group(std::shared_ptr<Endpoint> endpoint) {
+  const CommunicatorLibraryKind* const kind = endpoint->options().library;
+  return make_world_group(endpoint, kind == nullptr ? nullptr : kind->make(endpoint));
+}
+
 ProcessGroup make_world_group(std::shared_ptr<Endpoint> endpoint,
                               std::shared_ptr<CommunicatorLibrary> library) {
   auto impl = std::make_shared<ProcessGroup::Impl>();

@@ -66,10 +66,11 @@ struct ProcessGroup::Impl {
 // How operations on tensors of this context reach memory, in the work that `access` was handed to.
 Reach reach_of(Context& context, const Access& access);
 
-// The group of all ranks of an endpoint. `library`: of tensors on GPUs, which else the endpoint
-// carries.
+// The group of all ranks of an endpoint. `library`: of tensors on GPUs, which else (null) the
+// endpoint carries; by default what the endpoint's options name.
+ProcessGroup make_world_group(std::shared_ptr<Endpoint> endpoint);
 ProcessGroup make_world_group(std::shared_ptr<Endpoint> endpoint,
-                              std::shared_ptr<CommunicatorLibrary> library = nullptr);
+                              std::shared_ptr<CommunicatorLibrary> library);
 
 // Throws RequestError naming the option.
 void check_options(const TransportOptions& options);

@@ -15,6 +15,8 @@
 
 namespace trident {
 
+class Endpoint;
+
 // Messages: between two, beside other communicators.
 enum class Carries { collectives, messages };
 
@@ -60,6 +62,14 @@ class CommunicatorLibrary {
   // Whether communicators reduce by this operation; if not, members exchange parts, and add them up
   // in staging.
   virtual bool reduces(ReduceOp) const = 0;
+};
+
+// A library that a transport's row names (TransportKind::library).
+struct CommunicatorLibraryKind {
+  // On one rank. Errors and ends go by `host`, and all messages of the hosts.
+  std::shared_ptr<CommunicatorLibrary> (*make)(std::shared_ptr<Endpoint> host) = nullptr;
+  // What its communicators will reduce, for plans, which make none.
+  bool (*reduces)(ReduceOp, bool deterministic) = nullptr;
 };
 
 }  // namespace trident

@@ -7,7 +7,6 @@
 #include "core/threads.h"
 #include "parallel/process_group_impl.h"
 #include "parallel/transport/local_world.h"
-#include "parallel/transport/nccl/nccl.h"
 #include "parallel/transport/transport.h"
 
 namespace trident {
@@ -16,9 +15,7 @@ namespace {
 class LocalTransport final : public Transport {
  public:
   explicit LocalTransport(std::shared_ptr<Endpoint> endpoint)
-      : endpoint_(std::move(endpoint)),
-        world_(make_world_group(endpoint_,
-                                endpoint_->options().nccl ? make_nccl(endpoint_) : nullptr)) {}
+      : endpoint_(std::move(endpoint)), world_(make_world_group(endpoint_)) {}
   ProcessGroup world() const override { return world_; }
   Nodes nodes() const override { return endpoint_->nodes(); }
   void abort(const std::string& reason) noexcept override { endpoint_->abort(reason); }

@@ -5,7 +5,6 @@
 #include "core/error.h"
 #include "parallel/process_group_impl.h"
 #include "parallel/transport/mpi_endpoint.h"
-#include "parallel/transport/nccl/nccl.h"
 #include "parallel/transport/transport.h"
 
 namespace trident {
@@ -28,8 +27,7 @@ class MpiLibrary {
 class MpiTransport final : public Transport {
  public:
   explicit MpiTransport(const TransportOptions& options)
-      : endpoint_(std::make_shared<MpiEndpoint>(options)),
-        world_(make_world_group(endpoint_, options.nccl ? make_nccl(endpoint_) : nullptr)) {}
+      : endpoint_(std::make_shared<MpiEndpoint>(options)), world_(make_world_group(endpoint_)) {}
   ~MpiTransport() override {
     // The others wait for this rank: an orderly end would hang.
     if (std::uncaught_exceptions() > exceptions_) abort("an exception ended its work");

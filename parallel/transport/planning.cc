@@ -5,7 +5,6 @@
 #include "core/error.h"
 #include "parallel/process_group_impl.h"
 #include "parallel/transport/endpoint.h"
-#include "parallel/transport/nccl/nccl.h"
 
 namespace trident {
 namespace {
@@ -46,19 +45,21 @@ class PlanningEndpoint final : public Endpoint {
   TransportOptions options_;
 };
 
-// Of NCCL: what it would reduce by itself.
+// What a library would reduce by itself.
 class PlanningLibrary final : public CommunicatorLibrary {
  public:
-  explicit PlanningLibrary(bool deterministic) : deterministic_(deterministic) {}
+  PlanningLibrary(const CommunicatorLibraryKind& kind, bool deterministic)
+      : kind_(kind), deterministic_(deterministic) {}
   std::size_t key_bytes() const override { return 0; }
   std::vector<std::byte> make_key() override { return {}; }
   std::shared_ptr<Communicator> open(const std::vector<std::byte>&, const std::string&, int, int,
                                      Device&, Carries) override {
     throw Error("planning transport: a communicator on a device that computes");
   }
-  bool reduces(ReduceOp op) const override { return !deterministic_ && nccl_reduces(op); }
+  bool reduces(ReduceOp op) const override { return kind_.reduces(op, deterministic_); }
 
  private:
+  const CommunicatorLibraryKind& kind_;
   bool deterministic_;
 };
 
@@ -74,7 +75,8 @@ class PlanningTransport final : public Transport {
  private:
   std::shared_ptr<CommunicatorLibrary> library() const {
     const TransportOptions& options = endpoint_->options();
-    return options.nccl ? std::make_shared<PlanningLibrary>(options.deterministic) : nullptr;
+    if (options.library == nullptr) return nullptr;
+    return std::make_shared<PlanningLibrary>(*options.library, options.deterministic);
   }
   std::shared_ptr<Endpoint> endpoint_;
   ProcessGroup world_;

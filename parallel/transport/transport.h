@@ -16,13 +16,13 @@
 namespace trident {
 
 struct Collective;
+struct CommunicatorLibraryKind;
 
 struct TransportOptions {
   bool deterministic = true;                   // reductions add in group-rank order
   std::chrono::milliseconds timeout{600'000};  // a peer later than this is an error; > 0
   Algorithm algorithm = Algorithm::automatic;  // all_reduce's default
   int ranks_per_node = 0;                      // 0: nodes are hosts
-  bool nccl = false;                           // tensors of GPUs go by NCCL, one rank a GPU
   int threads_per_rank = 1;                    // a waiting rank sleeps at once if cores are few
   // Processes of a host copy large tensors from each other's memory where the system lets them.
   bool single_copy = true;
@@ -32,6 +32,8 @@ struct TransportOptions {
   // Collectives of the program's own (collectives/collective.h), asked before the built-in ones;
   // the same on all ranks.
   std::shared_ptr<const std::vector<Collective>> more_collectives;
+  // Carries tensors of GPUs, one rank a GPU (collectives/communicator.h); null: the transport does.
+  const CommunicatorLibraryKind* library = nullptr;
 };
 
 // An exception's text, for people; exit code: 2 for a RequestError, else 3.

@@ -1,5 +1,7 @@
 #include "parallel/transport/transport_kinds.h"
 
+#include "parallel/transport/nccl/nccl.h"
+
 namespace trident {
 
 const std::vector<TransportKind>& transport_kinds() {
@@ -23,7 +25,7 @@ const std::vector<TransportKind>& transport_kinds() {
        run_local,
        run_mpi,
        /*needs_staging=*/true,
-       /*nccl=*/true}};
+       &nccl_library}};
   return table;
 }
 

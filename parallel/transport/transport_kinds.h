@@ -17,7 +17,8 @@ struct TransportKind : TransportRules {
   void (*run_process)(const TransportOptions&, const Body&) = nullptr;
   // Operations that add or exchange take memory for what they receive (Category::communication).
   bool needs_staging = false;
-  bool nccl = false;  // TransportOptions::nccl
+  // What carries tensors of GPUs (TransportOptions::library); null: the transport itself.
+  const CommunicatorLibraryKind* library = nullptr;
 };
 
 // Those of this library.

@@ -25,7 +25,7 @@ World nccl_world(int ranks) {
   return {"Nccl" + std::to_string(ranks), [ranks](TransportOptions options, const auto& body) {
             std::vector<std::unique_ptr<Device>> devices;
             for (int r = 0; r < ranks; ++r) devices.push_back(make_cuda_device(r));
-            options.nccl = true;
+            options.library = &nccl_library;
             run_local(ranks, options, [&](Transport& transport) {
               body(transport, *devices[static_cast<std::size_t>(transport.world().rank())]);
             });

@@ -12,6 +12,7 @@
 #include "core/error.h"
 #include "kernels/cuda/queue.h"
 #include "kernels/cuda_device.h"
+#include "parallel/transport/nccl/nccl.h"
 #include "parallel/transport/transport.h"
 #include "support/abort_on_unwind.h"
 
@@ -33,7 +34,7 @@ class NcclFaults : public testing::Test {
                               milliseconds timeout = milliseconds(60'000)) {
     TransportOptions options;
     options.timeout = timeout;
-    options.nccl = true;
+    options.library = &nccl_library;
     const auto start = std::chrono::steady_clock::now();
     std::string text = "no error";
     try {

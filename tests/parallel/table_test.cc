@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
@@ -10,7 +12,9 @@
 #include "core/context.h"
 #include "core/error.h"
 #include "parallel/collectives/algorithm_kinds.h"
+#include "parallel/collectives/communicator.h"
 #include "parallel/collectives/direct.h"
+#include "parallel/transport/planning.h"
 #include "parallel/transport/transport_kinds.h"
 #include "support/abort_on_unwind.h"
 
@@ -157,6 +161,21 @@ TEST(Table, AProgramAddsAnAlgorithm) {
     }
   });
   EXPECT_EQ(calls, 1);
+}
+
+// Its communicators would carry tensors on GPUs: each rank's library is made with its world.
+TEST(Table, AProgramBringsALibraryOfCommunicators) {
+  static std::atomic<int> made = 0;
+  static constexpr CommunicatorLibraryKind library{
+      .make = [](std::shared_ptr<Endpoint>) -> std::shared_ptr<CommunicatorLibrary> {
+        ++made;
+        return nullptr;
+      },
+      .reduces = [](ReduceOp, bool) { return true; }};
+  run_local(3, {.library = &library}, [](Transport&) {});
+  EXPECT_EQ(made, 3);
+  make_planning_transport(0, 3, false, {.library = &library});
+  EXPECT_EQ(made, 3) << "a plan asks what it reduces and makes none";
 }
 
 }  // namespace

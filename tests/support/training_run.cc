@@ -154,8 +154,8 @@ void on_ranks(const Config& config, const TransportOptions& options,
   const auto architecture = architecture_of(config);
   std::vector<std::unique_ptr<Device>> devices;
   // NCCL has a GPU for each rank.
-  for (int i = 0; i < (options.nccl ? static_cast<int>(config.world_size()) : 1); ++i) {
-    devices.push_back(options.nccl ? make_cuda_device(i) : make_device(usual_device()));
+  for (int i = 0; i < (options.library ? static_cast<int>(config.world_size()) : 1); ++i) {
+    devices.push_back(options.library ? make_cuda_device(i) : make_device(usual_device()));
   }
   const Schedule schedule = schedule_of(config);
   run_local(static_cast<int>(config.world_size()), options, [&](Transport& transport) {

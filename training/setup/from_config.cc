@@ -114,9 +114,9 @@ TransportOptions transport_options(const Config& config) {
               static_cast<std::int64_t>(config.runtime.timeout_seconds * 1000)),
           .algorithm = algorithm == nullptr ? Algorithm::automatic : algorithm->algorithm,
           .ranks_per_node = static_cast<int>(config.runtime.ranks_per_node),
-          .nccl = transport_of(config).nccl,
           .threads_per_rank = static_cast<int>(config.runtime.threads_per_rank),
-          .more_collectives = std::move(more)};
+          .more_collectives = std::move(more),
+          .library = transport_of(config).library};
 }
 
 KernelOptions kernel_options(const Config& config) {

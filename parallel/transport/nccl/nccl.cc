@@ -367,7 +367,7 @@ class NcclLibrary final : public CommunicatorLibrary {
     return std::make_shared<NcclCommunicator>(watch_, name, id, ranks, rank, device, carries);
   }
   bool reduces(ReduceOp op) const override {
-    return !watch_->host().options().deterministic && nccl_reduces(op);
+    return nccl_reduces(op, watch_->host().options().deterministic);
   }
 
  private:

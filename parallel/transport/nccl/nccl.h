@@ -10,15 +10,16 @@
 
 namespace trident {
 
-// Errors and ends go by `host`, and all messages of the hosts. NCCL serves at most one rank on a
-// GPU.
+// NCCL serves at most one rank on a GPU.
 std::shared_ptr<CommunicatorLibrary> make_nccl(std::shared_ptr<Endpoint> host);
 
 // It doesn't say what it makes of NaNs in minimum and maximum, and has no operations on bits.
 // Outside deterministic mode only: the order of additions is its own.
-inline bool nccl_reduces(ReduceOp op) {
-  return op == ReduceOp::sum || op == ReduceOp::average;
+inline bool nccl_reduces(ReduceOp op, bool deterministic) {
+  return !deterministic && (op == ReduceOp::sum || op == ReduceOp::average);
 }
+
+inline constexpr CommunicatorLibraryKind nccl_library{make_nccl, nccl_reduces};
 
 // "2.28.9"; "" in a build without CUDA.
 std::string nccl_version();
