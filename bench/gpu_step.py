@@ -93,7 +93,7 @@ def fused_attention(device):
     return [kind.name for kind in kinds], sdpa_kernel(kinds, set_priority=True)
 
 
-def main():
+def parsed():
     parser = argparse.ArgumentParser()
     parser.add_argument("--config", type=pathlib.Path, required=True)
     parser.add_argument("--kind", choices=["autocast", "bf16"], required=True)
@@ -101,26 +101,26 @@ def main():
     parser.add_argument("--warmup", type=int, default=5)
     parser.add_argument("--device", default="cuda", help="cpu: to try this file")
     parser.add_argument("--no-compile", action="store_true")
-    arguments = parser.parse_args()
-    config = json.loads(arguments.config.read_text())
-    sizes = config["model"]
-    # Both pad the table for the products.
-    sizes["vocab_size"] = (sizes["vocab_size"] + 127) // 128 * 128
-    batch, count = config["batch"]["micro_batch_size"], config["batch"]["global_batch_size"]
-    sequence = config["data"]["sequence_length"]
-    torch.manual_seed(1)
-    torch.set_float32_matmul_precision("high")
-    torch.set_default_device(arguments.device)
-    if sizes["architecture"] == "gpt2":
-        model = GPT2(sizes, sizes["num_layers"])
-    else:
-        model = Llama(sizes)
+    return parser.parse_args()
+
+
+def make_model(sizes, kind):
+    """The model and, for bf16, the fp32 copies of its weights that the optimizer updates."""
+    gpt2 = sizes["architecture"] == "gpt2"
+    model = GPT2(sizes, sizes["num_layers"]) if gpt2 else Llama(sizes)
     masters = None
-    if arguments.kind == "bf16":
+    if kind == "bf16":
         masters = [p.detach().clone() for p in model.parameters()]
         model = model.bfloat16()
-        if sizes["architecture"] == "gpt2":
+        if gpt2:
             model.tie()
+    return model, masters
+
+
+def make_step(model, masters, config, arguments):
+    """A function that takes a step, and gives its milliseconds and its last micro-batch's loss."""
+    batch, count = config["batch"]["micro_batch_size"], config["batch"]["global_batch_size"]
+    sequence, vocabulary = config["data"]["sequence_length"], config["model"]["vocab_size"]
     weights = list(model.parameters())
     settings = config["optimizer"]["params"]
     optimizer = torch.optim.AdamW(masters or weights, lr=settings["lr"], betas=settings["betas"],
@@ -134,7 +134,7 @@ def main():
     wait = torch.cuda.synchronize if arguments.device == "cuda" else lambda: None
 
     def step():
-        tokens, labels = torch.randint(sizes["vocab_size"], (2, count, sequence))
+        tokens, labels = torch.randint(vocabulary, (2, count, sequence))
         wait()
         start = time.perf_counter()
         for k in range(0, count, batch):
@@ -152,6 +152,11 @@ def main():
         wait()
         return 1e3 * (time.perf_counter() - start), loss.detach()
 
+    return step
+
+
+def measure(step, model, arguments):
+    """The kinds of fused attention that were allowed; times and losses of the steps."""
     sdpa, allowed = fused_attention(arguments.device)
     with contextlib.ExitStack() as stack:
         stack.enter_context(allowed)
@@ -168,10 +173,25 @@ def main():
             step()
         for _ in range(arguments.warmup - 1):
             step()
-        times, losses = zip(*(step() for _ in range(arguments.steps)))
+        return sdpa, *zip(*(step() for _ in range(arguments.steps)))
+
+
+def main():
+    arguments = parsed()
+    config = json.loads(arguments.config.read_text())
+    sizes = config["model"]
+    # Both pad the table for the products.
+    sizes["vocab_size"] = (sizes["vocab_size"] + 127) // 128 * 128
+    torch.manual_seed(1)
+    torch.set_float32_matmul_precision("high")
+    torch.set_default_device(arguments.device)
+    model, masters = make_model(sizes, arguments.kind)
+    step = make_step(model, masters, config, arguments)
+    sdpa, times, losses = measure(step, model, arguments)
     peak = torch.cuda.max_memory_allocated() if arguments.device == "cuda" else 0
+    parameters = sum(p.numel() for p in model.parameters())
     print(json.dumps({"milliseconds": statistics.median(times), "peak_bytes": peak,
-                      "parameters": sum(p.numel() for p in weights), "loss": losses[-1].item(),
+                      "parameters": parameters, "loss": losses[-1].item(),
                       "sdpa": sdpa,
                       "versions": {"torch": torch.__version__, "torch_cuda": torch.version.cuda,
                                    "torch_cudnn": torch.backends.cudnn.version()}}), flush=True)

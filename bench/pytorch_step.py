@@ -99,7 +99,7 @@ def make_optimizer(tensors):
                              betas=(0.9, 0.95), weight_decay=0.1, fused=True)
 
 
-def main():
+def parsed():
     parser = argparse.ArgumentParser()
     parser.add_argument("--kind", choices=["fp32", "bf16", "autocast"], required=True)
     parser.add_argument("--layout", choices=["one", "data", "tensor", "pipeline"], required=True)
@@ -108,79 +108,95 @@ def main():
     parser.add_argument("--layers", type=int, nargs="*", help="of each stage")
     for name in ("threads", "steps", "warmup", "micro-batch", "micro-batches", "sequence"):
         parser.add_argument(f"--{name}", type=int, required=True)
-    arguments = parser.parse_args()
-    torch.manual_seed(1)
-    torch.set_num_threads(arguments.threads)
-    rank, layout = int(os.environ.get("RANK", 0)), arguments.layout
-    if layout != "one":
-        dist.init_process_group("gloo")
-    sizes = json.loads(arguments.config.read_text())["model"]
-    if layout == "pipeline":
-        last = rank == dist.get_world_size() - 1
-        model = GPT2(sizes, arguments.layers[rank], rank == 0, last)
-    else:
-        model = GPT2(sizes, sizes["num_layers"])
-    loss_context = split_tensors(model) if layout == "tensor" else contextlib.nullcontext
-    masters = None
-    if arguments.kind == "bf16":
-        masters = [p.detach().clone() for p in model.parameters()]
-        model = model.bfloat16()
-        model.tie()
-    weights = list(model.parameters())
-    optimizer = make_optimizer(masters or weights)
-    run = nn.parallel.DistributedDataParallel(model) if layout == "data" else model
-    if arguments.compile:
-        run = torch.compile(run)
-    count = arguments.micro_batches
-    shape = (arguments.micro_batch * count, arguments.sequence)
-    if layout == "pipeline":
-        from torch.distributed.pipelining import PipelineStage, Schedule1F1B
-        stage = PipelineStage(run, rank, dist.get_world_size(), torch.device("cpu"))
-        schedule = Schedule1F1B(stage, count, loss_fn=loss_of)
+    return parser.parse_args()
 
-    def train():
-        tokens, labels = torch.randint(sizes["vocab_size"], (2, *shape))
-        autocast = torch.autocast("cpu", torch.bfloat16, enabled=arguments.kind == "autocast")
-        with autocast, loss_context():
-            if layout == "pipeline":
-                losses = []
-                schedule.step(*([tokens] if rank == 0 else []),
-                              **({"target": labels, "losses": losses} if last else {}))
-                table = model.head.weight if last else model.wte.weight if rank == 0 else None
-                if table is not None:  # two stages: the tied table is on both
-                    dist.all_reduce(table.grad)
+
+class Trainer:
+    """A rank's model, and the two halves of its step."""
+
+    def __init__(self, arguments, rank):
+        self.arguments, self.rank, self.layout = arguments, rank, arguments.layout
+        self.last = self.layout == "pipeline" and rank == dist.get_world_size() - 1
+        self.sizes = json.loads(arguments.config.read_text())["model"]
+        if self.layout == "pipeline":
+            model = GPT2(self.sizes, arguments.layers[rank], rank == 0, self.last)
+        else:
+            model = GPT2(self.sizes, self.sizes["num_layers"])
+        tensor = self.layout == "tensor"
+        self.loss_context = split_tensors(model) if tensor else contextlib.nullcontext
+        self.masters = None
+        if arguments.kind == "bf16":
+            self.masters = [p.detach().clone() for p in model.parameters()]
+            model = model.bfloat16()
+            model.tie()
+        self.model, self.weights = model, list(model.parameters())
+        self.optimizer = make_optimizer(self.masters or self.weights)
+        data = self.layout == "data"
+        self.run = nn.parallel.DistributedDataParallel(model) if data else model
+        if arguments.compile:
+            self.run = torch.compile(self.run)
+        if self.layout == "pipeline":
+            from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+            stage = PipelineStage(self.run, rank, dist.get_world_size(), torch.device("cpu"))
+            self.schedule = Schedule1F1B(stage, arguments.micro_batches, loss_fn=loss_of)
+
+    def train(self):
+        batch, count = self.arguments.micro_batch, self.arguments.micro_batches
+        shape = (2, batch * count, self.arguments.sequence)
+        tokens, labels = torch.randint(self.sizes["vocab_size"], shape)
+        autocast = torch.autocast("cpu", torch.bfloat16, enabled=self.arguments.kind == "autocast")
+        with autocast, self.loss_context():
+            if self.layout == "pipeline":
+                self.train_pipeline(tokens, labels)
                 return
             for i in range(count):
-                part = slice(i * arguments.micro_batch, (i + 1) * arguments.micro_batch)
-                quiet = layout == "data" and i + 1 < count
-                with run.no_sync() if quiet else contextlib.nullcontext():
-                    (loss_of(run(tokens[part]), labels[part]) / count).backward()
+                part = slice(i * batch, (i + 1) * batch)
+                quiet = self.layout == "data" and i + 1 < count
+                with self.run.no_sync() if quiet else contextlib.nullcontext():
+                    (loss_of(self.run(tokens[part]), labels[part]) / count).backward()
 
-    def update():
-        if masters:
-            for master, weight in zip(masters, weights):
+    def train_pipeline(self, tokens, labels):
+        first, last, losses = self.rank == 0, self.last, []
+        self.schedule.step(*([tokens] if first else []),
+                           **({"target": labels, "losses": losses} if last else {}))
+        table = self.model.head.weight if last else self.model.wte.weight if first else None
+        if table is not None:  # two stages: the tied table is on both
+            dist.all_reduce(table.grad)
+
+    def update(self):
+        if self.masters:
+            for master, weight in zip(self.masters, self.weights):
                 master.grad = weight.grad.float()
-        optimizer.step()
-        if masters:
+        self.optimizer.step()
+        if self.masters:
             with torch.no_grad():
-                for master, weight in zip(masters, weights):
+                for master, weight in zip(self.masters, self.weights):
                     weight.copy_(master)
-        model.zero_grad()
+        self.model.zero_grad()
 
+
+def main():
+    arguments = parsed()
+    torch.manual_seed(1)
+    torch.set_num_threads(arguments.threads)
+    several = arguments.layout != "one"
+    if several:
+        dist.init_process_group("gloo")
+    trainer = Trainer(arguments, int(os.environ.get("RANK", 0)))
     times = []
     for i in range(arguments.warmup + arguments.steps):
-        if layout != "one":
+        if several:
             dist.barrier()
         start = time.perf_counter()
-        train()
-        update()
-        if layout != "one":
+        trainer.train()
+        trainer.update()
+        if several:
             dist.barrier()
         if i >= arguments.warmup:
             times.append(1e3 * (time.perf_counter() - start))
     peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(json.dumps({"milliseconds": statistics.median(times), "peak_rss_bytes": peak}), flush=True)
-    if layout != "one":
+    if several:
         dist.destroy_process_group()
 
 

@@ -44,6 +44,78 @@ struct Built {
   std::int64_t workspace = 0;  // bytes
 };
 
+using TensorPtr = std::shared_ptr<fe::graph::Tensor_attributes>;
+
+// The tensors of a graph: (B, heads, S, D) within rows of `row` elements, and one value a row.
+class Tensors {
+ public:
+  Tensors(fe::graph::Graph& graph, const AttentionShape& shape) : graph_(graph), k_(shape) {}
+
+  TensorPtr input(Name name, std::int64_t heads, std::int64_t row) const {
+    return graph_.tensor(fe::graph::Tensor_attributes()
+                             .set_uid(name)
+                             .set_dim(extents(heads))
+                             .set_stride(strides(row)));
+  }
+  void output(const TensorPtr& tensor, Name name, std::int64_t heads, std::int64_t row) const {
+    tensor->set_output(true).set_uid(name).set_dim(extents(heads)).set_stride(strides(row));
+  }
+  // The logarithms of the softmax's sums.
+  fe::graph::Tensor_attributes& as_statistics(fe::graph::Tensor_attributes& tensor) const {
+    return tensor.set_uid(statistics)
+        .set_data_type(fe::DataType_t::FLOAT)
+        .set_dim({k_.batch, k_.heads, k_.sequence, 1})
+        .set_stride({k_.heads * k_.sequence, k_.sequence, 1, 1});
+  }
+
+ private:
+  using Extents = std::vector<std::int64_t>;
+  Extents extents(std::int64_t heads) const { return {k_.batch, heads, k_.sequence, k_.head_dim}; }
+  Extents strides(std::int64_t row) const { return {k_.sequence * row, k_.head_dim, row, 1}; }
+
+  fe::graph::Graph& graph_;
+  const AttentionShape& k_;
+};
+
+void describe(const AttentionKey& wanted, fe::graph::Graph& graph) {
+  graph
+      .set_io_data_type(wanted.dtype == DType::bf16 ? fe::DataType_t::BFLOAT16
+                                                    : fe::DataType_t::HALF)
+      .set_intermediate_data_type(fe::DataType_t::FLOAT)
+      .set_compute_data_type(fe::DataType_t::FLOAT);
+  const AttentionShape& k = wanted.shape;
+  const Tensors tensors(graph, k);
+  const std::int64_t row = k.row(), out_row = k.heads * k.head_dim;
+  const TensorPtr q = tensors.input(query, k.heads, row), keys = tensors.input(key, k.groups, row),
+                  values = tensors.input(value, k.groups, row);
+  const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(k.head_dim)));
+  if (!wanted.backward) {
+    const auto [o, stats] = graph.sdpa(q, keys, values,
+                                       fe::graph::SDPA_attributes()
+                                           .set_name("attention")
+                                           .set_generate_stats(true)
+                                           .set_causal_mask(true)
+                                           .set_attn_scale(scale));
+    tensors.output(o, out, k.heads, out_row);
+    tensors.as_statistics(stats->set_output(true));
+    return;
+  }
+  const TensorPtr o = tensors.input(out, k.heads, out_row),
+                  d_o = tensors.input(grad_out, k.heads, out_row);
+  fe::graph::Tensor_attributes attributes;
+  const TensorPtr stats = graph.tensor(tensors.as_statistics(attributes));
+  const auto [dq, dk, dv] =
+      graph.sdpa_backward(q, keys, values, o, d_o, stats,
+                          fe::graph::SDPA_backward_attributes()
+                              .set_name("attention gradient")
+                              .set_causal_mask(true)
+                              .set_attn_scale(scale)
+                              .set_deterministic_algorithm(wanted.deterministic));
+  tensors.output(dq, grad_query, k.heads, row);
+  tensors.output(dk, grad_key, k.groups, row);
+  tensors.output(dv, grad_value, k.groups, row);
+}
+
 class CudnnAttention final : public FusedAttention {
  public:
   ~CudnnAttention() override {
@@ -86,8 +158,6 @@ class CudnnAttention final : public FusedAttention {
   }
 
  private:
-  using Tensors = std::shared_ptr<fe::graph::Tensor_attributes>;
-
   static std::array<void*, 3> parts(const Access& access, const AttentionShape& shape,
                                     const Tensor& qkv) {
     auto* const first = static_cast<std::byte*>(TensorAddress::of(access, qkv));
@@ -120,88 +190,28 @@ class CudnnAttention final : public FusedAttention {
     }
   }
 
+  // Null where cuDNN has no kernel.
   std::unique_ptr<Built> build(const AttentionKey& wanted) {
-    const AttentionShape& k = wanted.shape;
     auto built = std::make_unique<Built>();
-    fe::graph::Graph& graph = built->graph;
-    graph
-        .set_io_data_type(wanted.dtype == DType::bf16 ? fe::DataType_t::BFLOAT16
-                                                      : fe::DataType_t::HALF)
-        .set_intermediate_data_type(fe::DataType_t::FLOAT)
-        .set_compute_data_type(fe::DataType_t::FLOAT);
-    // (B, heads, S, D) within rows of `row` elements.
-    const std::int64_t row = k.row(), out_row = k.heads * k.head_dim;
-    using Extents = std::vector<std::int64_t>;
-    const auto extents = [&](std::int64_t heads) {
-      return Extents{k.batch, heads, k.sequence, k.head_dim};
-    };
-    const auto strides = [&](std::int64_t length) {
-      return Extents{k.sequence * length, k.head_dim, length, 1};
-    };
-    const auto input = [&](Name name, std::int64_t heads, std::int64_t length) {
-      return graph.tensor(fe::graph::Tensor_attributes()
-                              .set_uid(name)
-                              .set_dim(extents(heads))
-                              .set_stride(strides(length)));
-    };
-    const auto output = [&](const Tensors& tensor, Name name, std::int64_t heads,
-                            std::int64_t length) {
-      tensor->set_output(true).set_uid(name).set_dim(extents(heads)).set_stride(strides(length));
-    };
-    const Extents one_each{k.batch, k.heads, k.sequence, 1},
-        one_strides{k.heads * k.sequence, k.sequence, 1, 1};
-    const Tensors q = input(query, k.heads, row), keys = input(key, k.groups, row),
-                  values = input(value, k.groups, row);
-    const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(k.head_dim)));
-    if (!wanted.backward) {
-      const auto [o, stats] = graph.sdpa(q, keys, values,
-                                         fe::graph::SDPA_attributes()
-                                             .set_name("attention")
-                                             .set_generate_stats(true)
-                                             .set_causal_mask(true)
-                                             .set_attn_scale(scale));
-      output(o, out, k.heads, out_row);
-      stats->set_output(true)
-          .set_uid(statistics)
-          .set_data_type(fe::DataType_t::FLOAT)
-          .set_dim(one_each)
-          .set_stride(one_strides);
-    } else {
-      const Tensors o = input(out, k.heads, out_row), d_o = input(grad_out, k.heads, out_row);
-      const Tensors stats = graph.tensor(fe::graph::Tensor_attributes()
-                                             .set_uid(statistics)
-                                             .set_data_type(fe::DataType_t::FLOAT)
-                                             .set_dim(one_each)
-                                             .set_stride(one_strides));
-      const auto [dq, dk, dv] =
-          graph.sdpa_backward(q, keys, values, o, d_o, stats,
-                              fe::graph::SDPA_backward_attributes()
-                                  .set_name("attention gradient")
-                                  .set_causal_mask(true)
-                                  .set_attn_scale(scale)
-                                  .set_deterministic_algorithm(wanted.deterministic));
-      output(dq, grad_query, k.heads, row);
-      output(dk, grad_key, k.groups, row);
-      output(dv, grad_value, k.groups, row);
-    }
-    const std::string shape =
-        std::string(wanted.backward ? "attention backward" : "attention forward") + " B " +
-        std::to_string(k.batch) + ", S " + std::to_string(k.sequence) + ", heads " +
-        std::to_string(k.heads) + "/" + std::to_string(k.groups) + ", D " +
-        std::to_string(k.head_dim) + " " + std::string(name_of(wanted.dtype));
-    if (auto status = graph.build(handle_, {fe::HeurMode_t::A}); status.is_bad()) {
-      log_refusal("cudnn: " + shape + ": " + status.get_message());
+    describe(wanted, built->graph);
+    const auto refused = [&](const std::string& why) {
+      const AttentionShape& k = wanted.shape;
+      log_refusal("cudnn: attention " + std::string(wanted.backward ? "backward" : "forward") +
+                  " B " + std::to_string(k.batch) + ", S " + std::to_string(k.sequence) +
+                  ", heads " + std::to_string(k.heads) + "/" + std::to_string(k.groups) + ", D " +
+                  std::to_string(k.head_dim) + " " + std::string(name_of(wanted.dtype)) + ": " +
+                  why);
       return nullptr;
+    };
+    if (auto status = built->graph.build(handle_, {fe::HeurMode_t::A}); status.is_bad()) {
+      return refused(status.get_message());
     }
-    if (auto status = graph.get_workspace_size(built->workspace); status.is_bad()) {
-      log_refusal("cudnn: " + shape + ": " + status.get_message());
-      return nullptr;
+    if (auto status = built->graph.get_workspace_size(built->workspace); status.is_bad()) {
+      return refused(status.get_message());
     }
     // cuDNN's deterministic gradient takes memory in the square of S on some GPUs.
     if (built->workspace > most_workspace) {
-      log_refusal("cudnn: " + shape + ": " + std::to_string(built->workspace) +
-                  " bytes of workspace");
-      return nullptr;
+      return refused(std::to_string(built->workspace) + " bytes of workspace");
     }
     return built;
   }

@@ -216,11 +216,7 @@ class LtProducts final : public Products {
                           queue.stream);
   }
 
-  // Nothing where cuBLASLt has no algorithm for it, or `in_steps` is faster.
-  std::optional<Plan> make_plan(const Queue& queue, const Access& access, Context& context,
-                                const GemmArgs& args, const ProductKey& key,
-                                const Operands& operands, const Way& in_steps) {
-    const KernelOptions& options = context.kernel_options();
+  static Description describe(const ProductKey& key, const Operands& operands) {
     Description description;
     check(cublasLtMatmulDescCreate(description.out(),
                                    key.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
@@ -231,12 +227,10 @@ class LtProducts final : public Products {
     set(description, CUBLASLT_MATMUL_DESC_TRANSB, operation(key.transpose_a));
     set(description, CUBLASLT_MATMUL_DESC_EPILOGUE, static_cast<cublasLtEpilogue_t>(key.epilogue));
     point(description, key, operands);
+    return description;
+  }
 
-    Plan plan{.description = std::move(description),
-              .a = make_layout(key.input, args.b.dim(0), args.b.dim(1)),
-              .b = make_layout(key.input, args.a.dim(0), args.a.dim(1)),
-              .c = make_layout(key.output, key.m, key.n),
-              .algorithm = {}};
+  static Preference preference_of(const ProductKey& key) {
     Preference preference;
     check(cublasLtMatmulPreferenceCreate(preference.out()), "preferences");
     set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, products_workspace);
@@ -244,10 +238,23 @@ class LtProducts final : public Products {
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.align_a);
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.align_c);
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, key.align_c);
+    return preference;
+  }
+
+  // Nothing where cuBLASLt has no algorithm for it, or `in_steps` is faster.
+  std::optional<Plan> make_plan(const Queue& queue, const Access& access, Context& context,
+                                const GemmArgs& args, const ProductKey& key,
+                                const Operands& operands, const Way& in_steps) {
+    Plan plan{.description = describe(key, operands),
+              .a = make_layout(key.input, args.b.dim(0), args.b.dim(1)),
+              .b = make_layout(key.input, args.a.dim(0), args.a.dim(1)),
+              .c = make_layout(key.output, key.m, key.n),
+              .algorithm = {}};
+    const Preference preference = preference_of(key);
     std::array<cublasLtMatmulHeuristicResult_t, candidates> results{};
     int count = 0;
     // One algorithm for a shape, whatever the run: timing could choose another the next time.
-    const bool by_time = !options.deterministic && !without("timing");
+    const bool by_time = !context.kernel_options().deterministic && !without("timing");
     const int wanted = by_time ? candidates : 1;
     const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
         handle_.get(), plan.description.get(), plan.a.get(), plan.b.get(), plan.c.get(),

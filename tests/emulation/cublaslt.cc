@@ -8,6 +8,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -133,6 +134,50 @@ bool aligned(const void* address, std::uint64_t bytes) {
 std::uint16_t alignment_of(const void* address) {
   return static_cast<std::uint16_t>(
       1u << std::countr_zero(reinterpret_cast<std::uintptr_t>(address) | 16u));
+}
+
+Product product_of(const Description& description, const Layout& a, const Layout& b,
+                   const Layout& c, const Layout& d) {
+  return {.description = description,
+          .m = d.rows,
+          .n = d.columns,
+          .k = description.transpose_a == CUBLAS_OP_T ? a.rows : a.columns,
+          .lda = a.ld,
+          .ldb = b.ld,
+          .ldc = c.ld,
+          .ldd = d.ld,
+          .a = nullptr,
+          .b = nullptr,
+          .c = nullptr,
+          .d = nullptr,
+          .alpha = 0,
+          .beta = 0};
+}
+
+// The product's addresses are aligned as the heuristic was told.
+bool aligned_as(const Algorithm& algorithm, const Product& product) {
+  const Description& description = product.description;
+  const bool with_bias = has_bias(description) || has_gradient(description);
+  return aligned(product.a, algorithm.align_a) && aligned(product.b, algorithm.align_b) &&
+         (product.beta == 0 || aligned(product.c, algorithm.align_c)) &&
+         aligned(product.d, algorithm.align_d) &&
+         (!with_bias || aligned(description.bias, algorithm.align_bias)) &&
+         (!has_auxiliary(description) || aligned(description.auxiliary, algorithm.align_auxiliary));
+}
+
+// How long it takes; nothing where this algorithm, or a test, refuses it.
+std::optional<std::chrono::microseconds> entered(const Description& description, int id) {
+  const std::lock_guard lock(record().mutex);
+  const emulation::ProductBehavior& behavior = record().behaviors[description.epilogue];
+  emulation::ProductCounts& counts = record().counts[description.epilogue];
+  const auto at = static_cast<std::size_t>(id);
+  if (id == broken_algorithm || behavior.refusal == emulation::ProductRefusal::by_product) {
+    ++counts.failed[at];
+    return std::nullopt;
+  }
+  ++counts.done[at];
+  counts.in_tf32 += description.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
+  return behavior.delay[at];
 }
 
 // A value of exactly the attribute's size.
@@ -311,20 +356,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
       algo == nullptr || handle->device != device) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
-  Product product{.description = *description,
-                  .m = d_layout->rows,
-                  .n = d_layout->columns,
-                  .k = description->transpose_a == CUBLAS_OP_T ? a_layout->rows : a_layout->columns,
-                  .lda = a_layout->ld,
-                  .ldb = b_layout->ld,
-                  .ldc = c_layout->ld,
-                  .ldd = d_layout->ld,
-                  .a = a,
-                  .b = b,
-                  .c = c,
-                  .d = d,
-                  .alpha = 0,
-                  .beta = 0};
+  Product product = product_of(*description, *a_layout, *b_layout, *c_layout, *d_layout);
+  product.a = a;
+  product.b = b;
+  product.c = c;
+  product.d = d;
   std::memcpy(&product.alpha, alpha, sizeof product.alpha);
   std::memcpy(&product.beta, beta, sizeof product.beta);
   if (product.beta != 0 && (c == nullptr || (c == d && product.ldc != product.ldd))) {
@@ -336,38 +372,17 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
       algorithm.product != number_of(*description, *a_layout, *b_layout, *d_layout)) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
-  const auto id = static_cast<std::size_t>(algorithm.id);
-  const std::size_t needed = workspaces[id];
+  const std::size_t needed = workspaces[static_cast<std::size_t>(algorithm.id)];
   if (workspace_bytes < needed || (needed > 0 && workspace == nullptr) ||
       !aligned(workspace, 256)) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
-  const bool with_bias = has_bias(*description) || has_gradient(*description);
-  if (!aligned(a, algorithm.align_a) || !aligned(b, algorithm.align_b) ||
-      (product.beta != 0 && !aligned(c, algorithm.align_c)) || !aligned(d, algorithm.align_d) ||
-      (with_bias && !aligned(description->bias, algorithm.align_bias)) ||
-      (has_auxiliary(*description) &&
-       !aligned(description->auxiliary, algorithm.align_auxiliary))) {
-    return CUBLAS_STATUS_NOT_SUPPORTED;
-  }
-
-  std::chrono::microseconds delay{};
-  {
-    const std::lock_guard lock(record().mutex);
-    const emulation::ProductBehavior& behavior = record().behaviors[description->epilogue];
-    emulation::ProductCounts& counts = record().counts[description->epilogue];
-    if (algorithm.id == broken_algorithm ||
-        behavior.refusal == emulation::ProductRefusal::by_product) {
-      ++counts.failed[id];
-      return CUBLAS_STATUS_NOT_SUPPORTED;
-    }
-    ++counts.done[id];
-    counts.in_tf32 += description->compute == CUBLAS_COMPUTE_32F_FAST_TF32;
-    delay = behavior.delay[id];
-  }
+  if (!aligned_as(algorithm, product)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  const auto delay = entered(*description, algorithm.id);
+  if (!delay) return CUBLAS_STATUS_NOT_SUPPORTED;
   const auto work = [=, input = a_layout->type, output = d_layout->type] {
     if (needed > 0) std::memset(workspace, 0xff, needed);
-    if (delay.count() > 0) std::this_thread::sleep_for(delay);
+    if (delay->count() > 0) std::this_thread::sleep_for(*delay);
     emulation::multiply(product, input, output);
   };
   return emulation::enqueue(stream, work) == cudaSuccess ? CUBLAS_STATUS_SUCCESS
