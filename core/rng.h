@@ -29,8 +29,5 @@ std::uint64_t random_key(std::uint64_t seed, std::string_view name);
 // Elements 4·block … 4·block + 3 of the stream of standard normals of `key` (Box-Muller on Philox
 // words).
 std::array<float, 4> random_normals(std::uint64_t key, std::uint64_t block);
-inline float random_normal(std::uint64_t key, std::uint64_t index) {
-  return random_normals(key, index / 4)[index % 4];
-}
 
 }  // namespace trident

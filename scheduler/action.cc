@@ -10,26 +10,6 @@ namespace trident {
 
 namespace {
 
-// (rank, chunk) of a stage. The looped placement is found at once, others by search.
-std::pair<int, int> locate(const Schedule& schedule, int stage) {
-  const auto& placement = schedule.placement;
-  if (stage >= 0 && !placement.empty()) {
-    const size_t rank = stage % placement.size();
-    const size_t chunk = stage / placement.size();
-    if (chunk < placement[rank].size() && placement[rank][chunk] == stage) {
-      return {static_cast<int>(rank), static_cast<int>(chunk)};
-    }
-  }
-  for (size_t rank = 0; rank < placement.size(); ++rank) {
-    const auto& held = placement[rank];
-    const auto found = std::find(held.begin(), held.end(), stage);
-    if (found != held.end()) {
-      return {static_cast<int>(rank), static_cast<int>(found - held.begin())};
-    }
-  }
-  throw Error(fmt::format("schedule {}: no rank holds stage {}", schedule.kind, stage));
-}
-
 bool is_forward(Step step) {
   return step == Step::post_receive_forward || step == Step::wait_receive_forward ||
          step == Step::send_forward;
@@ -88,11 +68,19 @@ void append_cells(std::string& text, const std::vector<Action>& actions,
 }
 
 int Schedule::rank_of_stage(int stage) const {
-  return locate(*this, stage).first;
-}
-
-int Schedule::chunk_of_stage(int stage) const {
-  return locate(*this, stage).second;
+  // The looped placement is found at once, others by search.
+  if (stage >= 0 && !placement.empty()) {
+    const size_t rank = stage % placement.size();
+    const size_t chunk = stage / placement.size();
+    if (chunk < placement[rank].size() && placement[rank][chunk] == stage) {
+      return static_cast<int>(rank);
+    }
+  }
+  for (size_t rank = 0; rank < placement.size(); ++rank) {
+    const auto& held = placement[rank];
+    if (std::find(held.begin(), held.end(), stage) != held.end()) return static_cast<int>(rank);
+  }
+  throw Error(fmt::format("schedule {}: no rank holds stage {}", kind, stage));
 }
 
 std::vector<std::vector<int>> looped_placement(int stages, int chunks) {

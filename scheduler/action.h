@@ -56,9 +56,8 @@ struct Schedule {
 
   int total_stages() const { return stages * chunks; }
   bool asynchronous() const { return updates != Updates::at_flush; }
-  // The rank that holds `stage`, and the stage's chunk number there. Error if no rank holds it.
+  // The rank that holds `stage`. Error if none does.
   int rank_of_stage(int stage) const;
-  int chunk_of_stage(int stage) const;
 };
 
 // stage of chunk c on rank r = c*p + r.

@@ -66,11 +66,4 @@ AnalyticBubble analytic_bubble(const ScheduleRequest& request, const UniformTime
   return kind.analytic == nullptr ? AnalyticBubble{} : kind.analytic(completed, times);
 }
 
-double one_f_one_b_makespan(int stages, int microbatches, const UniformTimes& times,
-                            double transfer) {
-  const double p = stages, m = microbatches;
-  const double share = times.forward + times.backward_input + times.backward_weight;
-  return (m + p - 1) * share + transfer * (2 * (p - 1) * (m / p + 1) - 2);
-}
-
 }  // namespace trident

@@ -41,9 +41,4 @@ AnalyticBubble asynchronous_bubble(const ScheduleRequest&, const UniformTimes&);
 // What the request's kind has. RequestError as make_schedule.
 AnalyticBubble analytic_bubble(const ScheduleRequest& request, const UniformTimes& times = {});
 
-// Makespan of 1F1B with transfers of C, C small beside F, B, W, p > 1 and p dividing m:
-// (m+p-1)(F+B+W) + C(2(p-1)(m/p+1) - 2).
-double one_f_one_b_makespan(int stages, int microbatches, const UniformTimes& times,
-                            double transfer);
-
 }  // namespace trident

@@ -8,6 +8,7 @@
 #include "core/context.h"
 #include "core/error.h"
 #include "core/rng.h"
+#include "support/random_normal.h"
 
 namespace trident {
 namespace {

@@ -14,6 +14,7 @@
 #include "core/rng.h"
 #include "kernels/cpu/state.h"
 #include "support/devices.h"
+#include "support/random_normal.h"
 
 namespace trident {
 

@@ -8,6 +8,7 @@
 #include "core/rng.h"
 #include "parallel/transport/transport.h"
 #include "support/abort_on_unwind.h"
+#include "support/random_normal.h"
 #include "tests/models/layer_cases.h"
 
 namespace trident::testing {

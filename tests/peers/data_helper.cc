@@ -16,10 +16,9 @@
 namespace trident {
 namespace {
 
-// Prints sequences and documents, then all tokens, read in pieces of odd sizes.
+// Prints all tokens, read in pieces of odd sizes.
 void tokens(const std::string& prefix, std::int64_t vocab_size) {
   const IndexedSource source(prefix, vocab_size);
-  fmt::print("{} {}\n", source.sequences(), source.documents());
   std::int64_t piece = 1;
   for (std::int64_t begin = 0; begin < source.size(); begin += piece, piece += 2) {
     std::vector<std::int32_t> out(static_cast<std::size_t>(std::min(piece, source.size() - begin)));

@@ -56,7 +56,7 @@ TEST(Lower, EachReceiveHasOnePostOneWaitAndOneSendOfTheSameTag) {
       for (const LoweredAction& action : lists[rank]) {
         const int tag = transfer_tag(action, m);
         if (action.step == Step::compute) {
-          EXPECT_EQ(action.chunk, schedule.chunk_of_stage(action.stage));
+          EXPECT_EQ(schedule.placement[rank][action.chunk], action.stage);
           continue;
         }
         EXPECT_GE(tag, 0);

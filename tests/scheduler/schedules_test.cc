@@ -239,7 +239,6 @@ TEST(Schedules, ChunksDefaultByKind) {
   EXPECT_EQ(interleaved.chunks, 2);
   EXPECT_EQ(interleaved.placement, (std::vector<std::vector<int>>{{0, 2}, {1, 3}}));
   EXPECT_EQ(interleaved.rank_of_stage(3), 1);
-  EXPECT_EQ(interleaved.chunk_of_stage(3), 1);
   EXPECT_THROW(interleaved.rank_of_stage(4), Error);
 }
 

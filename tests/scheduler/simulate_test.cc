@@ -87,13 +87,18 @@ TEST(Simulate, NoFormulaForInterleavedGroupsOtherThanP) {
   EXPECT_DOUBLE_EQ(*analytic_bubble({"interleaved_1f1b", 4, 8, 2, 0}).bubble_ratio, 3.0 / 19.0);
 }
 
+// Of 1F1B with transfers of C, C small beside the share F+B+W of a rank, p > 1 and p dividing m.
+double one_f_one_b_makespan(double p, double m, double share, double c) {
+  return (m + p - 1) * share + c * (2 * (p - 1) * (m / p + 1) - 2);
+}
+
 TEST(Simulate, TransfersLengthenOneFOneBByTheFormula) {
   for (int p = 2; p <= 8; ++p) {
     for (int groups = 1; groups <= 4; ++groups) {
       const Schedule schedule = one_f_one_b(p, p * groups);
       const double c = 0.01;
       EXPECT_NEAR(simulate(schedule, stage_times(schedule, {{1}, {2}, {0.5}}), c).bubble.makespan,
-                  one_f_one_b_makespan(p, p * groups, {1, 2, 0.5}, c), 1e-9)
+                  one_f_one_b_makespan(p, p * groups, 1 + 2 + 0.5, c), 1e-9)
           << p << " " << groups;
     }
   }

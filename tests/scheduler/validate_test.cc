@@ -59,7 +59,6 @@ TEST(Validate, AcceptsSplitBackwardsAndAnyPlacement) {
                      {Kind::backward, 1, 0}}}};
   EXPECT_EQ(problems(v), "");
   EXPECT_EQ(v.rank_of_stage(3), 0);
-  EXPECT_EQ(v.chunk_of_stage(3), 1);
 }
 
 TEST(Validate, EveryDroppedActionIsNoticed) {

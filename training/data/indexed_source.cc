@@ -122,8 +122,6 @@ IndexedSource::IndexedSource(const std::string& prefix, std::int64_t vocab_size)
   }
   if (expected == 0) throw RequestError(fmt::format("{}: holds no token", bin_.path()));
   size_ = static_cast<std::int64_t>(expected / width);
-  sequences_ = static_cast<std::int64_t>(counts.sequences);
-  documents_ = static_cast<std::int64_t>(counts.boundaries) - 1;
 }
 
 template <class Work>

@@ -23,9 +23,6 @@ class IndexedSource : public TokenSource {
   void read(std::int64_t begin, std::span<std::int32_t> out) const override;
   std::int64_t largest_token(std::int64_t most) const override;
 
-  std::int64_t sequences() const { return sequences_; }
-  std::int64_t documents() const { return documents_; }
-
  private:
   // work(T) with the type of a token.
   template <class Work>
@@ -38,8 +35,6 @@ class IndexedSource : public TokenSource {
   std::int64_t vocab_size_;
   int dtype_ = 0;  // the .idx's code
   std::int64_t size_ = 0;
-  std::int64_t sequences_ = 0;
-  std::int64_t documents_ = 0;
 };
 
 }  // namespace trident
