@@ -131,6 +131,16 @@ std::vector<int> Mesh::column(int place) const {
   return ranks;
 }
 
+std::string Mesh::pipeline_place(int rank) const {
+  const std::vector<int> at = coordinates(rank);
+  std::string text;
+  for (std::size_t i = 0; i < axes_.size(); ++i) {
+    if (!axes_[i].in(Group::pipeline)) continue;
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", axes_[i].name, at[i]);
+  }
+  return text;
+}
+
 std::vector<int> Mesh::embedding_group(int rank, StageEnds ends) const {
   const int last = ends.last < 0 ? size(Group::pipeline) - 1 : ends.last;
   const int holds_first = moved(rank, Group::pipeline, ends.first);

@@ -43,6 +43,8 @@ class Mesh {
   // their pipelines, rising.
   std::vector<int> pipeline(int rank) const;
   std::vector<int> column(int place) const;
+  // A rank's place in its pipeline, for people: "pp 2".
+  std::string pipeline_place(int rank) const;
   // The ranks of `rank`'s pipeline that hold the first and the last stage; one where they are the
   // same.
   std::vector<int> embedding_group(int rank, StageEnds ends = {}) const;

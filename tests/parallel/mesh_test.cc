@@ -66,6 +66,7 @@ TEST(Mesh, PipelinesAndColumnsAreTheRanksOfTheirPlaces) {
             rank);
       }
       EXPECT_EQ(ranks.column(place), wanted) << order;
+      EXPECT_EQ(ranks.pipeline_place(wanted.back()), "pp " + std::to_string(place));
     }
   }
   expect_request_error([] { mesh(2, 2, 4).column(4); }, "coordinate 4 is not one of 0 to 3");

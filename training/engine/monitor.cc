@@ -1,7 +1,5 @@
 #include "training/engine/monitor.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 #include <iterator>
@@ -65,14 +63,14 @@ Unpacked unpack(const std::vector<std::uint8_t>& gathered, std::size_t ranks,
   return all;
 }
 
-// What these ranks' step should have been like, by its own times.
+// What the first pipeline's step should have been like, by its own times.
 Timeline predicted_timeline(const Schedule& drawn, const std::vector<ExecutionTrace>& traces,
-                            const std::vector<int>& pipeline) {
+                            const Mesh& mesh) {
   Timeline timeline;
   std::vector<ExecutionTrace> own;
-  for (std::size_t p = 0; p < pipeline.size(); ++p) {
-    own.push_back(traces[static_cast<std::size_t>(pipeline[p])]);
-    timeline.rows.push_back(fmt::format("pp {}", p));
+  for (const int rank : mesh.pipeline(0)) {
+    own.push_back(traces[static_cast<std::size_t>(rank)]);
+    timeline.rows.push_back(mesh.pipeline_place(rank));
   }
   timeline.events = timeline_events(drawn, measure_bubble(drawn, own).predicted, 1e6);
   return timeline;
@@ -254,8 +252,7 @@ StepFigures Monitor::collect() {
   if (step.drawn) {
     const Topology& topology = stepper_.topology();
     figures.timeline = step_timeline(topology, clocks, traces, operations);
-    figures.predicted =
-        predicted_timeline(step.executed->schedule, traces, topology.mesh.pipeline(0));
+    figures.predicted = predicted_timeline(step.executed->schedule, traces, topology.mesh);
   }
   remember(step.executed, std::move(traces));
   measure_bubbles(figures);
