@@ -1,6 +1,6 @@
 // The pipeline schedules: pure functions from sizes to the list of actions of each rank. Adding one
-// is its file and a row of schedule_kinds(); a program that links the library adds its row to a
-// copy of the table.
+// is its file, its declaration here and a row of schedule_kinds(); a program that links the library
+// adds its row to a copy of the table.
 //
 // p pipeline ranks, m micro-batches, v chunks per rank, r rank. A backward is a full one (B) unless
 // it is split into the gradient of the input (I) and of the weights (W).

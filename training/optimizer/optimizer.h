@@ -1,5 +1,5 @@
 // Optimizers update flat stretches of fp32 master weights; which stretch is whose, they are told. A
-// new one is one small file that makes an UpdateRule, and a row of
+// new one is one small file that makes an UpdateRule, declared beside its row in
 // training/optimizer/optimizer_kinds.cc.
 #pragma once
 
@@ -81,10 +81,6 @@ struct KeptState {
   std::int64_t bytes() const { return count * static_cast<std::int64_t>(size_of(spec.dtype)); }
 };
 std::vector<KeptState> kept_states(const UpdateRule&, const UpdateRange&);
-
-std::unique_ptr<UpdateRule> make_adam(const OptimizerParams&, bool decoupled);
-std::unique_ptr<UpdateRule> make_adafactor(const OptimizerParams&);
-std::unique_ptr<UpdateRule> make_sgd(const OptimizerParams&);
 
 // The optimizer of one rank: state for what the rank updates of each parameter.
 class Optimizer {

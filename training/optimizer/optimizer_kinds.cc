@@ -2,6 +2,11 @@
 
 namespace trident {
 
+// Each by the file of its name.
+std::unique_ptr<UpdateRule> make_adam(const OptimizerParams&, bool decoupled);
+std::unique_ptr<UpdateRule> make_sgd(const OptimizerParams&);
+std::unique_ptr<UpdateRule> make_adafactor(const OptimizerParams&);
+
 const std::vector<OptimizerKind>& optimizer_kinds() {
   static const std::vector<OptimizerKind> table{
       {{.name = "AdamW",

@@ -1,5 +1,5 @@
-// The optimizers' table. A new one is a file that makes its UpdateRule (training/optimizer/sgd.cc)
-// and a row.
+// The optimizers' table. A new one is a file that makes its UpdateRule (training/optimizer/sgd.cc),
+// a row and, above the table, the maker's declaration.
 #pragma once
 
 #include <memory>
