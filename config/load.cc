@@ -5,9 +5,15 @@
 
 #include "config/fields.h"
 #include "core/error.h"
+#include "core/file.h"
 #include "core/json.h"
 
 namespace trident {
+namespace {
+
+constexpr std::uint64_t kMaxConfig = 16 << 20;  // bytes
+
+}  // namespace
 
 void config_detail::fill_in(const nlohmann::json& document, const LoadOptions& options,
                             const std::string& name, Config& config, Problems& problems) {
@@ -52,7 +58,8 @@ LoadedConfig load_config(const std::string& path, const std::vector<std::string>
                          const LoadOptions& options) {
   std::string text;
   try {
-    text = read_text_file(path);
+    text = read_stream(path, kMaxConfig);
+    if (text.empty()) throw RequestError(path + ": is empty");
   } catch (const RequestError& error) {
     throw RequestError(fmt::format("config: {}", error.what()));
   }

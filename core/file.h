@@ -70,6 +70,9 @@ class MappedFile {
 
 // The whole file. `max_bytes` is the most that is accepted; a bigger file is a RequestError.
 std::string read_file(const std::string& path, std::uint64_t max_bytes = std::uint64_t{1} << 32);
+// The same of what a user names on a command line, which may also be a pipe; waits for whoever
+// writes there.
+std::string read_stream(const std::string& path, std::uint64_t max_bytes);
 
 // A file that appears under its name only when it is complete: it is written beside the target
 // under a temporary name and renamed by commit(). Without commit() the destructor removes it, so

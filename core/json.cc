@@ -3,14 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <system_error>
 #include <vector>
 
 #include "core/error.h"
@@ -171,29 +167,6 @@ nlohmann::json parse_json(std::string_view text, const std::string& name) {
   const TrackingIterator last(text.data() + text.size(), &builder.read);
   if (!json::sax_parse(first, last, &builder)) throw RequestError(builder.error);
   return std::move(builder.result);
-}
-
-std::string read_text_file(const std::string& path) {
-  std::error_code code;
-  if (std::filesystem::is_directory(path, code)) {
-    throw RequestError(path + ": is a directory, need a file");
-  }
-  std::ifstream file(path, std::ios::binary);
-  if (!file)
-    throw RequestError(
-        fmt::format("{}: can't be opened: {}", path, std::generic_category().message(errno)));
-  // By parts: a pipe (`train <(jq … c.json)`) has no size, /dev/zero no end.
-  std::string text;
-  std::vector<char> part(1 << 16);
-  while (file.read(part.data(), std::ssize(part)), file.gcount() > 0) {
-    text.append(part.data(), static_cast<std::size_t>(file.gcount()));
-    if (text.size() > kMaxTextFile) {
-      throw RequestError(fmt::format("{}: more than {} bytes", path, kMaxTextFile));
-    }
-  }
-  if (file.bad()) throw RequestError(path + ": can't be read");
-  if (text.empty()) throw RequestError(path + ": is empty");
-  return text;
 }
 
 std::string json_pointer_append(std::string_view pointer, std::string_view key) {

@@ -9,7 +9,6 @@
 namespace trident {
 
 inline constexpr std::size_t kMaxJsonDepth = 64;
-inline constexpr std::size_t kMaxTextFile = 16 << 20;  // bytes
 
 // Parses `text`. Throws RequestError "NAME:LINE:COLUMN: problem" (both count from 1, columns in
 // bytes); a duplicate key is named by its JSON pointer. Never recurses with the document's depth.
@@ -24,11 +23,6 @@ nlohmann::ordered_json ordered_json_or_null(std::string_view text);
 // and printing are templates that cost a second in each file that calls them itself.
 std::string json_text(const nlohmann::json& value, int indent = -1);
 std::string json_text(const nlohmann::ordered_json& value, int indent = -1);
-
-// The whole file as bytes, which may be a pipe (core/file.h has read_file, of regular ones). A file
-// that is missing, a directory, empty, unreadable or larger than kMaxTextFile is a RequestError
-// that names it.
-std::string read_text_file(const std::string& path);
 
 // What a parse error of the library's says, without its place and number.
 std::string json_problem(std::string_view what);

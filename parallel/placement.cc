@@ -71,10 +71,6 @@ bool Placement::cut_by(Group group) const {
                      [&](const auto& cut) { return cut && cut->group == group; });
 }
 
-bool Placement::partial_over(Group group) const {
-  return std::find(partial.begin(), partial.end(), group) != partial.end();
-}
-
 bool Placement::alike_over(Group group) const {
   const auto& cutting = cutting_groups;
   return group == data.shard || group == data.replicas ||

@@ -92,7 +92,6 @@ struct Placement {
   bool cut_along(int dim) const { return cuts[dim].has_value(); }
   bool cut_by(Group group) const;
   bool is_cut() const { return cut_along(0) || cut_along(1); }
-  bool partial_over(Group group) const;
   // Ranks that differ along the group have the same part.
   bool alike_over(Group group) const;
   // One value for each row (dimension 0) or column (1): where these lie.

@@ -54,7 +54,7 @@ TEST_F(CliTest, RefusesFilesThatAreNoConfig) {
   expect_refused({"train", "deep.json"}, {"nested deeper than"});
   expect_refused({"train", "deep_objects.json"}, {"nested deeper than"});
   expect_refused({"train", "cut.json"}, {"cut.json:1:"});
-  expect_refused({"train", "nowhere.json"}, {"nowhere.json: can't be opened"});
+  expect_refused({"train", "nowhere.json"}, {"nowhere.json: can't open: No such file"});
 }
 
 TEST_F(CliTest, RefusesOverridesThatMeanNothing) {

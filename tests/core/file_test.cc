@@ -54,6 +54,21 @@ TEST(File, UnusableInputsAreRequestErrorsThatNameThePath) {
               HasSubstr("truncated"));
 }
 
+TEST(File, AStreamMayBeAPipe) {
+  const TempDir dir;
+  ASSERT_EQ(::mkfifo((dir / "pipe").c_str(), 0600), 0);
+  const std::string text(200'000, 'x');
+  std::thread writer([&] { spit(dir / "pipe", text); });
+  EXPECT_TRUE(read_stream(dir / "pipe", text.size()) == text);
+  writer.join();
+  EXPECT_THAT(message_of<RequestError>([&] { read_stream("/dev/zero", 100'000); }),
+              HasSubstr("/dev/zero: more than 100000 bytes"));
+  EXPECT_THAT(message_of<RequestError>([&] { read_stream(dir.path(), 100); }),
+              HasSubstr("can't read: Is a directory"));
+  EXPECT_THAT(message_of<RequestError>([&] { read_stream(dir / "none", 100); }),
+              HasSubstr("none: can't open: No such file"));
+}
+
 TEST(File, AtomicWriteReplacesTheTargetOnlyOnCommit) {
   const TempDir dir;
   spit(dir / "a", "old");

@@ -2,8 +2,6 @@
 
 #include <gmock/gmock.h>
 
-#include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -17,15 +15,6 @@ using ::testing::StartsWith;
 std::string error_of(const std::string& text) {
   try {
     parse_json(text, "f.json");
-  } catch (const RequestError& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
-std::string file_error_of(const std::string& path) {
-  try {
-    read_text_file(path);
   } catch (const RequestError& error) {
     return error.what();
   }
@@ -64,16 +53,6 @@ TEST(StrictJson, RefusesWhatIsNotJsonAndSaysWhere) {
   EXPECT_THAT(error_of("{\"a\": \"\xff\"}"), HasSubstr("UTF-8"));
   EXPECT_THAT(error_of("{\"a\": 1"), StartsWith("f.json:1:8: "));
   EXPECT_THAT(error_of(""), HasSubstr("unexpected end of input"));
-}
-
-TEST(StrictJson, FilesThatCannotBeReadAreNamed) {
-  const std::filesystem::path dir = ::testing::TempDir();
-  EXPECT_THAT(file_error_of(dir / "no_such.json"), HasSubstr("no_such.json: can't be opened: No"));
-  EXPECT_THAT(file_error_of(dir), HasSubstr("is a directory"));
-  const auto empty = dir / "trident_empty.json";
-  std::ofstream(empty).close();
-  EXPECT_THAT(file_error_of(empty), HasSubstr("trident_empty.json: is empty"));
-  std::filesystem::remove(empty);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // central differences of an fp64 reference.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <mutex>
 
@@ -196,7 +197,9 @@ Result run_sharded(const LayerCase& layer, const Layout& layout) {
     for (const auto& parameter : rank.module->parameters()) {
       const ParameterSpec& spec = parameter->spec();
       const Tensor& gradient = parameter->gradient(0);
-      if (spec.placement.partial_over(Group::tensor)) parallel.group.all_reduce(context, gradient);
+      if (std::ranges::count(spec.placement.partial, Group::tensor) > 0) {
+        parallel.group.all_reduce(context, gradient);
+      }
       Values *weight = nullptr, *sum = nullptr;
       {
         const std::lock_guard lock(mutex);

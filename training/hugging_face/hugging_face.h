@@ -1,5 +1,5 @@
 // Weights from and to Hugging Face directories (config.json, model.safetensors or shards), in any
-// layout, tensor by tensor: no rank ever holds more than one whole tensor.
+// layout, piece by piece: no rank ever holds more than one whole tensor.
 #pragma once
 
 #include <atomic>

@@ -100,9 +100,9 @@ class SafetensorsSet {
   std::map<std::string, Place, std::less<>> places_;
 };
 
-// Writes one file: all tensors are declared first, then filled in any order, whole or by rows,
-// from any thread. finish() makes the file appear under its name, complete; a writer that is
-// destroyed without it leaves nothing behind.
+// Writes one file: all tensors are declared first, then filled in any order, whole or in parts,
+// from any thread; a byte that is written twice, or never, is an Error. finish() makes the file
+// appear under its name, complete; a writer that is destroyed without it leaves nothing behind.
 class SafetensorsWriter {
  public:
   SafetensorsWriter(const std::string& path, std::vector<TensorDeclaration> tensors,
@@ -113,7 +113,9 @@ class SafetensorsWriter {
   void write(std::string_view name, std::span<const std::byte> bytes);
   void write_rows(std::string_view name, std::int64_t first_row, std::int64_t rows,
                   std::span<const std::byte> bytes);
-  // Error, naming tensor and row, unless every row of every tensor was written.
+  // Bytes of one tensor, at their place in the file.
+  void write_at(std::uint64_t offset, std::span<const std::byte> bytes);
+  // Error, naming tensor and row, unless every byte of every tensor was written.
   void require_complete() const;
   // require_complete(), then the file appears under its name.
   void finish();
@@ -121,14 +123,19 @@ class SafetensorsWriter {
  private:
   struct Target {
     TensorDeclaration tensor;
-    std::uint64_t offset;                          // in the file
-    std::map<std::int64_t, std::int64_t> written;  // first row -> end of a run of rows
+    std::uint64_t offset;                            // in the file
+    std::map<std::uint64_t, std::uint64_t> written;  // begin -> end of runs of its bytes
+
+    std::int64_t rows() const;
+    std::uint64_t row_bytes() const;  // 0 where there are no rows
   };
-  void claim(Target& target, std::int64_t first_row, std::int64_t rows);
+  Target& target(std::string_view name);
+  void claim(Target& target, std::uint64_t begin, std::uint64_t end);
 
   AtomicFile file_;
-  std::mutex mutex_;  // guards Target::written
-  std::map<std::string, Target, std::less<>> targets_;
+  std::mutex mutex_;                                         // guards Target::written
+  std::vector<Target> targets_;                              // by offset
+  std::map<std::string, std::size_t, std::less<>> by_name_;  // into targets_
 };
 
 // Writes the set that lay_out_set() describes into `directory`, which holds no weights
@@ -138,10 +145,13 @@ class SafetensorsSetWriter {
   SafetensorsSetWriter(const std::string& directory, const std::vector<TensorDeclaration>& tensors,
                        std::uint64_t max_shard_bytes = usual_shard_bytes,
                        const std::map<std::string, std::string>& metadata = {});
+  SafetensorsSetWriter(const std::string& directory, SafetensorsSetLayout layout);
 
   void write(std::string_view name, std::span<const std::byte> bytes);
   void write_rows(std::string_view name, std::int64_t first_row, std::int64_t rows,
                   std::span<const std::byte> bytes);
+  // Bytes of one tensor, at their place in a file of the layout.
+  void write_at(std::size_t file, std::uint64_t offset, std::span<const std::byte> bytes);
   void finish();
 
  private:

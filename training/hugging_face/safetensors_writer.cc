@@ -1,19 +1,22 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <utility>
 
 #include "core/error.h"
 #include "training/hugging_face/safetensors.h"
 
 namespace trident {
-namespace {
 
-std::int64_t rows_of(const TensorDeclaration& tensor) {
+std::int64_t SafetensorsWriter::Target::rows() const {
   return tensor.shape.empty() ? 1 : tensor.shape[0];
 }
 
-}  // namespace
+std::uint64_t SafetensorsWriter::Target::row_bytes() const {
+  return rows() == 0 ? 0 : tensor.bytes() / static_cast<std::uint64_t>(rows());
+}
 
 SafetensorsWriter::SafetensorsWriter(const std::string& path,
                                      std::vector<TensorDeclaration> tensors,
@@ -24,68 +27,80 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, const SafetensorsL
     : file_(path) {
   file_.write(layout.head);
   for (std::size_t i = 0; i < layout.tensors.size(); ++i) {
-    targets_.emplace(layout.tensors[i].name, Target{layout.tensors[i], layout.offsets[i], {}});
+    targets_.push_back({layout.tensors[i], layout.offsets[i], {}});
+    by_name_.emplace(layout.tensors[i].name, i);
   }
 }
 
-void SafetensorsWriter::claim(Target& target, std::int64_t first_row, std::int64_t rows) {
-  if (rows == 0) return;
-  const std::int64_t end = first_row + rows;
+SafetensorsWriter::Target& SafetensorsWriter::target(std::string_view name) {
+  const auto it = by_name_.find(name);
+  if (it == by_name_.end()) {
+    throw Error(fmt::format("{}: tensor \"{}\" was not declared", file_.path(), name));
+  }
+  return targets_[it->second];
+}
+
+void SafetensorsWriter::claim(Target& target, std::uint64_t begin, std::uint64_t end) {
+  if (begin == end) return;
   const std::lock_guard lock(mutex_);
   auto& written = target.written;
-  auto next = written.lower_bound(first_row);
+  auto next = written.lower_bound(begin);
   if ((next != written.end() && next->first < end) ||
-      (next != written.begin() && std::prev(next)->second > first_row)) {
+      (next != written.begin() && std::prev(next)->second > begin)) {
+    const std::uint64_t row = target.row_bytes();
     throw Error(fmt::format("{}: tensor \"{}\": rows {} to {} are written twice", file_.path(),
-                            target.tensor.name, first_row, end));
+                            target.tensor.name, begin / row, (end + row - 1) / row));
   }
-  std::int64_t run_end = end;
+  std::uint64_t run_end = end;
   if (next != written.end() && next->first == end) {
     run_end = next->second;
     next = written.erase(next);
   }
-  if (next != written.begin() && std::prev(next)->second == first_row) {
+  if (next != written.begin() && std::prev(next)->second == begin) {
     std::prev(next)->second = run_end;
   } else {
-    written.emplace(first_row, run_end);
+    written.emplace(begin, run_end);
   }
 }
 
 void SafetensorsWriter::write(std::string_view name, std::span<const std::byte> bytes) {
-  const auto it = targets_.find(name);
-  write_rows(name, 0, it == targets_.end() ? 0 : rows_of(it->second.tensor), bytes);
+  write_rows(name, 0, target(name).rows(), bytes);
 }
 
 void SafetensorsWriter::write_rows(std::string_view name, std::int64_t first_row, std::int64_t rows,
                                    std::span<const std::byte> bytes) {
-  const auto it = targets_.find(name);
-  if (it == targets_.end()) {
-    throw Error(fmt::format("{}: tensor \"{}\" was not declared", file_.path(), name));
-  }
-  Target& target = it->second;
-  const std::int64_t all_rows = rows_of(target.tensor);
-  const std::uint64_t row_bytes =
-      all_rows == 0 ? 0 : target.tensor.bytes() / static_cast<std::uint64_t>(all_rows);
-  if (first_row < 0 || rows < 0 || first_row > all_rows - rows ||
+  const Target& to = target(name);
+  const std::uint64_t row_bytes = to.row_bytes();
+  if (first_row < 0 || rows < 0 || first_row > to.rows() - rows ||
       bytes.size() != row_bytes * static_cast<std::uint64_t>(rows)) {
     throw Error(fmt::format(
         "{}: tensor \"{}\" has {} rows of {} bytes; {} bytes were given for rows {} to {}",
-        file_.path(), name, all_rows, row_bytes, bytes.size(), first_row, first_row + rows));
+        file_.path(), name, to.rows(), row_bytes, bytes.size(), first_row, first_row + rows));
   }
-  claim(target, first_row, rows);
-  file_.write_at(target.offset + row_bytes * static_cast<std::uint64_t>(first_row), bytes);
+  write_at(to.offset + row_bytes * static_cast<std::uint64_t>(first_row), bytes);
+}
+
+void SafetensorsWriter::write_at(std::uint64_t offset, std::span<const std::byte> bytes) {
+  if (bytes.empty()) return;
+  const auto after = std::ranges::upper_bound(targets_, offset, {}, &Target::offset);
+  Target* to = after == targets_.begin() ? nullptr : &*std::prev(after);
+  if (to == nullptr || to->tensor.bytes() < bytes.size() ||
+      offset - to->offset > to->tensor.bytes() - bytes.size()) {
+    throw Error(fmt::format("{}: bytes {} to {} are not one tensor's", file_.path(), offset,
+                            offset + bytes.size()));
+  }
+  claim(*to, offset - to->offset, offset - to->offset + bytes.size());
+  file_.write_at(offset, bytes);
 }
 
 void SafetensorsWriter::require_complete() const {
-  for (const auto& [name, target] : targets_) {
-    if (target.tensor.bytes() == 0) continue;
+  for (const Target& target : targets_) {
     const auto& written = target.written;
-    const std::int64_t missing =
+    const std::uint64_t whole =
         written.empty() || written.begin()->first != 0 ? 0 : written.begin()->second;
-    if (missing != rows_of(target.tensor)) {
-      throw Error(fmt::format("{}: tensor \"{}\": row {} of {} was never written", file_.path(),
-                              name, missing, rows_of(target.tensor)));
-    }
+    if (whole == target.tensor.bytes()) continue;
+    throw Error(fmt::format("{}: tensor \"{}\": row {} of {} was never written", file_.path(),
+                            target.tensor.name, whole / target.row_bytes(), target.rows()));
   }
 }
 
@@ -98,7 +113,11 @@ SafetensorsSetWriter::SafetensorsSetWriter(const std::string& directory,
                                            const std::vector<TensorDeclaration>& tensors,
                                            std::uint64_t max_shard_bytes,
                                            const std::map<std::string, std::string>& metadata)
-    : directory_(directory), layout_(lay_out_set(tensors, max_shard_bytes, metadata, directory)) {
+    : SafetensorsSetWriter(directory, lay_out_set(tensors, max_shard_bytes, metadata, directory)) {}
+
+SafetensorsSetWriter::SafetensorsSetWriter(const std::string& directory,
+                                           SafetensorsSetLayout layout)
+    : directory_(directory), layout_(std::move(layout)) {
   for (const SafetensorsSetLayout::File& file : layout_.files) {
     shards_.push_back(std::make_unique<SafetensorsWriter>(
         (std::filesystem::path(directory) / file.name).string(), file.layout));
@@ -120,6 +139,11 @@ void SafetensorsSetWriter::write(std::string_view name, std::span<const std::byt
 void SafetensorsSetWriter::write_rows(std::string_view name, std::int64_t first_row,
                                       std::int64_t rows, std::span<const std::byte> bytes) {
   shard_of(name).write_rows(name, first_row, rows, bytes);
+}
+
+void SafetensorsSetWriter::write_at(std::size_t file, std::uint64_t offset,
+                                    std::span<const std::byte> bytes) {
+  shards_.at(file)->write_at(offset, bytes);
 }
 
 void SafetensorsSetWriter::finish() {

@@ -1,24 +1,17 @@
-// Checkpoints of real runs: saved in one layout and gone on from in another, damaged in every byte,
-// on disks that fail.
+// Checkpoints of real runs: saved in one layout and gone on from in another.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <atomic>
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "core/error.h"
 #include "core/file.h"
 #include "support/temp_dir.h"
-#include "support/training_run.h"
-#include "training/checkpoint/checkpoint_tools.h"
+#include "tests/training/checkpoint/checkpoint_runs.h"
 #include "training/checkpoint/checkpoint_writer.h"
 #include "training/checkpoint/restore.h"
-#include "training/report/metrics_file.h"
 #include "training/setup/from_config.h"
 
 namespace trident::testing {
@@ -26,62 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
-
-const Overrides small{"model.num_layers=1", "model.hidden_size=16", "model.num_attention_heads=2",
-                      "model.num_query_groups=2"};
-
-Config run_config(const std::string& dir, const Overrides& more = {}, const Layout& layout = {}) {
-  return seeded_config("gpt2", dir + "/log",
-                       overrides_of(layout) +
-                           Overrides{"checkpoint.save=" + dir + "/w", "model.hidden_dropout=0.1",
-                                     "scheduler.type=linear", "scheduler.warmup_iters=1",
-                                     "training.train_iters=6", "training.on_non_finite=skip"} +
-                           more);
-}
-
-// What a run says, by its messages, and when it stops.
-struct Told {
-  std::vector<std::string> messages;
-  std::atomic<bool> stop{false};
-
-  TrainerHooks hooks(std::int64_t stop_after = 0) {
-    TrainerHooks hooks;
-    hooks.on_message = [this](const std::string& text) { messages.push_back(text); };
-    hooks.stop = &stop;
-    hooks.on_iteration = [this, stop_after](IterationMetrics& m) {
-      if (m.iteration + 1 == stop_after) stop = true;  // seen at the next one
-    };
-    return hooks;
-  }
-  std::string all() const {
-    std::string text;
-    for (const std::string& one : messages) text += one + "\n";
-    return text;
-  }
-};
-
-// The lines of metrics.jsonl without what times and memory say.
-std::vector<std::string> metrics_in(const std::string& dir) {
-  std::vector<std::string> lines;
-  for (const auto& line : read_metrics(dir + "/log/metrics.jsonl")) {
-    nlohmann::json kept;
-    for (const char* key : {"iteration", "loss", "grad_norm", "learning_rate", "consumed_tokens",
-                            "loss_scale", "skipped", "weight_version"}) {
-      if (line.contains(key)) kept[key] = line[key];
-    }
-    lines.push_back(kept.dump());
-  }
-  return lines;
-}
-
-std::map<std::string, std::uint64_t> sums_of(const std::string& folder) {
-  CheckpointReader reader(folder);
-  std::map<std::string, std::uint64_t> sums;
-  for (const auto& [name, tensor] : reader.manifest().tensors) {
-    sums[name] = tensor_sum(reader, name);
-  }
-  return sums;
-}
 
 struct Case {
   const char* name;
@@ -246,208 +183,6 @@ TEST(Checkpoint, MovesThroughSixteenLayoutsAndBackUnchanged) {
       }
     }
   }
-}
-
-TEST(Checkpoint, EachDamagedByteIsFoundAndNamed) {
-  const TempDir dir;
-  train(run_config(dir.path(), small + Overrides{"checkpoint.save_interval=3"}));
-  const std::string folder = dir / "w/iteration-6";
-  const Manifest manifest = open_checkpoint(folder);
-  EXPECT_EQ(damages(folder, manifest), std::vector<std::string>());
-  const bool all = std::getenv("TRIDENT_TEST_FULL") != nullptr;
-  for (const auto& [name, file] : manifest.files) {
-    const std::string path = folder + "/" + name;
-    const std::string text = read_file(path);
-    const std::size_t step = all ? 1 : std::max<std::size_t>(1, text.size() / 50);
-    for (std::size_t i = 0; i < text.size(); i += step) {
-      std::string other = text;
-      other[i] = static_cast<char>(~other[i]);
-      write_file_atomic(path, other);
-      const auto found = damages(folder, manifest);
-      ASSERT_EQ(found.size(), 1u) << name << " " << i;
-      EXPECT_THAT(found.front(), HasSubstr(path));
-      write_file_atomic(path, text.substr(0, i));
-      EXPECT_THROW(open_checkpoint(folder), RequestError) << name << " " << i;
-    }
-    fs::remove(path);
-    EXPECT_THROW(open_checkpoint(folder), RequestError) << name;
-    write_file_atomic(path, text);
-  }
-}
-
-TEST(Checkpoint, WhereTheNewestIsDamagedTheOneBeforeServes) {
-  for (const char* file : {"trident/manifest.json", "trident/config.json", "model.safetensors",
-                           "trident/state-00001-of-00002.safetensors"}) {
-    SCOPED_TRACE(file);
-    const TempDir dir, whole;
-    const Overrides each{"checkpoint.save_interval=2", "training.train_iters=4",
-                         "checkpoint.min_slice=0"};
-    const auto config = [&](const TempDir& at) { return run_config(at.path(), each, {2, 1, 1}); };
-    train(config(whole));
-    train(config(dir));
-    const std::string path = dir / "w/iteration-4/" + file;
-    std::string text = read_file(path);
-    text[text.size() - 9] ^= 1;
-    write_file_atomic(path, text);
-    Told told;
-    train(config(dir), usual_device(), told.hooks());
-    EXPECT_THAT(told.all(), HasSubstr(path));
-    EXPECT_THAT(told.all(), HasSubstr("going on from " + (dir / "w/iteration-2")));
-    EXPECT_EQ(metrics_in(dir.path()), metrics_in(whole.path()));
-    // What replaced the damaged one is whole.
-    EXPECT_EQ(damages(dir / "w/iteration-4", open_checkpoint(dir / "w/iteration-4")),
-              std::vector<std::string>());
-    EXPECT_EQ(sums_of(dir / "w/iteration-4"), sums_of(whole / "w/iteration-4"));
-  }
-}
-
-TEST(Checkpoint, OfWhichNoneIsWholeNoRunBeginsAnew) {
-  const TempDir dir;
-  train(run_config(dir.path(), {"checkpoint.save_interval=6"}));
-  fs::remove(dir / "w/iteration-6/model.safetensors");
-  EXPECT_THROW(prepare_training(run_config(dir.path())), RequestError);
-  Config never = run_config(dir.path());
-  never.checkpoint.resume = "never";
-  EXPECT_TRUE(prepare_training(never).start.checkpoints.empty());
-}
-
-TEST(Checkpoint, OfAnotherModelIsRefusedByKey) {
-  const TempDir dir;
-  train(run_config(dir.path(), {"checkpoint.save_interval=6"}));
-  try {
-    prepare_training(run_config(dir.path(), {"model.num_layers=2"}));
-    FAIL() << "no error";
-  } catch (const RequestError& error) {
-    EXPECT_THAT(error.what(),
-                HasSubstr("config: /model/num_layers: is 2, the checkpoint's model has 4"));
-  }
-}
-
-TEST(Checkpoint, WithoutATensorOrNumberNamesIt) {
-  const TempDir dir;
-  const Config config = run_config(dir.path(), {"checkpoint.save_interval=6"});
-  train(config);
-  const std::string folder = dir / "w/iteration-6";
-  const Manifest whole = open_checkpoint(folder);
-  const auto message = [&](const Manifest& manifest) {
-    std::string text = "no error";
-    on_ranks(config, transport_options(config), [&](Rank& own) {
-      CheckpointReader reader(folder, manifest);
-      State state = own.stepper.state();
-      try {
-        restore_state(own.stepper.context(), state, reader);
-      } catch (const RequestError& error) {
-        text = error.what();
-      }
-    });
-    return text;
-  };
-  EXPECT_EQ(message(whole), "no error");
-  for (const auto& [name, tensor] : whole.tensors) {
-    Manifest other = whole;
-    other.tensors.erase(name);
-    EXPECT_THAT(message(other), HasSubstr(name));
-    other = whole;
-    other.tensors[name].shape = Shape{7};
-    EXPECT_THAT(message(other), HasSubstr(name));
-  }
-  for (const auto& [name, number] : whole.numbers) {
-    if (name == "skipped") continue;  // the trainer's
-    Manifest other = whole;
-    other.numbers.erase(name);
-    EXPECT_THAT(message(other), HasSubstr(name));
-  }
-}
-
-// A disk on which the n-th operation fails.
-class FailingFiles final : public FileSystem {
- public:
-  explicit FailingFiles(int fails) : left_(fails) {}
-  bool failed() const { return left_ < 0; }
-
-  void make_directory(const std::string& path) override {
-    act([&] { real().make_directory(path); });
-  }
-  std::unique_ptr<OutputFile> create(const std::string& path, std::uint64_t bytes) override {
-    act([] {});
-    return std::make_unique<File>(*this, real().create(path, bytes));
-  }
-  std::unique_ptr<OutputFile> open(const std::string& path) override {
-    act([] {});
-    return std::make_unique<File>(*this, real().open(path));
-  }
-  void rename(const std::string& from, const std::string& to) override {
-    act([&] { real().rename(from, to); });
-  }
-  void remove(const std::string& path) override { real().remove(path); }
-  void sync_directory(const std::string& path) override { real().sync_directory(path); }
-
- private:
-  class File final : public OutputFile {
-   public:
-    File(FailingFiles& of, std::unique_ptr<OutputFile> file) : of_(of), file_(std::move(file)) {}
-    void write_at(std::uint64_t offset, std::span<const std::byte> bytes) override {
-      if (of_.left_ == 0) file_->write_at(offset, bytes.first(bytes.size() / 2));  // a short one
-      of_.act([&] { file_->write_at(offset, bytes); });
-    }
-    void finish() override {
-      of_.act([&] { file_->finish(); });
-    }
-
-   private:
-    FailingFiles& of_;
-    std::unique_ptr<OutputFile> file_;
-  };
-
-  static FileSystem& real() { return real_files(); }
-  template <class Action>
-  void act(const Action& action) {
-    if (left_.fetch_sub(1) == 0) throw Error("No space left on device");
-    action();
-  }
-
-  std::atomic<int> left_;
-};
-
-TEST(Checkpoint, ThatCantBeSavedLeavesTheOneBeforeAndTheRunGoesOn) {
-  const TempDir whole;
-  const Overrides each = small + Overrides{"checkpoint.save_interval=2", "checkpoint.min_slice=0"};
-  train(run_config(whole.path(), each, {2, 1, 1}));
-  int failures = 0;
-  for (int fails = 0;; fails += fails < 30 ? 1 : 7) {
-    SCOPED_TRACE(fails);
-    const TempDir dir;
-    // The first checkpoint is there.
-    Told first, told;
-    train(run_config(dir.path(), each, {2, 1, 1}), usual_device(), first.hooks(2));
-    const auto before = sums_of(dir / "w/iteration-2");
-    TrainingInputs inputs = prepare_training(run_config(
-        dir.path(), each + Overrides{"training.train_iters=5", "checkpoint.save_interval=4"},
-        {2, 1, 1}));
-    FailingFiles files(fails);
-    inputs.files = &files;
-    std::string error;
-    try {
-      train_local(inputs, told.hooks());
-    } catch (const Error& failure) {
-      error = failure.what();
-    }
-    if (!files.failed()) break;
-    ++failures;
-    EXPECT_THAT(told.all() + error, HasSubstr("No space left on device"));
-    EXPECT_EQ(sums_of(dir / "w/iteration-2"), before);
-    for (const auto& entry : fs::recursive_directory_iterator(dir / "w")) {
-      const std::string name = entry.path().filename();
-      EXPECT_FALSE(name.starts_with(".trident-saving-") || name.find(".tmp-") != std::string::npos)
-          << entry.path();
-    }
-    for (const FoundCheckpoint& one : find_checkpoints(dir / "w")) {
-      ASSERT_TRUE(one.manifest) << one.problem;
-      EXPECT_EQ(damages(one.path, *one.manifest), std::vector<std::string>());
-    }
-    EXPECT_EQ(metrics_in(dir.path()).size(), 5u);
-  }
-  EXPECT_GT(failures, 20);
 }
 
 }  // namespace

@@ -1,0 +1,74 @@
+// Short runs that save checkpoints, and what these hold.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "support/training_run.h"
+#include "training/checkpoint/checkpoint_tools.h"
+#include "training/report/metrics_file.h"
+
+namespace trident::testing {
+
+inline const Overrides small{"model.num_layers=1", "model.hidden_size=16",
+                             "model.num_attention_heads=2", "model.num_query_groups=2"};
+
+inline Config run_config(const std::string& dir, const Overrides& more = {},
+                         const Layout& layout = {}) {
+  return seeded_config("gpt2", dir + "/log",
+                       overrides_of(layout) +
+                           Overrides{"checkpoint.save=" + dir + "/w", "model.hidden_dropout=0.1",
+                                     "scheduler.type=linear", "scheduler.warmup_iters=1",
+                                     "training.train_iters=6", "training.on_non_finite=skip"} +
+                           more);
+}
+
+// What a run says, by its messages, and when it stops.
+struct Told {
+  std::vector<std::string> messages;
+  std::atomic<bool> stop{false};
+
+  TrainerHooks hooks(std::int64_t stop_after = 0) {
+    TrainerHooks hooks;
+    hooks.on_message = [this](const std::string& text) { messages.push_back(text); };
+    hooks.stop = &stop;
+    hooks.on_iteration = [this, stop_after](IterationMetrics& m) {
+      if (m.iteration + 1 == stop_after) stop = true;  // seen at the next one
+    };
+    return hooks;
+  }
+  std::string all() const {
+    std::string text;
+    for (const std::string& one : messages) text += one + "\n";
+    return text;
+  }
+};
+
+// The lines of metrics.jsonl without what times and memory say.
+inline std::vector<std::string> metrics_in(const std::string& dir) {
+  std::vector<std::string> lines;
+  for (const auto& line : read_metrics(dir + "/log/metrics.jsonl")) {
+    nlohmann::json kept;
+    for (const char* key : {"iteration", "loss", "grad_norm", "learning_rate", "consumed_tokens",
+                            "loss_scale", "skipped", "weight_version"}) {
+      if (line.contains(key)) kept[key] = line[key];
+    }
+    lines.push_back(kept.dump());
+  }
+  return lines;
+}
+
+inline std::map<std::string, std::uint64_t> sums_of(const std::string& folder) {
+  CheckpointReader reader(folder);
+  std::map<std::string, std::uint64_t> sums;
+  for (const auto& [name, tensor] : reader.manifest().tensors) {
+    sums[name] = tensor_sum(reader, name);
+  }
+  return sums;
+}
+
+}  // namespace trident::testing

@@ -1,0 +1,70 @@
+#include "training/hugging_face/whole_weights.h"
+
+#include <algorithm>
+
+#include "training/setup/from_config.h"
+
+namespace trident {
+namespace {
+
+std::vector<std::int64_t> stored_shape(const HuggingFaceTensor& tensor, const Shape& global) {
+  if (global.rank() == 1) return {tensor.rows};
+  if (tensor.transposed) return {global.dim(1), tensor.rows};
+  return {tensor.rows, global.dim(1)};
+}
+
+}  // namespace
+
+std::vector<WholeWeight> whole_weights(const RankModel& model) {
+  std::vector<WholeWeight> list;
+  const TensorParallel parallel = tensor_parallel_of(model.config(), model.topology());
+  for (int stage = 0; stage < model.total_stages(); ++stage) {
+    const auto chunks = build_chunks(model.architecture(), model.shape(), parallel,
+                                     model.config().pipeline.layer_split, {stage});
+    for (const auto& parameter : unique_parameters(chunks)) {
+      const ParameterSpec& spec = parameter->spec();
+      if (spec.placement.copy) continue;
+      list.push_back(
+          {spec.name, spec.placement.global,
+           model.architecture().hugging_face(model.shape(), spec.name, spec.placement.global)});
+    }
+  }
+  return list;
+}
+
+std::vector<TensorDeclaration> declarations(const std::vector<WholeWeight>& whole, DType dtype) {
+  std::vector<TensorDeclaration> list;
+  for (const WholeWeight& weight : whole) {
+    for (const HuggingFaceTensor& tensor : weight.tensors) {
+      list.push_back({tensor.name, dtype, stored_shape(tensor, weight.shape)});
+    }
+  }
+  return list;
+}
+
+void add_weight(PortionList& list, const std::vector<WholeWeight>& whole,
+                const SafetensorsSetLayout& layout, const StateTensor& state, std::int64_t begin,
+                std::int64_t count) {
+  const auto weight = std::ranges::find(whole, state.parameter->name(), &WholeWeight::name);
+  const std::int64_t columns = weight->shape.rank() == 1 ? 1 : weight->shape.dim(1);
+  for (const HuggingFaceTensor& target : weight->tensors) {
+    const SafetensorsSetLayout::Place& at = layout.places.find(target.name)->second;
+    const FilePlace place{.file = at.file,
+                          .offset = at.offset,
+                          .row = target.row_begin,
+                          .pitch = target.transposed ? target.rows : columns,
+                          .transposed = target.transposed};
+    for (HeldBox held : state.placement.boxes(state.begin + begin, count)) {
+      Box& box = held.box;
+      const std::int64_t first = std::max(box.row, target.row_begin);
+      const std::int64_t end = std::min(box.row + box.rows, target.row_begin + target.rows);
+      if (first >= end) continue;
+      held.local += (first - box.row) * held.stride;
+      box.row = first;
+      box.rows = end - first;
+      list.add(state, held, place);
+    }
+  }
+}
+
+}  // namespace trident
