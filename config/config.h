@@ -179,6 +179,14 @@ struct TrainingConfig {
   bool operator==(const TrainingConfig&) const = default;
 };
 
+// Checkpoints in memory or on a disk of the node's own.
+struct LocalCheckpointConfig {
+  std::string dir = {};
+  std::int64_t interval = 0;
+  std::int64_t replicas = 1;  // at ranks of other nodes
+  bool operator==(const LocalCheckpointConfig&) const = default;
+};
+
 struct CheckpointConfig {
   // A Hugging Face directory, a checkpoint, the iteration of one in `save`, or "auto"; "": start
   // from initial weights, where there is no checkpoint in `save`.
@@ -193,6 +201,10 @@ struct CheckpointConfig {
   std::int64_t max_writers = 0;
   std::int64_t min_slice = std::int64_t{1} << 20;
   bool asynchronous = false;
+  std::int64_t staging_limit = std::int64_t{1} << 30;
+  std::int64_t niceness = 10;
+  std::string io_priority = "low";  // "usual", "low", "idle"
+  LocalCheckpointConfig local = {};
   bool operator==(const CheckpointConfig&) const = default;
 };
 

@@ -35,6 +35,7 @@ const std::vector<Section>& sections() {
       {"/data/tokenizer", "How text becomes tokens."},
       {"/training", "Length of the run, evaluation, reproducibility."},
       {"/checkpoint", "Weights that are read and written."},
+      {"/checkpoint/local", "Checkpoints in a node's own memory or on its own disk."},
       {"/runtime", "The machine."},
       {"/logging", "What the run writes about itself."},
   };

@@ -42,7 +42,11 @@ std::string transport_text(const ConfigRules& rules) {
 std::vector<Field> checkpoint_fields() {
   const auto member = [](auto m) { return in(&Config::checkpoint, m); };
   using C = CheckpointConfig;
-  const std::string later = "asynchronous checkpoints";
+  using L = LocalCheckpointConfig;
+  const auto local = []<class T>(T L::*m) {
+    return Member<T>([=](Config& config) -> T& { return config.checkpoint.local.*m; });
+  };
+  const std::string later = "node-local checkpoints";
   return {
       {.path = "/checkpoint/load",
        .member = member(&C::load),
@@ -99,7 +103,40 @@ std::vector<Field> checkpoint_fields() {
        .range = from(0, 1e15)},
       {.path = "/checkpoint/asynchronous",
        .member = member(&C::asynchronous),
-       .doc = "Writes checkpoints while training goes on.",
+       .doc = "Writes checkpoints while training goes on: it waits for copies of the state alone, "
+              "and for those only where they aren't made by the time that the next update changes "
+              "it. The last checkpoint of a run is written before the run ends."},
+      {.path = "/checkpoint/staging_limit",
+       .member = member(&C::staging_limit),
+       .doc = "Memory on each rank for copies of its state that asynchronous saves have yet to "
+              "write. Where its part is larger, training waits for the disk.",
+       .unit = "bytes",
+       .range = from(std::int64_t{1} << 20, 1e15)},
+      {.path = "/checkpoint/niceness",
+       .member = member(&C::niceness),
+       .doc = "Of the threads that write asynchronous saves, as nice(1) counts: the higher, the "
+              "less they take from training where cores are few.",
+       .range = from(0, 19)},
+      {.path = "/checkpoint/io_priority",
+       .member = member(&C::io_priority),
+       .doc = "Of the same threads, as ionice(1) has it: usual, low (the last of the best-effort "
+              "class), or idle. I/O schedulers without priorities don't look at it.",
+       .choices = {{"usual"}, {"low"}, {"idle"}}},
+      {.path = "/checkpoint/local/dir",
+       .member = local(&L::dir),
+       .doc = "Folder in memory or on the node's own disk for checkpoints beside those in `save`.",
+       .derived = "none",
+       .later = later},
+      {.path = "/checkpoint/local/interval",
+       .member = local(&L::interval),
+       .doc = "Saves one there after every so many iterations.",
+       .unit = "iterations",
+       .range = from(0, kMaxIterations),
+       .later = later},
+      {.path = "/checkpoint/local/replicas",
+       .member = local(&L::replicas),
+       .doc = "Copies of each rank's part on other nodes.",
+       .range = from(0, 1e3),
        .later = later},
   };
 }

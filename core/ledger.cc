@@ -18,6 +18,8 @@ std::string_view name_of(Category category) {
       return "communication";
     case Category::workspace:
       return "workspace";
+    case Category::staging:
+      return "staging";
   }
   return "?";
 }

@@ -14,9 +14,10 @@ enum class Category : std::uint8_t {
   optimizer,
   activation,
   communication,
-  workspace
+  workspace,
+  staging  // copies of the state on their way to a checkpoint
 };
-inline constexpr int category_count = 6;
+inline constexpr int category_count = 7;
 std::string_view name_of(Category category);
 
 // Bytes are the tensors' own, before any rounding by the allocator. Safe to use from any thread:

@@ -1,5 +1,10 @@
 #include "core/threads.h"
 
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <system_error>
@@ -40,6 +45,18 @@ void need_threads(std::int64_t wanted, const std::string& who) {
 std::string thread_limit_text() {
   return "raise the limit of processes (ulimit -u; of a container or service, pids.max of its "
          "cgroup) or of the stack's size (ulimit -s), or take fewer ranks or threads per rank";
+}
+
+void lower_priority(int niceness, IoPriority io) {
+  const auto thread = static_cast<id_t>(::syscall(SYS_gettid));
+  const int now = ::getpriority(PRIO_PROCESS, thread);
+  ::setpriority(PRIO_PROCESS, thread, std::min(19, now + niceness));
+  if (io == IoPriority::usual) return;
+  // ioprio_set(2): IOPRIO_WHO_PROCESS, this thread; the class and, of best effort, the level.
+  constexpr int who_process = 1, best_effort = 2, idle = 3, class_shift = 13, lowest = 7;
+  const int value =
+      io == IoPriority::idle ? idle << class_shift : best_effort << class_shift | lowest;
+  ::syscall(SYS_ioprio_set, who_process, 0, value);
 }
 
 }  // namespace trident

@@ -13,4 +13,14 @@ void need_threads(std::int64_t wanted, const std::string& who);
 // What may be in the way of another thread, and what to do about it.
 std::string thread_limit_text();
 
+// What the calling thread asks of the system less than others do.
+enum class IoPriority : std::uint8_t {
+  usual,
+  low,  // the lowest of the best-effort class
+  idle  // when nobody else wants the disk
+};
+// `niceness` more than now, 19 at most. What the system refuses stays as it is; an I/O scheduler
+// may know no priorities.
+void lower_priority(int niceness, IoPriority io);
+
 }  // namespace trident

@@ -129,7 +129,7 @@ TEST_F(CliTest, ThePlanSaysWhatFitsAndAutoTakesIt) {
   EXPECT_TRUE(large.at("memory").at("fits"));
   EXPECT_EQ(large.at("memory").at("largest_micro_batch_size"), 4);
   for (const char* category : {"parameter", "gradient", "optimizer", "activation", "communication",
-                               "workspace", "library"}) {
+                               "workspace", "staging", "library"}) {
     EXPECT_TRUE(large.at("ranks").at(0).at("bytes").contains(category)) << category;
   }
   const json small = plan("1MiB");
@@ -161,8 +161,8 @@ TEST_F(CliTest, WhatComesLaterIsAClearError) {
     expect_refused({command, "--anything", "x"},
                    {"trident " + command + ": this command is not available yet"});
   }
-  expect_refused(train({"checkpoint.asynchronous=true"}),
-                 {"/checkpoint/asynchronous: true is not available yet"});
+  expect_refused(train({"checkpoint.local.dir=/dev/shm/run"}),
+                 {"/checkpoint/local/dir: \"/dev/shm/run\" is not available yet"});
 }
 
 TEST_F(CliTest, ADeviceThatIsNotHereIsRefusedWithTheReasonAndAutoSaysWhatItTook) {

@@ -121,9 +121,9 @@ TEST(ConfigParse, AnUnknownChoiceNamesTheNearest) {
 }
 
 TEST(ConfigParse, WhatIsNotAvailableYetSaysWhatBringsItAndWhatToUse) {
-  EXPECT_THAT(problems_of({"checkpoint.asynchronous=true"}),
-              ElementsAre("config: /checkpoint/asynchronous: true is not available yet (it comes "
-                          "with asynchronous checkpoints); leave it out or give false"));
+  EXPECT_THAT(problems_of({"checkpoint.local.interval=5"}),
+              ElementsAre("config: /checkpoint/local/interval: 5 is not available yet (it comes "
+                          "with node-local checkpoints); leave it out or give 0"));
 }
 
 TEST(ConfigParse, AllProblemsAreReportedAtOnceAndEachOnce) {

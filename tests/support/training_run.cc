@@ -78,7 +78,11 @@ Config seeded_config(const std::string& model, const std::string& directory,
 }
 
 TrainingSummary train(const Config& config, On on, const TrainerHooks& hooks) {
-  const TrainingInputs inputs = prepare_training(config);
+  return train(prepare_training(config), on, hooks);
+}
+
+TrainingSummary train(const TrainingInputs& inputs, On on, const TrainerHooks& hooks) {
+  const Config& config = inputs.config;
   TrainingSummary summary;
   const auto shared = make_device(on == On::guarded ? On::cpu : on);
   run_local(

@@ -40,6 +40,7 @@ Config seeded_config(const std::string& model, const std::string& directory,
 
 // Runs it on all its ranks in this process; on one `guarded` device a rank where asked.
 TrainingSummary train(const Config&, On = usual_device(), const TrainerHooks& hooks = {});
+TrainingSummary train(const TrainingInputs&, On = usual_device(), const TrainerHooks& hooks = {});
 
 std::vector<double> losses_of(const TrainingSummary&);
 double largest_relative_difference(const std::vector<double>& a, const std::vector<double>& b);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <memory>
@@ -58,6 +59,33 @@ std::vector<Slice> slices_of(const std::string& text) {
   return slices;
 }
 
+// A number whose exponent bits are all ones is infinite or none.
+template <class Bits>
+bool all_finite(std::span<const std::byte> bytes, Bits exponent) {
+  bool finite = true;
+  for (std::size_t i = 0; i < bytes.size(); i += sizeof(Bits)) {
+    Bits bits;
+    std::memcpy(&bits, &bytes[i], sizeof bits);
+    finite &= (bits & exponent) != exponent;
+  }
+  return finite;
+}
+
+bool all_finite(std::span<const std::byte> bytes, DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return all_finite<std::uint64_t>(bytes, 0x7ff0'0000'0000'0000);
+    case DType::f32:
+      return all_finite<std::uint32_t>(bytes, 0x7f80'0000);
+    case DType::bf16:
+      return all_finite<std::uint16_t>(bytes, 0x7f80);
+    case DType::f16:
+      return all_finite<std::uint16_t>(bytes, 0x7c00);
+    default:
+      return true;
+  }
+}
+
 class CheckpointWriter {
  public:
   CheckpointWriter(Context& context, const ProcessGroup& group, const SaveList& list,
@@ -65,7 +93,6 @@ class CheckpointWriter {
       : context_(context), group_(group), list_(list), place_(place), info_(info) {}
 
   std::string run(const NextPortion& next) {
-    const FileWork working = group_.file_work();
     const auto declared = exchanged_texts(context_, group_, text_of(list_.slices()));
     for (const std::string& text : declared) slices_.push_back(slices_of(text));
     choose_files();
@@ -168,6 +195,9 @@ class CheckpointWriter {
             own ? slice_files_[own_file_].layout : list_.weights().files[one.file].layout;
         const std::uint64_t offset = one.offset + (own ? layout.offsets[own_first_] : 0);
         const auto part = bytes.subspan(one.begin, one.count);
+        if (!own && !all_finite(part, list_.weight_dtype())) {
+          throw Error("the weights are not finite");
+        }
         std::unique_ptr<OutputFile>& file = files_[name];
         if (!file) file = place_.files->open(path(name));
         sums_of(name, layout.bytes).add(offset, part);

@@ -36,8 +36,8 @@ struct CheckpointPlace {
 using NextPortion = std::function<std::optional<Portion>()>;
 
 // Collective over `group`, whose waits should be patient. Gives why the checkpoint could not be
-// written, the same on all ranks, with rank 0's folder removed; "" where it is there. Asks for all
-// chunks in any case.
+// written, the same on all ranks, with rank 0's folder removed; "" where it is there. One whose
+// weights are not finite is not written. Asks for all portions in any case.
 std::string write_checkpoint(Context&, const ProcessGroup& group, const SaveList& list,
                              const CheckpointPlace& place, const CheckpointInfo& info,
                              const NextPortion& next);

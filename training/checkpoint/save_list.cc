@@ -44,23 +44,24 @@ TensorDeclaration Slice::declaration() const {
   return tensor;
 }
 
+bool is_saved(const StateTensor& tensor, DType weights) {
+  return tensor.kind == StateKind::weight || tensor.kind == StateKind::optimizer ||
+         (tensor.kind == StateKind::master && weights != DType::f32);
+}
+
 SaveList::SaveList(const RankModel& model, const State& state, std::uint64_t min_slice,
                    const std::map<std::string, std::string>& metadata)
-    : whole_(whole_weights(model)) {
-  const DType dtype = model.shape().dtype;
-  layout_ = lay_out_set(declarations(whole_, dtype), usual_shard_bytes, metadata,
+    : dtype_(model.shape().dtype), whole_(whole_weights(model)) {
+  layout_ = lay_out_set(declarations(whole_, dtype_), usual_shard_bytes, metadata,
                         model.config().checkpoint.save);
   std::int64_t turn = 0;
   for (const StateTensor& tensor : state.tensors) {
-    const bool weight = tensor.kind == StateKind::weight;
-    const bool needed = tensor.kind == StateKind::optimizer ||
-                        (tensor.kind == StateKind::master && dtype != DType::f32);
-    if (!weight && !needed) continue;
+    if (!is_saved(tensor, dtype_)) continue;
     const std::int64_t row = columns_of(tensor.placement.local());
     const auto least = static_cast<std::int64_t>(min_slice / size_of(tensor.tensor.dtype()));
     const auto [begin, count] = share_of(tensor.holder, tensor.tensor.numel(), row, least, turn++);
     if (count == 0) continue;
-    if (weight) {
+    if (tensor.kind == StateKind::weight) {
       add_weight(portions_, whole_, layout_, tensor, begin, count);
     } else {
       add_slices(tensor, begin, count);

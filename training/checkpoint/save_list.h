@@ -32,18 +32,22 @@ struct Slice {
   TensorDeclaration declaration() const;  // "exp_avg/layers.0.mlp.up.weight@128,0"
 };
 
+// Whether a checkpoint holds it: what can't be had from the rest.
+bool is_saved(const StateTensor&, DType weights);
+
 class SaveList {
  public:
   // As the file of a portion: this rank's slices, whose place there is counted from its first one.
   static constexpr std::size_t own_file = SIZE_MAX;
 
-  // `state` as Stepper::state() lists it; of it what can't be had from the rest. Of what several
-  // ranks hold each writes at least `min_slice` bytes of a tensor, or nothing.
+  // `state` as Stepper::state() lists it; of it what is_saved(). Of what several ranks hold each
+  // writes at least `min_slice` bytes of a tensor, or nothing.
   SaveList(const RankModel&, const State& state, std::uint64_t min_slice,
            const std::map<std::string, std::string>& metadata = {});
 
   const std::vector<WholeWeight>& whole() const { return whole_; }
   const SafetensorsSetLayout& weights() const { return layout_; }
+  DType weight_dtype() const { return dtype_; }
   // This rank's, in the order in which they lie in its file.
   const std::vector<Slice>& slices() const { return slices_; }
   std::uint64_t slice_bytes() const { return slice_bytes_; }
@@ -52,10 +56,12 @@ class SaveList {
   // after the last.
   std::optional<Portion> next(Context& context) { return portions_.next(context); }
   void rewind() { portions_.rewind(); }
+  const PortionList& portions() const { return portions_; }
 
  private:
   void add_slices(const StateTensor&, std::int64_t begin, std::int64_t count);
 
+  DType dtype_;  // of weights
   std::vector<WholeWeight> whole_;
   SafetensorsSetLayout layout_;
   std::vector<Slice> slices_;

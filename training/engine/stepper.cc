@@ -67,6 +67,7 @@ void Stepper::become_asynchronous() {
 }
 
 void Stepper::update(double clipping) {
+  if (before_update_) before_update_();
   if (model_.stash() != nullptr) model_.stash()->before_update(context_);
   optimizer_->step(context_, buckets_, static_cast<float>(learning_rate_),
                    static_cast<float>(clipping / gradient_scale_));
@@ -104,6 +105,7 @@ void Stepper::update(const StepResult& result) {
   if (result.applied) {
     update(clipping(result));
   } else if (model_.stash() != nullptr) {
+    if (before_update_) before_update_();
     model_.stash()->before_update(context_);  // 2BW counts a batch that is left out, too
   }
 }

@@ -5,8 +5,10 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "core/context.h"
@@ -87,6 +89,9 @@ class Stepper {
   // there, and numbers. After settle(). What is written to masters, state and numbers is taken up
   // by restored().
   State state();
+  // Called before anything of the state changes, as often as it does in a step: for whoever still
+  // reads it.
+  void before_update(std::function<void()> call) { before_update_ = std::move(call); }
   // Collective: the weights follow the masters, on all ranks.
   void restored();
   // An iteration is over, with its gradients there, when train() or advance() returns.
@@ -147,6 +152,7 @@ class Stepper {
   ExecutionTrace trace_;
   StepClock clock_;
   bool keeps_gradients_ = false;
+  std::function<void()> before_update_;
 };
 
 }  // namespace trident

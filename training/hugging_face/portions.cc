@@ -40,6 +40,13 @@ void PortionList::add(const StateTensor& state, const HeldBox& box, const FilePl
   }
 }
 
+std::int64_t PortionList::next_bytes() const {
+  if (next_ == parts_.size()) return 0;
+  const Part& part = parts_[next_];
+  return part.held.box.rows * part.held.box.columns *
+         static_cast<std::int64_t>(size_of(part.tensor.dtype()));
+}
+
 std::optional<Portion> PortionList::next(Context& context) {
   if (next_ == parts_.size()) return std::nullopt;
   const Part& part = parts_[next_++];

@@ -49,6 +49,8 @@ class PortionList {
 
   // The next portion, of the tensors as they are now; nothing after the last.
   std::optional<Portion> next(Context&);
+  // The bytes of the next one before a conversion, 0 after the last.
+  std::int64_t next_bytes() const;
   void rewind() { next_ = 0; }
 
  private:

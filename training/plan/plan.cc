@@ -62,7 +62,7 @@ PlanRank rank_of(const Config& config, const std::vector<int>& stages, const Pla
     for (const BucketEntry& entry : bucket.entries) rank.parameters += entry.numel;
   }
   for (const Category c : {Category::parameter, Category::gradient, Category::activation,
-                           Category::communication, Category::workspace}) {
+                           Category::communication, Category::workspace, Category::staging}) {
     rank.bytes[std::string(name_of(c))] = memory.of(c);
   }
   rank.bytes["library"] = library_bytes(config);

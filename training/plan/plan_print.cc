@@ -53,7 +53,7 @@ std::string plan_text(const Plan& plan) {
   for (const std::string& axis : plan.axes) text += fmt::format(" {:>4}", axis);
   text += fmt::format(" {:>6} {:>13}", "layers", "parameters");
   for (const char* name : {"weights", "gradients", "optimizer", "activ.", "commun.", "workspace",
-                           "library", "peak MB"}) {
+                           "staging", "library", "peak MB"}) {
     text += fmt::format(" {:>10}", name);
   }
   text += "  sent a step (MB)\n";
@@ -63,7 +63,7 @@ std::string plan_text(const Plan& plan) {
     for (const int place : rank.at) text += fmt::format(" {:>4}", place);
     text += fmt::format(" {:>6} {:>13}", rank.layers, rank.parameters);
     for (const char* name : {"parameter", "gradient", "optimizer", "activation", "communication",
-                             "workspace", "library"}) {
+                             "workspace", "staging", "library"}) {
       text += fmt::format(" {:>10.2f}", mb(rank.bytes.at(name)));
     }
     text += fmt::format(" {:>10.2f} ", mb(rank.peak_bytes));

@@ -8,6 +8,7 @@
 #include "kernels/cuda_device.h"
 #include "parallel/transport/planning.h"
 #include "scheduler/simulate.h"
+#include "training/checkpoint/background_save.h"
 #include "training/engine/monitor.h"
 #include "training/engine/rank_model.h"
 #include "training/engine/stepper.h"
@@ -84,8 +85,8 @@ RankPlanner::RankPlanner(const Config& config, const Architecture& architecture,
   const Shortened less = shortened(config, schedule);
   run_ = run_of(less.config, less.schedule);
   const std::string& on = config.runtime.device;
-  const bool cuda = on == "cuda" || (on == "auto" && find_gpus().count > 0);
-  device_ = make_planning_device(cuda ? DeviceKind::cuda : DeviceKind::cpu);
+  on_gpu_ = on == "cuda" || (on == "auto" && find_gpus().count > 0);
+  device_ = make_planning_device(on_gpu_ ? DeviceKind::cuda : DeviceKind::cpu);
 }
 
 RankPlanner::Run RankPlanner::run_of(const Config& config, const Schedule& schedule) {
@@ -162,6 +163,15 @@ PlannedRank RankPlanner::plan(const Run& run, int pipeline,
     const auto now = between.current[static_cast<std::size_t>(Category::communication)];
     communication = std::max(communication, now + collected);
     rank.collecting.peak_total = std::max(rank.collecting.peak_total, between.total + collected);
+  }
+  const CheckpointConfig& saves = config.checkpoint;
+  if (saves.asynchronous && saves.save_interval > 0 && !on_gpu_) {
+    const std::int64_t staged =
+        staged_bytes(stepper.state(), model.shape().dtype, saves.staging_limit);
+    for (PlannedMemory* memory : {&rank.memory, &rank.collecting}) {
+      memory->peak[static_cast<std::size_t>(Category::staging)] = staged;
+      memory->peak_total += staged;
+    }
   }
   return rank;
 }

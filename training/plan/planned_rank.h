@@ -60,6 +60,7 @@ class RankPlanner {
   const Architecture& architecture_;
   Schedule schedule_;
   Run run_;
+  bool on_gpu_ = false;
   std::unique_ptr<Device> device_;
   // All zeros, for every rank the same.
   mutable std::vector<HostMicroBatch> batches_;

@@ -67,6 +67,8 @@ void RunFiles::write(const IterationMetrics& m) {
                               {"loss_scale", m.loss_scale},
                               {"skipped", m.skipped}};
   if (m.weight_version) line["weight_version"] = *m.weight_version;
+  if (m.save_pause_ms) line["save_pause_ms"] = *m.save_pause_ms;
+  if (m.failed_saves) line["failed_saves"] = *m.failed_saves;
   if (!m.validation_loss.empty()) line["validation_loss"] = validation_json(m);
   for (const auto& [name, value] : m.extra) line[name] = value;
   metrics_.append(line);
@@ -89,6 +91,8 @@ void RunFiles::write(const IterationMetrics& m) {
   for (const auto& [category, bytes] : m.peak_memory) {
     scalars.emplace_back("peak_memory/" + category, static_cast<double>(bytes));
   }
+  if (m.save_pause_ms) scalars.emplace_back("save_pause_ms", *m.save_pause_ms);
+  if (m.failed_saves) scalars.emplace_back("failed_saves", static_cast<double>(*m.failed_saves));
   for (const auto& [name, loss] : m.validation_loss) {
     scalars.emplace_back(name.empty() ? "validation_loss" : "validation_loss/" + name, loss);
   }

@@ -17,6 +17,8 @@ struct CompletedIteration {
   std::int64_t k = 0;  // from 0
   double learning_rate = 0, seconds = 0;
   std::int64_t weight_version = 0;
+  double save_pause_ms = 0;       // since the one before
+  std::int64_t failed_saves = 0;  // in all
 };
 
 class RunReporter {

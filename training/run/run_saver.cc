@@ -10,7 +10,6 @@
 #include "core/axes.h"
 #include "core/clock.h"
 #include "core/error.h"
-#include "training/engine/finite_weights.h"
 #include "training/setup/from_config.h"
 
 namespace trident {
@@ -21,6 +20,25 @@ constexpr const char* kSaveNow = "save-now";
 std::string in(const std::string& folder, const std::string& name) {
   return (std::filesystem::path(folder) / name).string();
 }
+
+IoPriority io_priority_of(const std::string& name) {
+  if (name == "idle") return IoPriority::idle;
+  return name == "low" ? IoPriority::low : IoPriority::usual;
+}
+
+// While training waits for a disk: adds to `pause`, and others wait as long as it takes.
+class Waiting {
+ public:
+  Waiting(const ProcessGroup& files, double& pause) : work_(files.file_work()), pause_(pause) {}
+  ~Waiting() { pause_ += static_cast<double>(read_clock().wall_ns - begin_.wall_ns) * 1e-6; }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+ private:
+  FileWork work_;
+  const ClockReading begin_ = read_clock();
+  double& pause_;
+};
 
 }  // namespace
 
@@ -40,7 +58,17 @@ RunSaver::RunSaver(const TrainingInputs& inputs, const TrainerHooks& hooks, Step
       hooks_(hooks),
       stepper_(stepper),
       files_(files),
-      reporter_(reporter) {}
+      reporter_(reporter) {
+  if (!config_.checkpoint.asynchronous) return;
+  beside_ = files.patient("saves");
+  host_ = make_cpu_device();
+  host_context_ = std::make_unique<Context>(*host_, 1);
+  stepper_.before_update([this] {
+    if (!job_ || job_->background->copied()) return;
+    const Waiting waiting(files_, pause_);
+    job_->background->wait_until_copied();
+  });
+}
 
 void RunSaver::begin(const std::string& run_id) {
   run_id_ = run_id;
@@ -90,50 +118,106 @@ CheckpointInfo RunSaver::info(const Progress& progress, State& state) const {
   return info;
 }
 
-std::string RunSaver::write(const Progress& progress) {
+std::unique_ptr<RunSaver::Job> RunSaver::job_of(const Progress& progress) {
   RankModel& model = stepper_.model();
-  Context& context = model.context();
-  if (!weights_are_finite(model)) return "the weights are not finite";
+  if (reporter_.leads()) {
+    try {
+      inputs_.files->remove(in(config_.checkpoint.save, kSaveNow));
+    } catch (const std::exception& error) {
+      reporter_.message(std::string("warning: ") + error.what());
+    }
+  }
   State state = stepper_.state();
   std::map<std::string, std::string> metadata;
   if (model.stash() != nullptr) metadata["weight_version"] = std::to_string(model.stash()->live());
   const CheckpointConfig& asked = config_.checkpoint;
-  SaveList list(model, state, static_cast<std::uint64_t>(asked.min_slice), metadata);
-  const CheckpointPlace place{.files = inputs_.files,
-                              .folder = in(asked.save, checkpoint_name(progress.iterations)),
-                              .saving = saving_path(asked.save, progress.iterations),
-                              .max_writers = asked.max_writers,
-                              .min_slice = static_cast<std::uint64_t>(asked.min_slice),
-                              .before = hooks_.still_held};
-  return write_checkpoint(context, files_, list, place, info(progress, state),
-                          [&] { return list.next(context); });
+  const auto min_slice = static_cast<std::uint64_t>(asked.min_slice);
+  return std::make_unique<Job>(
+      Job{.iterations = progress.iterations,
+          .list = SaveList(model, state, min_slice, metadata),
+          .info = info(progress, state),
+          .place = {.files = inputs_.files,
+                    .folder = in(asked.save, checkpoint_name(progress.iterations)),
+                    .saving = saving_path(asked.save, progress.iterations),
+                    .max_writers = asked.max_writers,
+                    .min_slice = min_slice,
+                    .before = hooks_.still_held}});
 }
 
-bool RunSaver::save(const Progress& progress) {
-  if (progress.iterations == saved_) return true;
-  const ClockReading begin = read_clock();
-  const std::string failure = write(progress);
-  if (failure.empty()) {
-    saved_ = progress.iterations;
-    ++sequence_;
-    if (reporter_.leads()) conclude(progress.iterations);
+std::string RunSaver::write(Context& context, const ProcessGroup& group, Job& job,
+                            const NextPortion& next) {
+  const std::string failure = write_checkpoint(context, group, job.list, job.place, job.info, next);
+  if (failure.empty() && group.rank() == 0) conclude(job);
+  return failure;
+}
+
+void RunSaver::save(const Progress& progress) {
+  finish();
+  if (progress.iterations == saved_) return;
+  if (config_.checkpoint.asynchronous) {
+    begin_beside(progress);
   } else {
-    ++failures_;
-    reporter_.message(
-        fmt::format("CHECKPOINT FAILED after iteration {}: {}; {}", progress.iterations, failure,
-                    saved_ < 0 ? "there is no earlier one"
-                               : fmt::format("the one of iteration {} stays", saved_)));
+    save_last(progress);
   }
-  pause_ += static_cast<double>(read_clock().wall_ns - begin.wall_ns) * 1e-6;
+}
+
+bool RunSaver::save_last(const Progress& progress) {
+  finish();
+  if (progress.iterations == saved_) return true;
+  const Waiting waiting(files_, pause_);
+  Context& context = stepper_.context();
+  const auto job = job_of(progress);
+  const std::string failure = write(context, files_, *job, [&] { return job->list.next(context); });
+  ended(*job, failure);
   return failure.empty();
 }
 
-void RunSaver::conclude(std::int64_t iterations) {
+void RunSaver::begin_beside(const Progress& progress) {
+  const Waiting waiting(files_, pause_);
+  Context& context = stepper_.context();
+  context.synchronize();
+  job_ = job_of(progress);
+  Job& job = *job_;
+  const CheckpointConfig& asked = config_.checkpoint;
+  const BackgroundLimits limits{.staging = asked.staging_limit,
+                                .niceness = static_cast<int>(asked.niceness),
+                                .io = io_priority_of(asked.io_priority)};
+  // Copies lie in the host's memory, which is a rank's own on a CPU alone.
+  Ledger* ledger = context.device().kind() == DeviceKind::cpu ? &context.ledger() : nullptr;
+  job.background = std::make_unique<BackgroundSave>(
+      context.device(), job.list, limits, ledger,
+      [this, &job](const NextPortion& next) { return write(*host_context_, beside_, job, next); });
+}
+
+void RunSaver::look() {
+  if (job_ && job_->background->done()) finish();
+}
+
+void RunSaver::finish() {
+  if (!job_) return;
+  const Waiting waiting(files_, pause_);
+  const std::unique_ptr<Job> job = std::move(job_);
+  ended(*job, job->background->result());
+}
+
+void RunSaver::ended(const Job& job, const std::string& failure) {
+  for (const std::string& message : job.messages) reporter_.message(message);
+  if (failure.empty()) {
+    saved_ = job.iterations;
+    ++sequence_;
+    return;
+  }
+  ++failures_;
+  reporter_.message(fmt::format("CHECKPOINT FAILED after iteration {}: {}; {}", job.iterations,
+                                failure,
+                                saved_ < 0 ? "there is no earlier one"
+                                           : fmt::format("the one of iteration {} stays", saved_)));
+}
+
+void RunSaver::conclude(Job& job) const {
   const std::string& save = config_.checkpoint.save;
-  const FileWork working = files_.file_work();
   try {
-    inputs_.files->replace(in(save, latest_name), checkpoint_name(iterations) + "\n");
-    inputs_.files->remove(in(save, kSaveNow));
+    inputs_.files->replace(in(save, latest_name), checkpoint_name(job.iterations) + "\n");
     const CheckpointConfig& asked = config_.checkpoint;
     const Retention rules{asked.save_total_limit, asked.save_every_keep, asked.keep_best};
     if (rules.limit == 0) return;
@@ -141,7 +225,7 @@ void RunSaver::conclude(std::int64_t iterations) {
       remove_checkpoint(*inputs_.files, save, gone);
     }
   } catch (const std::exception& error) {
-    reporter_.message(std::string("warning: ") + error.what());
+    job.messages.push_back(std::string("warning: ") + error.what());
   }
 }
 

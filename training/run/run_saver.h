@@ -1,13 +1,16 @@
 // Saves the checkpoints of a run: when one is due, what goes into it beside the state, and which
-// older ones go.
+// older ones go. Before training goes on, or while it does (checkpoint.asynchronous).
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "training/checkpoint/background_save.h"
 #include "training/checkpoint/checkpoint_writer.h"
 #include "training/engine/stepper.h"
 #include "training/run/run_reporter.h"
@@ -17,7 +20,8 @@ namespace trident {
 
 class RunSaver {
  public:
-  // All outlive it. `files`: a patient group of the world.
+  // All outlive it. `files`: a patient group of the world; saves beside training have one of their
+  // own.
   RunSaver(const TrainingInputs&, const TrainerHooks&, Stepper&, const ProcessGroup& files,
            RunReporter&);
 
@@ -36,31 +40,55 @@ class RunSaver {
     std::int64_t skipped = 0;     // in a row
     std::optional<double> validation_loss;
   };
-  // Collective. Of a state that is settled, unless there is a checkpoint of it. Whether that is on
-  // the disk; why not it has told.
-  bool save(const Progress&);
-  // So many have failed.
+  // Collective. Of a state that is settled, unless there is a checkpoint of it. Begins one beside
+  // training where the config asks for that, after the one before has ended.
+  void save(const Progress&);
+  // The same, to its end. Whether there is one; why not it has told.
+  bool save_last(const Progress&);
+  // Tells of a save that has ended meanwhile.
+  void look();
+  // Collective: waits for the save beside training, if there is one.
+  void finish();
+  // So many have failed that have ended, as far as this rank has looked.
   std::int64_t failures() const { return failures_; }
   // Milliseconds that training has waited for saves since the last call.
   double take_pause() { return std::exchange(pause_, 0.0); }
 
  private:
+  // A checkpoint that is being written.
+  struct Job {
+    std::int64_t iterations = 0;
+    SaveList list;
+    CheckpointInfo info;
+    CheckpointPlace place;
+    std::vector<std::string> messages;           // of rank 0, for when it has ended
+    std::unique_ptr<BackgroundSave> background;  // last: uses the others
+  };
+
+  std::unique_ptr<Job> job_of(const Progress&);
   CheckpointInfo info(const Progress&, State&) const;
-  std::string write(const Progress&);
-  // Rank 0: `latest`, and which ones go. What fails is told.
-  void conclude(std::int64_t iterations);
+  // On the thread that saves. Gives why there is none.
+  std::string write(Context&, const ProcessGroup&, Job&, const NextPortion&);
+  // Rank 0: `latest`, and which ones go.
+  void conclude(Job&) const;
+  void begin_beside(const Progress&);
+  void ended(const Job&, const std::string& failure);
 
   const TrainingInputs& inputs_;
   const Config& config_;
   const TrainerHooks& hooks_;
   Stepper& stepper_;
-  ProcessGroup files_;
+  ProcessGroup files_, beside_;
   RunReporter& reporter_;
   std::string run_id_;
   std::int64_t sequence_ = 0;
   std::int64_t saved_ = -1;  // iterations of the newest
   std::int64_t failures_ = 0;
   double pause_ = 0;
+  // Of saves beside training: what they say to each other goes over the host.
+  std::unique_ptr<Device> host_;
+  std::unique_ptr<Context> host_context_;
+  std::unique_ptr<Job> job_;
 };
 
 // What a run's numbers depend on beside its config, for people: its layout, threads and device.

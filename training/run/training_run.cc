@@ -58,6 +58,7 @@ TrainingSummary TrainingRun::run() {
   if (!stopped_) {
     train();
     try {
+      saver_.finish();
       if (failure_.empty()) save();
     } catch (...) {
       error = std::current_exception();  // after the report of what has run
@@ -199,6 +200,7 @@ bool TrainingRun::iteration(std::int64_t k) {
   if (!goes_on && !steps.own) steps.own = stepper_.settle();
   if (!failure_.empty()) return false;
 
+  saver_.look();
   last_ = {k, rate, seconds, stepper_.weight_version()};
   done_ = k + 1;
   validation_loss_.reset();
@@ -228,7 +230,10 @@ bool TrainingRun::report(const CompletedIteration& iteration, const StepResult& 
   std::vector<std::pair<std::string, double>> validation_loss;
   if (evaluates && !stopped_ && failure_.empty()) validation_loss = validate();
   if (!validation_loss.empty()) validation_loss_ = validation_loss.front().second;
-  reporter_.iteration(iteration, step, figures, validation_loss, is_drawn(iteration.k));
+  CompletedIteration told = iteration;
+  told.save_pause_ms = saver_.take_pause();
+  told.failed_saves = saver_.failures();
+  reporter_.iteration(told, step, figures, validation_loss, is_drawn(iteration.k));
   return !stopped_ && failure_.empty();
 }
 
@@ -329,7 +334,7 @@ void TrainingRun::save() {
     return;
   }
   const bool saves = stopped_ || saver_.active();
-  const bool failed = saves && !saver_.save({done_, skipped_, validation_loss_});
+  const bool failed = saves && !saver_.save_last({done_, skipped_, validation_loss_});
   if (reporter_.leads() && hooks_.still_held) hooks_.still_held();
   try {
     save_hugging_face(model_, files_, directory, extras_);

@@ -3,11 +3,16 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "core/file_system.h"
 #include "support/training_run.h"
 #include "training/checkpoint/checkpoint_tools.h"
 #include "training/report/metrics_file.h"
@@ -70,5 +75,57 @@ inline std::map<std::string, std::uint64_t> sums_of(const std::string& folder) {
   }
   return sums;
 }
+
+// This machine's files, with `before` called before whatever is done to them. Where it throws a
+// write is done by half, and all else not at all.
+class HookedFiles final : public FileSystem {
+ public:
+  explicit HookedFiles(std::function<void()> before) : before_(std::move(before)) {}
+
+  void make_directory(const std::string& path) override {
+    before_();
+    real_files().make_directory(path);
+  }
+  std::unique_ptr<OutputFile> create(const std::string& path, std::uint64_t bytes) override {
+    before_();
+    return std::make_unique<File>(before_, real_files().create(path, bytes));
+  }
+  std::unique_ptr<OutputFile> open(const std::string& path) override {
+    before_();
+    return std::make_unique<File>(before_, real_files().open(path));
+  }
+  void rename(const std::string& from, const std::string& to) override {
+    before_();
+    real_files().rename(from, to);
+  }
+  void remove(const std::string& path) override { real_files().remove(path); }
+  void sync_directory(const std::string& path) override { real_files().sync_directory(path); }
+
+ private:
+  class File final : public OutputFile {
+   public:
+    File(const std::function<void()>& before, std::unique_ptr<OutputFile> file)
+        : before_(before), file_(std::move(file)) {}
+    void write_at(std::uint64_t offset, std::span<const std::byte> bytes) override {
+      try {
+        before_();
+      } catch (...) {
+        file_->write_at(offset, bytes.first(bytes.size() / 2));
+        throw;
+      }
+      file_->write_at(offset, bytes);
+    }
+    void finish() override {
+      before_();
+      file_->finish();
+    }
+
+   private:
+    const std::function<void()>& before_;
+    std::unique_ptr<OutputFile> file_;
+  };
+
+  const std::function<void()> before_;
+};
 
 }  // namespace trident::testing

@@ -136,62 +136,13 @@ TEST(DamagedCheckpoint, WithoutATensorOrNumberNamesIt) {
   }
 }
 
-// A disk on which the n-th operation fails.
-class FailingFiles final : public FileSystem {
- public:
-  explicit FailingFiles(int fails) : left_(fails) {}
-  bool failed() const { return left_ < 0; }
-
-  void make_directory(const std::string& path) override {
-    act([&] { real().make_directory(path); });
-  }
-  std::unique_ptr<OutputFile> create(const std::string& path, std::uint64_t bytes) override {
-    act([] {});
-    return std::make_unique<File>(*this, real().create(path, bytes));
-  }
-  std::unique_ptr<OutputFile> open(const std::string& path) override {
-    act([] {});
-    return std::make_unique<File>(*this, real().open(path));
-  }
-  void rename(const std::string& from, const std::string& to) override {
-    act([&] { real().rename(from, to); });
-  }
-  void remove(const std::string& path) override { real().remove(path); }
-  void sync_directory(const std::string& path) override { real().sync_directory(path); }
-
- private:
-  class File final : public OutputFile {
-   public:
-    File(FailingFiles& of, std::unique_ptr<OutputFile> file) : of_(of), file_(std::move(file)) {}
-    void write_at(std::uint64_t offset, std::span<const std::byte> bytes) override {
-      if (of_.left_ == 0) file_->write_at(offset, bytes.first(bytes.size() / 2));  // a short one
-      of_.act([&] { file_->write_at(offset, bytes); });
-    }
-    void finish() override {
-      of_.act([&] { file_->finish(); });
-    }
-
-   private:
-    FailingFiles& of_;
-    std::unique_ptr<OutputFile> file_;
-  };
-
-  static FileSystem& real() { return real_files(); }
-  template <class Action>
-  void act(const Action& action) {
-    if (left_.fetch_sub(1) == 0) throw Error("No space left on device");
-    action();
-  }
-
-  std::atomic<int> left_;
-};
-
 TEST(DamagedCheckpoint, ThatCantBeSavedLeavesTheOneBeforeAndTheRunGoesOn) {
   const TempDir whole;
   const Overrides each = small + Overrides{"checkpoint.save_interval=2", "checkpoint.min_slice=0"};
   train(run_config(whole.path(), each, {2, 1, 1}));
   int failures = 0;
-  for (int fails = 0;; fails += fails < 30 ? 1 : 7) {
+  for (int fails = 0;; fails += fails < 30 ? 1 : 7) {  // the n-th operation
+    const bool beside = fails % 2 == 1;
     SCOPED_TRACE(fails);
     const TempDir dir;
     // The first checkpoint is there.
@@ -199,9 +150,14 @@ TEST(DamagedCheckpoint, ThatCantBeSavedLeavesTheOneBeforeAndTheRunGoesOn) {
     train(run_config(dir.path(), each, {2, 1, 1}), usual_device(), first.hooks(2));
     const auto before = sums_of(dir / "w/iteration-2");
     TrainingInputs inputs = prepare_training(run_config(
-        dir.path(), each + Overrides{"training.train_iters=5", "checkpoint.save_interval=4"},
+        dir.path(),
+        each + Overrides{"training.train_iters=5", "checkpoint.save_interval=4",
+                         beside ? "checkpoint.asynchronous=true" : "checkpoint.asynchronous=false"},
         {2, 1, 1}));
-    FailingFiles files(fails);
+    std::atomic<int> left = fails;
+    HookedFiles files([&] {
+      if (left.fetch_sub(1) == 0) throw Error("No space left on device");
+    });
     inputs.files = &files;
     std::string error;
     try {
@@ -209,9 +165,14 @@ TEST(DamagedCheckpoint, ThatCantBeSavedLeavesTheOneBeforeAndTheRunGoesOn) {
     } catch (const Error& failure) {
       error = failure.what();
     }
-    if (!files.failed()) break;
+    if (left >= 0) break;
     ++failures;
     EXPECT_THAT(told.all() + error, HasSubstr("No space left on device"));
+    const auto last = read_metrics(dir / "log/metrics.jsonl").back();
+    EXPECT_EQ(last.at("failed_saves"), told.all().find("CHECKPOINT FAILED after iteration 4") ==
+                                               std::string::npos
+                                           ? 0
+                                           : 1);
     EXPECT_EQ(sums_of(dir / "w/iteration-2"), before);
     for (const auto& entry : fs::recursive_directory_iterator(dir / "w")) {
       const std::string name = entry.path().filename();

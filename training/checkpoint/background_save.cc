@@ -1,0 +1,99 @@
+#include "training/checkpoint/background_save.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace trident {
+
+std::int64_t staged_bytes(const State& state, DType weights, std::int64_t limit) {
+  std::int64_t bytes = 0;
+  for (const StateTensor& tensor : state.tensors) {
+    if (tensor.holder.index < 0 || !is_saved(tensor, weights)) continue;
+    bytes += tensor.tensor.bytes() / tensor.holder.count;
+  }
+  return std::min(bytes, limit);
+}
+
+BackgroundSave::BackgroundSave(Device& device, SaveList& list, const BackgroundLimits& limits,
+                               Ledger* ledger, Write write)
+    : device_(device),
+      list_(list),
+      limits_(limits),
+      ledger_(ledger),
+      write_(std::move(write)),
+      thread_([this] { run(); }) {}
+
+BackgroundSave::~BackgroundSave() {
+  if (thread_.joinable()) thread_.join();
+}
+
+bool BackgroundSave::copied() const {
+  const std::lock_guard lock(mutex_);
+  return copied_;
+}
+
+void BackgroundSave::wait_until_copied() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return copied_; });
+}
+
+bool BackgroundSave::done() const {
+  const std::lock_guard lock(mutex_);
+  return done_;
+}
+
+std::string BackgroundSave::result() {
+  thread_.join();
+  if (error_) std::rethrow_exception(error_);
+  return std::move(failure_);
+}
+
+void BackgroundSave::told(bool& event) {
+  const std::lock_guard lock(mutex_);
+  event = true;
+  changed_.notify_all();
+}
+
+void BackgroundSave::count(std::int64_t bytes) {
+  bytes_ += bytes;
+  if (ledger_ == nullptr) return;
+  if (bytes > 0) ledger_->take(Category::staging, bytes);
+  if (bytes < 0) ledger_->give_back(Category::staging, -bytes);
+}
+
+void BackgroundSave::fill(Context& context) {
+  while (list_.portions().next_bytes() > 0 &&
+         (bytes_ == 0 || bytes_ + list_.portions().next_bytes() <= limits_.staging)) {
+    count(list_.portions().next_bytes());
+    staged_.push_back(*list_.next(context));
+  }
+  if (list_.portions().next_bytes() == 0) told(copied_);
+}
+
+std::optional<Portion> BackgroundSave::take(Context& context) {
+  count(-writing_);
+  writing_ = 0;
+  fill(context);
+  if (staged_.empty()) return std::nullopt;
+  std::optional<Portion> portion = std::move(staged_.front());
+  staged_.pop_front();
+  writing_ = std::ssize(portion->bytes);
+  return portion;
+}
+
+void BackgroundSave::run() {
+  try {
+    Context context(device_, 1);
+    fill(context);
+    lower_priority(limits_.niceness, limits_.io);
+    failure_ = write_([&] { return take(context); });
+  } catch (...) {
+    error_ = std::current_exception();
+  }
+  staged_.clear();
+  count(-bytes_);
+  told(copied_);
+  told(done_);
+}
+
+}  // namespace trident

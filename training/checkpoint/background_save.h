@@ -1,0 +1,77 @@
+// A checkpoint that is written while training goes on, by a thread of its own.
+//
+// The thread first copies as much of the state as its limit allows, beside the next forward passes,
+// which don't change it; then it lowers its priority and writes, copying the rest as memory comes
+// free. Before the state changes, training waits until the last copy is made.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "core/context.h"
+#include "core/threads.h"
+#include "training/checkpoint/checkpoint_writer.h"
+#include "training/checkpoint/save_list.h"
+
+namespace trident {
+
+// What a save beside training may take.
+struct BackgroundLimits {
+  std::int64_t staging = 0;  // bytes of copies at once; one portion at least is always there
+  int niceness = 0;
+  IoPriority io = IoPriority::usual;
+};
+
+// About how many bytes of copies a rank that shares the work with others makes at once.
+std::int64_t staged_bytes(const State&, DType weights, std::int64_t limit);
+
+class BackgroundSave {
+ public:
+  // Why there is no checkpoint, "" where there is (write_checkpoint).
+  using Write = std::function<std::string(const NextPortion&)>;
+
+  // Begins. Of a state that is settled on the device. `write` is called once, on the thread, which
+  // enters its copies into `ledger` (may be null). All outlive it.
+  BackgroundSave(Device&, SaveList&, const BackgroundLimits&, Ledger* ledger, Write write);
+  BackgroundSave(const BackgroundSave&) = delete;
+  BackgroundSave& operator=(const BackgroundSave&) = delete;
+  ~BackgroundSave();  // waits for its end
+
+  // Whether the state may change as far as this save is concerned; returns when it may.
+  bool copied() const;
+  void wait_until_copied();
+  bool done() const;
+  // Waits for the end; gives what `write` has given, or throws what it has thrown. Once.
+  std::string result();
+
+ private:
+  void run();
+  // As many more copies as the limit allows.
+  void fill(Context&);
+  std::optional<Portion> take(Context&);
+  void count(std::int64_t bytes);
+  void told(bool& event);
+
+  Device& device_;
+  SaveList& list_;
+  const BackgroundLimits limits_;
+  Ledger* ledger_;
+  const Write write_;
+  std::deque<Portion> staged_;
+  std::int64_t bytes_ = 0, writing_ = 0;  // of all copies; of the one that is being written
+  std::string failure_;
+  std::exception_ptr error_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool copied_ = false, done_ = false;  // under mutex_
+  std::thread thread_;                  // last: it uses all others
+};
+
+}  // namespace trident
