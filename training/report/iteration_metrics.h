@@ -23,8 +23,8 @@ struct IterationMetrics {
   bool skipped = false;
   // Updates of the weights that were evaluated and are saved; asynchronous schedules only.
   std::optional<std::int64_t> weight_version;
-  // Where checkpoints are saved: how long rank 0 has waited for them since the iteration before, and
-  // how many have failed in all.
+  // Where checkpoints are saved: how long rank 0 has waited for them since the iteration before,
+  // and how many have failed in all.
   std::optional<double> save_pause_ms;
   std::optional<std::int64_t> failed_saves;
   std::vector<std::pair<std::string, double>> validation_loss;  // by set, "" for the only one

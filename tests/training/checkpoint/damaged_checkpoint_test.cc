@@ -169,10 +169,8 @@ TEST(DamagedCheckpoint, ThatCantBeSavedLeavesTheOneBeforeAndTheRunGoesOn) {
     ++failures;
     EXPECT_THAT(told.all() + error, HasSubstr("No space left on device"));
     const auto last = read_metrics(dir / "log/metrics.jsonl").back();
-    EXPECT_EQ(last.at("failed_saves"), told.all().find("CHECKPOINT FAILED after iteration 4") ==
-                                               std::string::npos
-                                           ? 0
-                                           : 1);
+    EXPECT_EQ(last.at("failed_saves"),
+              told.all().find("CHECKPOINT FAILED after iteration 4") == std::string::npos ? 0 : 1);
     EXPECT_EQ(sums_of(dir / "w/iteration-2"), before);
     for (const auto& entry : fs::recursive_directory_iterator(dir / "w")) {
       const std::string name = entry.path().filename();
