@@ -5,8 +5,9 @@
 
 A tiny model saves a checkpoint after every iteration, so most moments lie in a save; the others lie
 in the start, in going on from a checkpoint, or in training. SIGKILL goes to the process, or to a random
-rank under mpirun. In the end the losses of all iterations are those of a run that nobody killed, to
-the byte, and after each kill nothing is lost but what came after the newest checkpoint.
+rank under mpirun. Each start draws whether it saves beside training. In the end the losses of all
+iterations are those of a run that nobody killed, to the byte, and after each kill nothing is lost but
+what came after the newest checkpoint.
 """
 
 import argparse
@@ -53,16 +54,17 @@ def make_folder(root, name):
     return folder
 
 
-def command(program, layout):
-    command = [program, "train", "c.json"]
+def command(program, layout, beside):
+    command = [program, "train", "c.json", "--set",
+               f"checkpoint.asynchronous={'true' if beside else 'false'}"]
     for override in LAYOUTS[layout]:
         command += ["--set", override]
     return MPIRUN + ["-n", "2"] + command if layout == "mpirun" else command
 
 
-def start(program, layout, folder):
+def start(program, layout, folder, beside=False):
     log = open(folder / "printed.txt", "ab")
-    return subprocess.Popen(command(program, layout), cwd=folder, env=ENVIRONMENT, stdout=log,
+    return subprocess.Popen(command(program, layout, beside), cwd=folder, env=ENVIRONMENT, stdout=log,
                             stderr=subprocess.STDOUT)
 
 
@@ -123,14 +125,16 @@ def soak(program, root, number, references):
     kills = 0
     try:
         while kills < 8:
-            process = start(program, layout, folder)
+            beside = random.random() < 0.5
+            process = start(program, layout, folder, beside)
             if not kill(process, layout, random.uniform(0, 1.1 * seconds)):
                 break
             kills += 1
             seen, kept = losses(folder), newest(program, folder)
-            if seen and kept < seen[-1][0] - 1:
+            # Beside training one save may be under way when the next iteration ends.
+            if seen and kept < seen[-1][0] - (2 if beside else 1):
                 raise Failure(f"iteration {seen[-1][0]} had run, the newest checkpoint is {kept}")
-        process = start(program, layout, folder)
+        process = start(program, layout, folder, random.random() < 0.5)
         code = process.wait(timeout=300)
         if code != 0:
             raise Failure(f"exit code {code}")
