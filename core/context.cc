@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "core/byte_buffer.h"
 #include "core/error.h"
 
 namespace trident {
@@ -69,6 +70,20 @@ void Context::copy_to_host(std::span<std::byte> destination, const Tensor& sourc
   stream_->enqueue([this, destination, source](const Access& access) {
     stream_->read(destination, TensorAddress::of(access, source));
   });
+}
+
+void Context::read_on_host(const Tensor& tensor,
+                           const std::function<void(std::span<const std::byte>)>& visit) {
+  const auto size = static_cast<std::size_t>(tensor.bytes());
+  ByteBuffer copy;
+  stream_->enqueue([this, tensor, size, &visit, &copy](const Access& access) {
+    const void* at = TensorAddress::of(access, tensor);
+    if (access.queue() == nullptr) return visit({static_cast<const std::byte*>(at), size});
+    copy.resize(size);
+    stream_->read(copy, at);
+  });
+  stream_->synchronize();
+  if (!copy.empty()) visit(copy);
 }
 
 }  // namespace trident

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -69,6 +70,10 @@ class Context {
   // `destination` holds the values only after synchronize(); until then it is poison (0xff bytes)
   // on an asynchronous device. It must stay alive until then.
   void copy_to_host(std::span<std::byte> destination, const Tensor& source);
+  // Calls visit(bytes) with the tensor's elements: where they lie, if the stream's work finds them
+  // in the host's memory, else with a copy. Waits for the stream.
+  void read_on_host(const Tensor& tensor,
+                    const std::function<void(std::span<const std::byte>)>& visit);
   void synchronize() { stream_->synchronize(); }
 
   template <class T>

@@ -65,20 +65,18 @@ void BackgroundSave::fill(Context& context) {
   while (list_.portions().next_bytes() > 0 &&
          (bytes_ == 0 || bytes_ + list_.portions().next_bytes() <= limits_.staging)) {
     count(list_.portions().next_bytes());
-    staged_.push_back(*list_.next(context));
+    staged_.push_back(*list_.portions().next(context));
   }
   if (list_.portions().next_bytes() == 0) told(copied_);
 }
 
-std::optional<Portion> BackgroundSave::take(Context& context) {
-  count(-writing_);
-  writing_ = 0;
-  fill(context);
-  if (staged_.empty()) return std::nullopt;
-  std::optional<Portion> portion = std::move(staged_.front());
-  staged_.pop_front();
-  writing_ = std::ssize(portion->bytes);
-  return portion;
+void BackgroundSave::give(Context& context, const PortionSink& sink) {
+  for (fill(context); !staged_.empty(); fill(context)) {
+    const Portion portion = std::move(staged_.front());
+    staged_.pop_front();
+    sink(portion.bytes, portion.writes);
+    count(-std::ssize(portion.bytes));
+  }
 }
 
 void BackgroundSave::run() {
@@ -86,7 +84,7 @@ void BackgroundSave::run() {
     Context context(device_, 1);
     fill(context);
     lower_priority(limits_.niceness, limits_.io);
-    failure_ = write_([&] { return take(context); });
+    failure_ = write_([&](const PortionSink& sink) { give(context, sink); });
   } catch (...) {
     error_ = std::current_exception();
   }

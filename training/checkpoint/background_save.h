@@ -11,7 +11,6 @@
 #include <exception>
 #include <functional>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <thread>
 
@@ -35,7 +34,7 @@ std::int64_t staged_bytes(const State&, DType weights, std::int64_t limit);
 class BackgroundSave {
  public:
   // Why there is no checkpoint, "" where there is (write_checkpoint).
-  using Write = std::function<std::string(const NextPortion&)>;
+  using Write = std::function<std::string(const EachPortion&)>;
 
   // Begins. Of a state that is settled on the device. `write` is called once, on the thread, which
   // enters its copies into `ledger` (may be null). All outlive it.
@@ -55,7 +54,7 @@ class BackgroundSave {
   void run();
   // As many more copies as the limit allows.
   void fill(Context&);
-  std::optional<Portion> take(Context&);
+  void give(Context&, const PortionSink&);
   void count(std::int64_t bytes);
   void told(bool& event);
 
@@ -65,7 +64,7 @@ class BackgroundSave {
   Ledger* ledger_;
   const Write write_;
   std::deque<Portion> staged_;
-  std::int64_t bytes_ = 0, writing_ = 0;  // of all copies; of the one that is being written
+  std::int64_t bytes_ = 0;  // of all copies
   std::string failure_;
   std::exception_ptr error_;
   mutable std::mutex mutex_;

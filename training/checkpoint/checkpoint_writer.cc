@@ -92,14 +92,13 @@ class CheckpointWriter {
                    const CheckpointPlace& place, const CheckpointInfo& info)
       : context_(context), group_(group), list_(list), place_(place), info_(info) {}
 
-  std::string run(const NextPortion& next) {
+  std::string run(const EachPortion& each) {
     const auto declared = exchanged_texts(context_, group_, text_of(list_.slices()));
     for (const std::string& text : declared) slices_.push_back(slices_of(text));
     choose_files();
     std::string failure = attempt([&] { make_files(); });
     bool good = agreed(failure);
-    if (good) failure = attempt([&] { write(next); });
-    while (next()) continue;  // whoever gives them is not to be left with any
+    if (good) failure = attempt([&] { write(each); });
     if (good) good = agreed(failure);
     if (!good) return give_up(failure);
     const std::vector<std::string> sums = exchanged_texts(context_, group_, sums_text());
@@ -184,10 +183,9 @@ class CheckpointWriter {
     for (const SliceFile& file : slice_files_) make(file.name, file.layout);
   }
 
-  void write(const NextPortion& next) {
-    while (const std::optional<Portion> portion = next()) {
-      const std::span<const std::byte> bytes = portion->bytes;
-      for (const Portion::Write& one : portion->writes) {
+  void write(const EachPortion& each) {
+    each([&](std::span<const std::byte> bytes, std::span<const FileWrite> writes) {
+      for (const FileWrite& one : writes) {
         const bool own = one.file == SaveList::own_file;
         const std::string& name =
             own ? slice_files_[own_file_].name : list_.weights().files[one.file].name;
@@ -203,7 +201,7 @@ class CheckpointWriter {
         sums_of(name, layout.bytes).add(offset, part);
         file->write_at(offset, part);
       }
-    }
+    });
     for (auto& [name, file] : files_) file->finish();
     files_.clear();
   }
@@ -304,8 +302,8 @@ class CheckpointWriter {
 
 std::string write_checkpoint(Context& context, const ProcessGroup& group, const SaveList& list,
                              const CheckpointPlace& place, const CheckpointInfo& info,
-                             const NextPortion& next) {
-  return CheckpointWriter(context, group, list, place, info).run(next);
+                             const EachPortion& each) {
+  return CheckpointWriter(context, group, list, place, info).run(each);
 }
 
 }  // namespace trident

@@ -32,14 +32,14 @@ struct CheckpointPlace {
   std::function<void()> before = {};  // on rank 0, before anything is written; may throw
 };
 
-// What of the state comes next (SaveList::next), until nothing is left.
-using NextPortion = std::function<std::optional<Portion>()>;
+// Gives this rank's portions to the sink, one after the other.
+using EachPortion = std::function<void(const PortionSink&)>;
 
 // Collective over `group`, whose waits should be patient. Gives why the checkpoint could not be
 // written, the same on all ranks, with rank 0's folder removed; "" where it is there. One whose
-// weights are not finite is not written. Asks for all portions in any case.
+// weights are not finite is not written.
 std::string write_checkpoint(Context&, const ProcessGroup& group, const SaveList& list,
                              const CheckpointPlace& place, const CheckpointInfo& info,
-                             const NextPortion& next);
+                             const EachPortion& each);
 
 }  // namespace trident

@@ -10,23 +10,17 @@
 namespace trident {
 namespace {
 
-std::int64_t columns_of(const Shape& shape) {
-  return shape.rank() == 1 ? 1 : shape.dim(1);
-}
-
-// What this one of those that hold `count` elements writes of them. Which of them begins changes
-// from tensor to tensor (`turn`); all cut at rows.
-std::pair<std::int64_t, std::int64_t> share_of(const Holder& holder, std::int64_t count,
-                                               std::int64_t row, std::int64_t least,
-                                               std::int64_t turn) {
-  if (holder.index < 0 || count == 0) return {0, 0};
-  const std::int64_t parts =
-      std::clamp<std::int64_t>(count / std::max<std::int64_t>(1, least), 1, holder.count);
-  const std::int64_t part = (holder.index + holder.count - turn % holder.count) % holder.count;
-  if (part >= parts) return {0, 0};
-  const std::int64_t rows = (count + row - 1) / row;
-  const auto edge = [&](std::int64_t i) { return std::min(count, rows * i / parts * row); };
-  return {edge(part), edge(part + 1) - edge(part)};
+// What this one of those that hold the same elements writes of them, if anything. Which of them
+// begins changes from tensor to tensor (`turn`).
+std::optional<Share> share_of(const StateTensor& tensor, std::uint64_t least, std::int64_t turn) {
+  const Holder& holder = tensor.holder;
+  const auto bytes = static_cast<std::uint64_t>(tensor.tensor.bytes());
+  if (holder.index < 0 || bytes == 0) return std::nullopt;
+  const std::int64_t count = holder.count;
+  const auto enough = static_cast<std::int64_t>(bytes / std::max<std::uint64_t>(1, least));
+  const Share share{.part = (holder.index + count - turn % count) % count,
+                    .parts = std::clamp<std::int64_t>(enough, 1, count)};
+  return share.part < share.parts ? std::optional(share) : std::nullopt;
 }
 
 }  // namespace
@@ -57,21 +51,24 @@ SaveList::SaveList(const RankModel& model, const State& state, std::uint64_t min
   std::int64_t turn = 0;
   for (const StateTensor& tensor : state.tensors) {
     if (!is_saved(tensor, dtype_)) continue;
-    const std::int64_t row = columns_of(tensor.placement.local());
-    const auto least = static_cast<std::int64_t>(min_slice / size_of(tensor.tensor.dtype()));
-    const auto [begin, count] = share_of(tensor.holder, tensor.tensor.numel(), row, least, turn++);
-    if (count == 0) continue;
+    const std::optional<Share> share = share_of(tensor, min_slice, turn++);
+    if (!share) continue;
     if (tensor.kind == StateKind::weight) {
-      add_weight(portions_, whole_, layout_, tensor, begin, count);
+      add_weight(portions_, whole_, layout_, tensor, *share);
     } else {
-      add_slices(tensor, begin, count);
+      add_slices(tensor, *share);
     }
   }
 }
 
-void SaveList::add_slices(const StateTensor& tensor, std::int64_t begin, std::int64_t count) {
-  for (const HeldBox& held : tensor.placement.boxes(tensor.begin + begin, count)) {
-    const Box& box = held.box;
+void SaveList::add_slices(const StateTensor& tensor, const Share& share) {
+  for (HeldBox held : tensor.placement.boxes(tensor.begin, tensor.tensor.numel())) {
+    Box& box = held.box;
+    const std::int64_t first = share.edge(share.part, box.rows);
+    box.rows = share.edge(share.part + 1, box.rows) - first;
+    if (box.rows == 0) continue;
+    box.row += first;
+    held.local += first * held.stride;
     slices_.push_back({tensor.name, tensor.parameter->name(), tensor.tensor.dtype(),
                        tensor.placement.global, box});
     portions_.add(tensor, held,

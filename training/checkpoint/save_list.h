@@ -52,14 +52,11 @@ class SaveList {
   const std::vector<Slice>& slices() const { return slices_; }
   std::uint64_t slice_bytes() const { return slice_bytes_; }
 
-  // The next portion, for files of weights() or own_file, of the tensors as they are now; nothing
-  // after the last.
-  std::optional<Portion> next(Context& context) { return portions_.next(context); }
-  void rewind() { portions_.rewind(); }
-  const PortionList& portions() const { return portions_; }
+  // For files of weights() or own_file.
+  PortionList& portions() { return portions_; }
 
  private:
-  void add_slices(const StateTensor&, std::int64_t begin, std::int64_t count);
+  void add_slices(const StateTensor&, const Share&);
 
   DType dtype_;  // of weights
   std::vector<WholeWeight> whole_;

@@ -31,7 +31,7 @@ void gather(Context& context, const ProcessGroup& world, const ProcessGroup& fil
     std::optional<Portion> own = list.next(context);
     std::vector<std::int64_t> places;
     if (own) {
-      for (const Portion::Write& one : own->writes) {
+      for (const FileWrite& one : own->writes) {
         for (const std::uint64_t value : {std::uint64_t{one.file}, one.offset,
                                           std::uint64_t{one.begin}, std::uint64_t{one.count}}) {
           places.push_back(static_cast<std::int64_t>(value));
@@ -62,7 +62,8 @@ void gather(Context& context, const ProcessGroup& world, const ProcessGroup& fil
                                         DType::u8, Category::workspace);
       world.receive(context, where, source);
       world.receive(context, what, source);
-      Portion portion{context.to_host<std::byte>(what), {}};
+      Portion portion{ByteBuffer(static_cast<std::size_t>(what.bytes())), {}};
+      context.copy_to_host(portion.bytes, what);
       const auto numbers = context.to_host<std::uint64_t>(where);
       for (std::size_t i = 0; i < numbers.size(); i += 4) {
         portion.writes.push_back({numbers[i], numbers[i + 1], numbers[i + 2], numbers[i + 3]});
@@ -80,7 +81,7 @@ PortionList portions(RankModel& model, StateKind kind, const std::vector<WholeWe
   PortionList list(std::move(convert));
   for (const StateTensor& tensor : state.tensors) {
     if (!tensor.holder.speaks()) continue;
-    add_weight(list, whole, layout, tensor, 0, tensor.tensor.numel());
+    add_weight(list, whole, layout, tensor);
   }
   return list;
 }
@@ -109,7 +110,7 @@ void save_hugging_face(RankModel& model, const ProcessGroup& files, const std::s
   PortionList list = portions(model, StateKind::weight, whole, layout);
   gather(model.context(), model.topology().world, files, list, [&](const Portion& portion) {
     const std::span<const std::byte> bytes = portion.bytes;
-    for (const Portion::Write& one : portion.writes) {
+    for (const FileWrite& one : portion.writes) {
       writer->write_at(one.file, one.offset, bytes.subspan(one.begin, one.count));
     }
   });
@@ -160,7 +161,7 @@ std::string save_gradients(const Stepper& stepper, const ProcessGroup& files,
   gather(context, model.topology().world, files, list, [&](const Portion& portion) {
     const std::span<const std::byte> bytes = portion.bytes;
     attempt([&] {
-      for (const Portion::Write& one : portion.writes) {
+      for (const FileWrite& one : portion.writes) {
         writer->write_at(one.offset, bytes.subspan(one.begin, one.count));
       }
     });

@@ -8,14 +8,20 @@
 namespace trident {
 namespace {
 
-std::vector<std::byte> transposed(const std::vector<std::byte>& in, std::int64_t rows,
-                                  std::int64_t columns, std::size_t element) {
-  std::vector<std::byte> out(in.size());
+// The columns of rows that lie `stride` elements apart, one after the other.
+ByteBuffer transposed(std::span<const std::byte> in, std::int64_t rows, std::int64_t columns,
+                      std::int64_t stride, std::size_t element) {
+  ByteBuffer out(static_cast<std::size_t>(rows * columns) * element);
   const auto move = [&]<std::size_t size>(std::integral_constant<std::size_t, size>) {
-    for (std::int64_t column = 0; column < columns; ++column) {
-      for (std::int64_t row = 0; row < rows; ++row) {
-        std::memcpy(&out[static_cast<std::size_t>(column * rows + row) * size],
-                    &in[static_cast<std::size_t>(row * columns + column) * size], size);
+    constexpr std::int64_t block = 32;  // as many lines stay in the cache on both sides
+    for (std::int64_t row = 0; row < rows; row += block) {
+      for (std::int64_t column = 0; column < columns; column += block) {
+        for (std::int64_t c = column; c < std::min(column + block, columns); ++c) {
+          for (std::int64_t r = row; r < std::min(row + block, rows); ++r) {
+            std::memcpy(&out[static_cast<std::size_t>(c * rows + r) * size],
+                        &in[static_cast<std::size_t>(r * stride + c) * size], size);
+          }
+        }
       }
     }
   };
@@ -28,14 +34,19 @@ std::vector<std::byte> transposed(const std::vector<std::byte>& in, std::int64_t
 }  // namespace
 
 void PortionList::add(const StateTensor& state, const HeldBox& box, const FilePlace& place) {
-  const auto row_bytes = static_cast<std::size_t>(box.box.columns) * size_of(state.tensor.dtype());
+  // Lines of the file stay whole where they can: rows, or columns where it has them as rows.
+  const bool turned = place.transposed;
+  const std::int64_t lines = turned ? box.box.columns : box.box.rows;
+  const std::int64_t length = turned ? box.box.rows : box.box.columns;
+  const auto line_bytes = static_cast<std::size_t>(length) * size_of(state.tensor.dtype());
   const auto most = static_cast<std::int64_t>(
-      std::max<std::size_t>(1, most_bytes / std::max<std::size_t>(1, row_bytes)));
-  for (std::int64_t row = 0; row < box.box.rows; row += most) {
+      std::max<std::size_t>(1, most_bytes / std::max<std::size_t>(1, line_bytes)));
+  for (std::int64_t line = 0; line < lines; line += most) {
     Part part{state.tensor, box, place};
-    part.held.box.row += row;
-    part.held.box.rows = std::min(most, box.box.rows - row);
-    part.held.local += row * box.stride - state.begin;
+    Box& own = part.held.box;
+    (turned ? own.column : own.row) += line;
+    (turned ? own.columns : own.rows) = std::min(most, lines - line);
+    part.held.local += line * (turned ? 1 : box.stride) - state.begin;
     parts_.push_back(std::move(part));
   }
 }
@@ -47,41 +58,68 @@ std::int64_t PortionList::next_bytes() const {
          static_cast<std::int64_t>(size_of(part.tensor.dtype()));
 }
 
-std::optional<Portion> PortionList::next(Context& context) {
-  if (next_ == parts_.size()) return std::nullopt;
-  const Part& part = parts_[next_++];
+std::vector<FileWrite> PortionList::writes_of(const Part& part, std::size_t element) {
   const Box& box = part.held.box;
   const FilePlace& place = part.place;
-  const std::int64_t span = (box.rows - 1) * part.held.stride + box.columns;
-  Tensor values = part.tensor.flat(part.held.local, span);
-  if (convert_) values = convert_(values);
-  const std::size_t element = size_of(values.dtype());
-  Portion portion{context.to_host<std::byte>(values), {}};
-  const std::size_t row_bytes = static_cast<std::size_t>(box.columns) * element;
-  if (span != box.rows * box.columns) {  // rows lie apart
-    for (std::int64_t row = 1; row < box.rows; ++row) {
-      std::memmove(&portion.bytes[static_cast<std::size_t>(row) * row_bytes],
-                   &portion.bytes[static_cast<std::size_t>(row * part.held.stride) * element],
-                   row_bytes);
-    }
-    portion.bytes.resize(static_cast<std::size_t>(box.rows) * row_bytes);
-  }
   // Lines of the file: rows, or columns where it has the transposed tensor.
   const bool turned = place.transposed;
-  if (turned) portion.bytes = transposed(portion.bytes, box.rows, box.columns, element);
   const std::int64_t lines = turned ? box.columns : box.rows;
   const std::int64_t length = turned ? box.rows : box.columns;
   const std::int64_t line = turned ? box.column - place.column : box.row - place.row;
   const std::int64_t in_line = turned ? box.row - place.row : box.column - place.column;
-  const bool at_once = length == place.pitch;
-  const std::int64_t writes = at_once ? 1 : lines;
-  const std::size_t count = portion.bytes.size() / static_cast<std::size_t>(writes);
-  for (std::int64_t i = 0; i < writes; ++i) {
+  const std::int64_t count = length == place.pitch ? 1 : lines;
+  const std::size_t bytes = static_cast<std::size_t>(lines * length / count) * element;
+  std::vector<FileWrite> writes;
+  for (std::int64_t i = 0; i < count; ++i) {
     const auto at = static_cast<std::uint64_t>((line + i) * place.pitch + in_line);
-    portion.writes.push_back(
-        {place.file, place.offset + at * element, static_cast<std::size_t>(i) * count, count});
+    writes.push_back(
+        {place.file, place.offset + at * element, static_cast<std::size_t>(i) * bytes, bytes});
   }
+  return writes;
+}
+
+Portion PortionList::copy_of(Context& context, const Part& part) const {
+  const Box& box = part.held.box;
+  Tensor values = part.tensor.flat(part.held.local, part.span());
+  if (convert_) values = convert_(values);
+  const std::size_t element = size_of(values.dtype());
+  Portion portion{{}, writes_of(part, element)};
+  const auto row_bytes = static_cast<std::size_t>(box.columns) * element;
+  const auto stride = static_cast<std::size_t>(part.held.stride) * element;
+  context.read_on_host(values, [&](std::span<const std::byte> in) {
+    if (part.place.transposed) {
+      portion.bytes = transposed(in, box.rows, box.columns, part.held.stride, element);
+      return;
+    }
+    portion.bytes.resize(static_cast<std::size_t>(box.rows) * row_bytes);
+    if (!part.lies_apart()) {
+      std::memcpy(portion.bytes.data(), in.data(), in.size());
+      return;
+    }
+    for (std::size_t row = 0; row < static_cast<std::size_t>(box.rows); ++row) {
+      std::memcpy(&portion.bytes[row * row_bytes], &in[row * stride], row_bytes);
+    }
+  });
   return portion;
+}
+
+std::optional<Portion> PortionList::next(Context& context) {
+  if (next_ == parts_.size()) return std::nullopt;
+  return copy_of(context, parts_[next_++]);
+}
+
+void PortionList::each(Context& context, const PortionSink& sink) {
+  while (next_ < parts_.size()) {
+    const Part& part = parts_[next_++];
+    if (convert_ || part.lies_apart() || part.place.transposed) {
+      const Portion portion = copy_of(context, part);
+      sink(portion.bytes, portion.writes);
+    } else {
+      const std::vector<FileWrite> writes = writes_of(part, size_of(part.tensor.dtype()));
+      context.read_on_host(part.tensor.flat(part.held.local, part.span()),
+                           [&](std::span<const std::byte> bytes) { sink(bytes, writes); });
+    }
+  }
 }
 
 }  // namespace trident

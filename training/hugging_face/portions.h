@@ -6,8 +6,11 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
+#include <utility>
 #include <vector>
 
+#include "core/byte_buffer.h"
 #include "core/context.h"
 #include "parallel/placement.h"
 #include "parallel/state.h"
@@ -15,15 +18,18 @@
 namespace trident {
 
 // Bytes for files.
-struct Portion {
-  struct Write {
-    std::size_t file = 0;  // as in FilePlace
-    std::uint64_t offset = 0;
-    std::size_t begin = 0, count = 0;  // of `bytes`
-  };
-  std::vector<std::byte> bytes;
-  std::vector<Write> writes;
+struct FileWrite {
+  std::size_t file = 0;  // as in FilePlace
+  std::uint64_t offset = 0;
+  std::size_t begin = 0, count = 0;  // of the bytes
 };
+struct Portion {
+  ByteBuffer bytes;
+  std::vector<FileWrite> writes;
+};
+// They may lie in a tensor.
+using PortionSink =
+    std::function<void(std::span<const std::byte> bytes, std::span<const FileWrite>)>;
 
 // Where the elements of a whole tensor lie in a file: (row, column) of it `pitch` elements times
 // (row - this row) behind `offset`, plus column - this column; transposed the other way round.
@@ -47,8 +53,10 @@ class PortionList {
   // elements.
   void add(const StateTensor& state, const HeldBox& box, const FilePlace& place);
 
-  // The next portion, of the tensors as they are now; nothing after the last.
+  // The next portion, copied from the tensors as they are now; nothing after the last.
   std::optional<Portion> next(Context&);
+  // Gives all that are left to `sink`, without a copy where that can be.
+  void each(Context&, const PortionSink& sink);
   // The bytes of the next one before a conversion, 0 after the last.
   std::int64_t next_bytes() const;
   void rewind() { next_ = 0; }
@@ -58,7 +66,12 @@ class PortionList {
     Tensor tensor;
     HeldBox held;  // `local` counted in `tensor`
     FilePlace place;
+
+    std::int64_t span() const { return (held.box.rows - 1) * held.stride + held.box.columns; }
+    bool lies_apart() const { return span() != held.box.rows * held.box.columns; }
   };
+  static std::vector<FileWrite> writes_of(const Part&, std::size_t element);
+  Portion copy_of(Context&, const Part&) const;
 
   Convert convert_;
   std::vector<Part> parts_;

@@ -43,8 +43,7 @@ std::vector<TensorDeclaration> declarations(const std::vector<WholeWeight>& whol
 }
 
 void add_weight(PortionList& list, const std::vector<WholeWeight>& whole,
-                const SafetensorsSetLayout& layout, const StateTensor& state, std::int64_t begin,
-                std::int64_t count) {
+                const SafetensorsSetLayout& layout, const StateTensor& state, const Share& share) {
   const auto weight = std::ranges::find(whole, state.parameter->name(), &WholeWeight::name);
   const std::int64_t columns = weight->shape.rank() == 1 ? 1 : weight->shape.dim(1);
   for (const HuggingFaceTensor& target : weight->tensors) {
@@ -54,15 +53,25 @@ void add_weight(PortionList& list, const std::vector<WholeWeight>& whole,
                           .row = target.row_begin,
                           .pitch = target.transposed ? target.rows : columns,
                           .transposed = target.transposed};
-    for (HeldBox held : state.placement.boxes(state.begin + begin, count)) {
+    for (HeldBox held : state.placement.boxes(state.begin, state.tensor.numel())) {
       Box& box = held.box;
-      const std::int64_t first = std::max(box.row, target.row_begin);
-      const std::int64_t end = std::min(box.row + box.rows, target.row_begin + target.rows);
+      std::int64_t first = std::max(box.row, target.row_begin);
+      std::int64_t end = std::min(box.row + box.rows, target.row_begin + target.rows);
       if (first >= end) continue;
+      if (target.transposed) {
+        const std::int64_t from = share.edge(share.part, box.columns);
+        box.columns = share.edge(share.part + 1, box.columns) - from;
+        box.column += from;
+        held.local += from;
+      } else {
+        const std::int64_t rows = end - first;
+        end = first + share.edge(share.part + 1, rows);
+        first += share.edge(share.part, rows);
+      }
       held.local += (first - box.row) * held.stride;
       box.row = first;
       box.rows = end - first;
-      list.add(state, held, place);
+      if (box.rows > 0 && box.columns > 0) list.add(state, held, place);
     }
   }
 }

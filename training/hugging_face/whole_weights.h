@@ -24,10 +24,15 @@ std::vector<WholeWeight> whole_weights(const RankModel&);
 
 std::vector<TensorDeclaration> declarations(const std::vector<WholeWeight>&, DType dtype);
 
-// Elements [begin, begin + count) of the tensor, which has the placement of a weight of `whole`, to
-// where `layout` puts them.
+// One of `parts` equal shares of what this rank holds of a tensor.
+struct Share {
+  std::int64_t part = 0, parts = 1;
+  std::int64_t edge(std::int64_t i, std::int64_t lines) const { return lines * i / parts; }
+};
+
+// A share of the tensor, which has the placement of a weight of `whole`, to where `layout` puts it:
+// of its rows, or of its columns where the files have these as rows.
 void add_weight(PortionList&, const std::vector<WholeWeight>& whole,
-                const SafetensorsSetLayout& layout, const StateTensor&, std::int64_t begin,
-                std::int64_t count);
+                const SafetensorsSetLayout& layout, const StateTensor&, const Share& = {});
 
 }  // namespace trident

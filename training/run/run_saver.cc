@@ -145,8 +145,8 @@ std::unique_ptr<RunSaver::Job> RunSaver::job_of(const Progress& progress) {
 }
 
 std::string RunSaver::write(Context& context, const ProcessGroup& group, Job& job,
-                            const NextPortion& next) {
-  const std::string failure = write_checkpoint(context, group, job.list, job.place, job.info, next);
+                            const EachPortion& each) {
+  const std::string failure = write_checkpoint(context, group, job.list, job.place, job.info, each);
   if (failure.empty() && group.rank() == 0) conclude(job);
   return failure;
 }
@@ -167,7 +167,9 @@ bool RunSaver::save_last(const Progress& progress) {
   const Waiting waiting(files_, pause_);
   Context& context = stepper_.context();
   const auto job = job_of(progress);
-  const std::string failure = write(context, files_, *job, [&] { return job->list.next(context); });
+  const std::string failure = write(context, files_, *job, [&](const PortionSink& sink) {
+    job->list.portions().each(context, sink);
+  });
   ended(*job, failure);
   return failure.empty();
 }
@@ -186,7 +188,7 @@ void RunSaver::begin_beside(const Progress& progress) {
   Ledger* ledger = context.device().kind() == DeviceKind::cpu ? &context.ledger() : nullptr;
   job.background = std::make_unique<BackgroundSave>(
       context.device(), job.list, limits, ledger,
-      [this, &job](const NextPortion& next) { return write(*host_context_, beside_, job, next); });
+      [this, &job](const EachPortion& each) { return write(*host_context_, beside_, job, each); });
 }
 
 void RunSaver::look() {

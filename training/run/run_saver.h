@@ -68,7 +68,7 @@ class RunSaver {
   std::unique_ptr<Job> job_of(const Progress&);
   CheckpointInfo info(const Progress&, State&) const;
   // On the thread that saves. Gives why there is none.
-  std::string write(Context&, const ProcessGroup&, Job&, const NextPortion&);
+  std::string write(Context&, const ProcessGroup&, Job&, const EachPortion&);
   // Rank 0: `latest`, and which ones go.
   void conclude(Job&) const;
   void begin_beside(const Progress&);

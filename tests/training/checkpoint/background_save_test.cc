@@ -127,8 +127,8 @@ TEST(BackgroundSave, CopiesTakeNoMoreThanTheirLimit) {
   }
 }
 
+// Where they are the rank's own: not on a GPU.
 TEST(BackgroundSave, ThePlanCountsTheCopies) {
-  if (usual_device() == On::cuda) GTEST_SKIP() << "copies lie in the host's memory";
   const TempDir dir;
   const Config config =
       run_config(dir.path(), beside_training + Overrides{"checkpoint.save_interval=2"});

@@ -126,7 +126,8 @@ void save_again(const Config& config, const std::string& from, const std::string
     const CheckpointPlace place{&real_files(), to, to + ".saving", config.checkpoint.max_writers,
                                 64};
     EXPECT_EQ(
-        write_checkpoint(context, files, list, place, info, [&] { return list.next(context); }),
+        write_checkpoint(context, files, list, place, info,
+                         [&](const PortionSink& sink) { list.portions().each(context, sink); }),
         "");
   });
 }
@@ -161,9 +162,10 @@ TEST(Checkpoint, MovesThroughSixteenLayoutsAndBackUnchanged) {
           std::visit([&](const auto* value) { info.manifest.numbers[n.name] = *value; }, n.value);
         }
         const ProcessGroup files = own.stepper.topology().world.patient("files");
-        EXPECT_EQ(write_checkpoint(context, files, list, {&real_files(), at, at + ".saving"}, info,
-                                   [&] { return list.next(context); }),
-                  "");
+        EXPECT_EQ(
+            write_checkpoint(context, files, list, {&real_files(), at, at + ".saving"}, info,
+                             [&](const PortionSink& sink) { list.portions().each(context, sink); }),
+            "");
       });
       const auto expected = sums_of(at);
       const auto numbers = open_checkpoint(at).numbers;

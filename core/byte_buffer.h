@@ -1,0 +1,39 @@
+// Memory for bytes that are written before they are read: vectors would fill it with zeros first.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <new>
+#include <utility>
+#include <vector>
+
+namespace trident {
+
+// Memory for `bytes` bytes, large areas in huge pages where the system gives them when asked.
+void* allocate_bytes(std::size_t bytes);
+void free_bytes(void* memory) noexcept;
+
+template <class T>
+struct UnfilledAllocator {
+  using value_type = T;
+  UnfilledAllocator() = default;
+  template <class Other>
+  UnfilledAllocator(const UnfilledAllocator<Other>&) noexcept {}  // NOLINT: as the standard asks
+
+  T* allocate(std::size_t count) { return static_cast<T*>(allocate_bytes(count * sizeof(T))); }
+  void deallocate(T* memory, std::size_t) noexcept { free_bytes(memory); }
+  // Without a value: nothing is written.
+  template <class Other>
+  void construct(Other* at) noexcept {
+    ::new (static_cast<void*>(at)) Other;
+  }
+  template <class Other, class... Values>
+  void construct(Other* at, Values&&... values) {
+    ::new (static_cast<void*>(at)) Other(std::forward<Values>(values)...);
+  }
+  bool operator==(const UnfilledAllocator&) const = default;
+};
+
+using ByteBuffer = std::vector<std::byte, UnfilledAllocator<std::byte>>;
+
+}  // namespace trident
