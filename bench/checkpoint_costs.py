@@ -71,8 +71,11 @@ def train(folder, arguments, name, settings):
     return lines, time.perf_counter() - begin, usage.ru_maxrss * 1024
 
 
-def dd(folder, size):
+def dd(folder, size, idle):
+    """After as long a pause as lies between saves: a virtual machine's host takes idle memory away,
+    and the page cache of whoever writes next has to get it back."""
     drop_cache()
+    time.sleep(idle)
     begin = time.perf_counter()
     subprocess.run(["dd", "if=/dev/zero", f"of={folder / 'dd'}", "bs=16M", "conv=fsync",
                     f"count={size >> 24}"], check=True, capture_output=True)
@@ -143,14 +146,15 @@ def main():
                 times = [line["iteration_time_ms"] / 1e3 for line in lines]
                 # The line after a save has its pause, and the iteration that runs beside it.
                 after = [i for i in range(1, len(lines)) if lines[i - 1]["iteration"] % EVERY == 0]
-                note(f"{name} step", statistics.median(times[1:]))
+                m_step = statistics.median(times[1:])
+                note(f"{name} step", m_step)
                 note(f"{name} step after", statistics.median(times[i] for i in after))
                 if name != "none":
                     note(f"{name} pause",
                          statistics.median(lines[i]["save_pause_ms"] / 1e3 for i in after))
             checkpoint = folder / f"weights/iteration-{arguments.iterations}"
             size = sum(f.stat().st_size for f in checkpoint.rglob("*") if f.is_file())
-            note("dd", dd(folder, size))
+            note("dd", dd(folder, size, EVERY * m_step))
             load, plain = load_seconds(folder, arguments, checkpoint)
             note("load", load)
             note("plain read", plain)
