@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "core/bytes.h"
@@ -58,7 +59,7 @@ TEST(File, AStreamMayBeAPipe) {
   const TempDir dir;
   ASSERT_EQ(::mkfifo((dir / "pipe").c_str(), 0600), 0);
   const std::string text(200'000, 'x');
-  std::thread writer([&] { spit(dir / "pipe", text); });
+  std::thread writer([&] { std::ofstream(dir / "pipe") << text; });
   EXPECT_TRUE(read_stream(dir / "pipe", text.size()) == text);
   writer.join();
   EXPECT_THAT(message_of<RequestError>([&] { read_stream("/dev/zero", 100'000); }),

@@ -1,7 +1,10 @@
 #include "training/checkpoint/background_save.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
+
+#include "core/error.h"
 
 namespace trident {
 
@@ -81,10 +84,18 @@ void BackgroundSave::give(Context& context, const PortionSink& sink) {
 
 void BackgroundSave::run() {
   try {
-    Context context(device_, 1);
-    fill(context);
+    std::optional<Context> context;
+    std::string problem;  // of this rank's copies, which the others learn from `write`
+    try {
+      fill(context.emplace(device_, 1));
+    } catch (const std::exception& error) {
+      problem = error.what();
+    }
     lower_priority(limits_.niceness, limits_.io);
-    failure_ = write_([&](const PortionSink& sink) { give(context, sink); });
+    failure_ = write_([&](const PortionSink& sink) {
+      if (!problem.empty()) throw Error("copying the state: " + problem);
+      give(*context, sink);
+    });
   } catch (...) {
     error_ = std::current_exception();
   }
