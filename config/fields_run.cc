@@ -108,10 +108,12 @@ std::vector<Field> checkpoint_fields() {
               "it. The last checkpoint of a run is written before the run ends."},
       {.path = "/checkpoint/staging_limit",
        .member = member(&C::staging_limit),
-       .doc = "Memory on each rank for copies of its state that asynchronous saves have yet to "
-              "write. Where its part is larger, training waits for the disk.",
+       .doc =
+           "Memory on each rank for copies of its state that asynchronous saves have yet to "
+           "write. Where its part is larger, training waits for the disk. A single row of a tensor "
+           "that is larger is copied all the same.",
        .unit = "bytes",
-       .range = from(std::int64_t{1} << 20, 1e15)},
+       .range = from(std::int64_t{16} << 20, 1e15)},
       {.path = "/checkpoint/niceness",
        .member = member(&C::niceness),
        .doc = "Of the threads that write asynchronous saves, as nice(1) counts: the higher, the "

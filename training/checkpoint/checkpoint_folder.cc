@@ -71,13 +71,22 @@ Manifest open_checkpoint(const std::string& folder) {
 
 std::vector<FoundCheckpoint> find_checkpoints(const std::string& save) {
   std::vector<FoundCheckpoint> list;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(save, ignored)) {
+  std::error_code code, ignored;
+  const fs::directory_iterator entries(save, code);
+  if (code && code != std::errc::no_such_file_or_directory && code != std::errc::not_a_directory) {
+    // Not "none": whoever begins anew then would replace what is there.
+    throw RequestError(fmt::format("{}: can't be listed: {}", save, code.message()));
+  }
+  for (const auto& entry : entries) {
     const auto iteration = iteration_of(entry.path().filename().string());
-    if (!iteration || !entry.is_directory(ignored) || entry.is_symlink(ignored)) continue;
+    if (!iteration) continue;
     FoundCheckpoint& found = list.emplace_back();
     found.path = entry.path().string();
     found.iteration = *iteration;
+    if (entry.is_symlink(ignored) || !entry.is_directory(ignored)) {
+      found.problem = found.path + ": is no directory of its own";
+      continue;
+    }
     try {
       found.manifest = open_checkpoint(found.path);
       if (found.manifest->iteration != *iteration) {

@@ -283,7 +283,9 @@ class CheckpointWriter {
                                 slice.declaration().name, slice.box});
       }
     }
-    return manifest_text(manifest);
+    const std::string text = manifest_text(manifest);
+    parse_manifest(text, path(manifest_name));  // what can't be read back is no checkpoint
+    return text;
   }
 
   Context& context_;

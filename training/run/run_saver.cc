@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <exception>
 #include <filesystem>
 #include <utility>
@@ -109,7 +110,9 @@ CheckpointInfo RunSaver::info(const Progress& progress, State& state) const {
     std::visit([&](const auto* value) { manifest.numbers[number.name] = *value; }, number.value);
   }
   manifest.numbers["skipped"] = progress.skipped;
-  if (progress.validation_loss) manifest.numbers["validation_loss"] = *progress.validation_loss;
+  if (progress.validation_loss && std::isfinite(*progress.validation_loss)) {
+    manifest.numbers["validation_loss"] = *progress.validation_loss;
+  }
   const Architecture& architecture = stepper_.model().architecture();
   info.files = inputs_.extras.files;
   info.files["config.json"] =

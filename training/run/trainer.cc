@@ -3,14 +3,34 @@
 #include <fmt/format.h>
 
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "core/error.h"
+#include "training/checkpoint/exchanged_texts.h"
 #include "training/run/training_run.h"
 #include "training/setup/from_config.h"
 #include "training/setup/kinds.h"
 
 namespace trident {
+
+namespace {
+
+// RequestError where ranks take different checkpoints: one may not have been able to read the next.
+void require_same_start(const StartingPoint& start, Context& context, const ProcessGroup& group) {
+  const FoundCheckpoint& first = start.checkpoints.front();
+  const std::string own = fmt::format("{} (of run {})", first.path, first.manifest->run_id);
+  const std::vector<std::string> all = exchanged_texts(context, group, own);
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    throw RequestError(
+        fmt::format("ranks would go on from different checkpoints: rank 0 from {}, rank {} from {}",
+                    all[0], rank, all[rank]));
+  }
+}
+
+}  // namespace
 
 TrainingSummary train_rank(const TrainingInputs& inputs, Transport& transport, Device& device,
                            const TrainerHooks& hooks) {
@@ -26,6 +46,7 @@ TrainingSummary train_rank(const TrainingInputs& inputs, Transport& transport, D
       } catch (const DamagedCheckpoint& error) {
         run.reset();
         fall_back(own.start, own.config, error.what());
+        require_same_start(own.start, context, transport.world().patient("starts"));
         begin_at_start(own);
       }
     }

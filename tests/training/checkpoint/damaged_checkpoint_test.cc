@@ -88,6 +88,40 @@ TEST(DamagedCheckpoint, OfWhichNoneIsWholeNoRunBeginsAnew) {
   EXPECT_TRUE(prepare_training(never).start.checkpoints.empty());
 }
 
+// On another disk, say: nothing that a run could mistake for none.
+TEST(DamagedCheckpoint, LinksAndFoldersThatCantBeListedAreNotNone) {
+  const TempDir dir;
+  train(run_config(dir.path(), {"checkpoint.save_interval=6"}));
+  fs::rename(dir / "w/iteration-6", dir / "elsewhere");
+  fs::create_directory_symlink(dir / "elsewhere", dir / "w/iteration-6");
+  EXPECT_THAT(find_checkpoints(dir / "w").at(0).problem, HasSubstr("is no directory of its own"));
+  EXPECT_THROW(prepare_training(run_config(dir.path())), RequestError);
+  fs::create_symlink("loop", dir / "loop");
+  EXPECT_THAT(message_of<RequestError>([&] { find_checkpoints(dir / "loop"); }),
+              HasSubstr("can't be listed"));
+  EXPECT_TRUE(find_checkpoints(dir / "none").empty());
+}
+
+// A loss that is not a number is one of the evaluation, not of the weights.
+TEST(DamagedCheckpoint, AValidationLossThatIsNoNumberIsLeftOut) {
+  const TempDir dir;
+  Told told;
+  train(run_config(dir.path(),
+                   {"checkpoint.save_interval=2", "optimizer.type=SGD", "optimizer.params.lr=1e18",
+                    "optimizer.params.betas=null", "optimizer.params.eps=null",
+                    "training.max_skipped_steps=100", "training.eval_interval=1",
+                    "training.eval_iters=1", "data.split=80,20"}),
+        usual_device(), told.hooks());
+  bool none = false;
+  for (const auto& line : read_metrics(dir / "log/metrics.jsonl")) {
+    none = none || line.at("validation_loss").is_null();
+  }
+  EXPECT_TRUE(none);
+  const std::vector<FoundCheckpoint> found = find_checkpoints(dir / "w");
+  EXPECT_GE(found.size(), 2u);
+  for (const FoundCheckpoint& one : found) EXPECT_TRUE(one.manifest.has_value()) << one.problem;
+}
+
 TEST(DamagedCheckpoint, OfAnotherModelIsRefusedByKey) {
   const TempDir dir;
   train(run_config(dir.path(), {"checkpoint.save_interval=6"}));
