@@ -37,7 +37,8 @@ class BackgroundSave {
   using Write = std::function<std::string(const EachPortion&)>;
 
   // Begins. Of a state that is settled on the device. `write` is called once, on the thread, which
-  // enters its copies into `ledger` (may be null). All outlive it.
+  // enters its copies into `ledger` (may be null). All outlive it. A copy that fails is a save that
+  // fails.
   BackgroundSave(Device&, SaveList&, const BackgroundLimits&, Ledger* ledger, Write write);
   BackgroundSave(const BackgroundSave&) = delete;
   BackgroundSave& operator=(const BackgroundSave&) = delete;
