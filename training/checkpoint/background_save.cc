@@ -8,13 +8,24 @@
 
 namespace trident {
 
-std::int64_t staged_bytes(const State& state, DType weights, std::int64_t limit) {
-  std::int64_t bytes = 0;
+std::int64_t staged_bytes(const State& state, DType weights, const CheckpointConfig& config) {
+  std::int64_t sharers = 1, most = 0;
   for (const StateTensor& tensor : state.tensors) {
-    if (tensor.holder.index < 0 || !is_saved(tensor, weights)) continue;
-    bytes += tensor.tensor.bytes() / tensor.holder.count;
+    sharers = std::max<std::int64_t>(sharers, tensor.holder.count);
   }
-  return std::min(bytes, limit);
+  for (std::int64_t sharer = 0; sharer < sharers; ++sharer) {
+    std::int64_t bytes = 0, turn = 0;
+    for (const StateTensor& tensor : state.tensors) {
+      if (!is_saved(tensor, weights)) continue;
+      Holder holder = tensor.holder;
+      if (holder.index >= 0) holder.index = static_cast<int>(sharer % holder.count);
+      const auto share = share_of(holder, tensor.tensor.bytes(),
+                                  static_cast<std::uint64_t>(config.min_slice), turn++);
+      if (share) bytes += (tensor.tensor.bytes() + share->parts - 1) / share->parts;
+    }
+    most = std::max(most, bytes);
+  }
+  return std::min(most, config.staging_limit);
 }
 
 BackgroundSave::BackgroundSave(Device& device, SaveList& list, const BackgroundLimits& limits,

@@ -14,6 +14,7 @@
 #include <string>
 #include <thread>
 
+#include "config/config.h"
 #include "core/context.h"
 #include "core/threads.h"
 #include "training/checkpoint/checkpoint_writer.h"
@@ -28,8 +29,9 @@ struct BackgroundLimits {
   IoPriority io = IoPriority::usual;
 };
 
-// About how many bytes of copies a rank that shares the work with others makes at once.
-std::int64_t staged_bytes(const State&, DType weights, std::int64_t limit);
+// How many bytes of copies this rank, or the one of those that share its work which has most to do,
+// makes at once.
+std::int64_t staged_bytes(const State&, DType weights, const CheckpointConfig&);
 
 class BackgroundSave {
  public:

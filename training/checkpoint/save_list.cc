@@ -8,22 +8,6 @@
 #include "training/checkpoint/manifest.h"
 
 namespace trident {
-namespace {
-
-// What this one of those that hold the same elements writes of them, if anything. Which of them
-// begins changes from tensor to tensor (`turn`).
-std::optional<Share> share_of(const StateTensor& tensor, std::uint64_t least, std::int64_t turn) {
-  const Holder& holder = tensor.holder;
-  const auto bytes = static_cast<std::uint64_t>(tensor.tensor.bytes());
-  if (holder.index < 0 || bytes == 0) return std::nullopt;
-  const std::int64_t count = holder.count;
-  const auto enough = static_cast<std::int64_t>(bytes / std::max<std::uint64_t>(1, least));
-  const Share share{.part = (holder.index + count - turn % count) % count,
-                    .parts = std::clamp<std::int64_t>(enough, 1, count)};
-  return share.part < share.parts ? std::optional(share) : std::nullopt;
-}
-
-}  // namespace
 
 std::uint64_t Slice::bytes() const {
   return static_cast<std::uint64_t>(box.rows * box.columns) * size_of(dtype);
@@ -43,6 +27,17 @@ bool is_saved(const StateTensor& tensor, DType weights) {
          (tensor.kind == StateKind::master && weights != DType::f32);
 }
 
+std::optional<Share> share_of(const Holder& holder, std::int64_t bytes, std::uint64_t least,
+                              std::int64_t turn) {
+  if (holder.index < 0 || bytes == 0) return std::nullopt;
+  const std::int64_t count = holder.count;
+  const auto enough = static_cast<std::int64_t>(static_cast<std::uint64_t>(bytes) /
+                                                std::max<std::uint64_t>(1, least));
+  const Share share{.part = (holder.index + count - turn % count) % count,
+                    .parts = std::clamp<std::int64_t>(enough, 1, count)};
+  return share.part < share.parts ? std::optional(share) : std::nullopt;
+}
+
 SaveList::SaveList(const RankModel& model, const State& state, std::uint64_t min_slice,
                    const std::map<std::string, std::string>& metadata)
     : dtype_(model.shape().dtype), whole_(whole_weights(model)) {
@@ -51,7 +46,8 @@ SaveList::SaveList(const RankModel& model, const State& state, std::uint64_t min
   std::int64_t turn = 0;
   for (const StateTensor& tensor : state.tensors) {
     if (!is_saved(tensor, dtype_)) continue;
-    const std::optional<Share> share = share_of(tensor, min_slice, turn++);
+    const std::optional<Share> share =
+        share_of(tensor.holder, tensor.tensor.bytes(), min_slice, turn++);
     if (!share) continue;
     if (tensor.kind == StateKind::weight) {
       add_weight(portions_, whole_, layout_, tensor, *share);

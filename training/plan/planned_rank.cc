@@ -166,8 +166,7 @@ PlannedRank RankPlanner::plan(const Run& run, int pipeline,
   }
   const CheckpointConfig& saves = config.checkpoint;
   if (saves.asynchronous && saves.save_interval > 0 && !on_gpu_) {
-    const std::int64_t staged =
-        staged_bytes(stepper.state(), model.shape().dtype, saves.staging_limit);
+    const std::int64_t staged = staged_bytes(stepper.state(), model.shape().dtype, saves);
     for (PlannedMemory* memory : {&rank.memory, &rank.collecting}) {
       memory->peak[static_cast<std::size_t>(Category::staging)] = staged;
       memory->peak_total += staged;
