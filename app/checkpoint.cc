@@ -57,6 +57,11 @@ int list(const CheckpointOptions& options) {
     }
     document["checkpoints"].push_back(row);
   }
+  document["set_aside"] = ordered_json::array();
+  for (const std::string& path : set_aside_in(checkpoints_of(options.first))) {
+    document["set_aside"].push_back(path);
+    text += fmt::format("set aside: {}\n", printable(path, 400));
+  }
   fmt::print("{}", options.format == "json" ? json_text(document, 2) + "\n" : text);
   return 0;
 }
@@ -163,7 +168,9 @@ int export_one(const CheckpointOptions& options) {
 
 int prune(const CheckpointOptions& options) {
   const std::string save = checkpoints_of(options.first);
-  for (const std::int64_t gone : prune_checkpoints(save, options.keep, options.dry_run)) {
+  const Pruned pruned = prune_checkpoints(save, options.keep, options.dry_run);
+  for (const std::string& problem : pruned.damaged) fmt::print("not counted: {}\n", problem);
+  for (const std::int64_t gone : pruned.removed) {
     fmt::print("{} {}\n", options.dry_run ? "would remove" : "removed", checkpoint_name(gone));
   }
   return 0;

@@ -190,11 +190,21 @@ void AtomicFile::commit() {
   if (::rename(temporary_.c_str(), path_.c_str()) != 0)
     throw_file_error(path_, "renaming into place", errno);
   temporary_.clear();
-  const auto parent = std::filesystem::path(path_).parent_path();
-  const FileDescriptor directory(
-      ::open(parent.empty() ? "." : parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  // The data is safe already; a file system that can't sync a directory is no failure.
-  if (directory.get() >= 0) ::fsync(directory.get());
+  sync_directory(std::filesystem::path(path_).parent_path().string());
+}
+
+void sync_directory(const std::string& path) {
+  const std::string name = path.empty() ? "." : path;
+  const FileDescriptor directory(::open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (directory.get() < 0) {
+    if (errno == EACCES) return;  // may be written but not read
+    throw_file_error(name, "opening this directory", errno);
+  }
+  if (::fsync(directory.get()) == 0) return;
+  for (const int cannot : {EINVAL, EBADF, ENOSYS, EOPNOTSUPP, EROFS}) {
+    if (errno == cannot) return;
+  }
+  throw_file_error(name, "fsync of this directory", errno);
 }
 
 void write_file_atomic(const std::string& path, std::string_view contents) {

@@ -100,6 +100,10 @@ class AtomicFile {
   std::uint64_t position_ = 0;
 };
 
+// To the disk: that files were made, renamed or removed there ("": the working directory). A file
+// system that can't is no failure.
+void sync_directory(const std::string& path);
+
 void write_file_atomic(const std::string& path, std::string_view contents);
 // The same where `path` is a file or none yet. What a link leads to is replaced, not the link; a
 // device or a pipe is written to.

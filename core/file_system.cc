@@ -97,10 +97,7 @@ class RealFiles final : public FileSystem {
     if (code) throw_file_error(path, "removing it", code.value());
   }
 
-  void sync_directory(const std::string& path) override {
-    const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    if (file.get() >= 0) ::fsync(file.get());
-  }
+  void sync_directory(const std::string& path) override { trident::sync_directory(path); }
 };
 
 }  // namespace

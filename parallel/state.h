@@ -21,6 +21,7 @@ enum class StateKind : std::uint8_t {
   weight,     // what forward computes with; follows from the masters
   master,     // fp32, what updates change; the weights themselves in fp32 training
   optimizer,  // what an update rule keeps (training/optimizer/optimizer.h)
+  stashed,    // older weights that micro-batches in flight use (parallel/data/weight_stash.h)
   gradient,   // of the last step: reduced, before clipping, times its loss scale
 };
 
@@ -38,6 +39,7 @@ struct StateTensor {
 struct StateNumber {
   std::string name;  // "optimizer.step"
   std::variant<std::int64_t*, double*> value;
+  double least = 0, most = 0x1p53;  // a file that says otherwise is no state of a run
 };
 
 struct State {

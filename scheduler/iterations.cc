@@ -15,8 +15,9 @@ bool is_send(Step step) {
 
 }  // namespace
 
-IterationLists::IterationLists(const Schedule& schedule, std::int64_t iterations)
-    : iterations_(iterations) {
+IterationLists::IterationLists(const Schedule& schedule, std::int64_t iterations,
+                               std::int64_t begun)
+    : iterations_(iterations), in_flight_(static_cast<std::size_t>(schedule.stages)) {
   if (!schedule.asynchronous()) {
     iterations_ = 1;
     distinct_.push_back({schedule, lower(schedule)});
@@ -24,6 +25,9 @@ IterationLists::IterationLists(const Schedule& schedule, std::int64_t iterations
   }
   const int p = schedule.stages, m = schedule.microbatches;
   tail_ = (p - 1 + m - 1) / m;
+  // So many iterations before that what is in flight, and what has come since, is as in any later.
+  before_ = std::min<std::int64_t>(begun, (p + m - 1) / m + 1);
+  iterations += before_;
   const auto count = static_cast<int>(std::min<std::int64_t>(iterations, 3 + tail_));
   const Schedule run = one_f_one_b(p, m * count);
   distinct_.resize(count);
@@ -50,15 +54,40 @@ IterationLists::IterationLists(const Schedule& schedule, std::int64_t iterations
       if (compute) own.ranks[rank].push_back({action.kind, action.stage, action.microbatch});
     }
   }
+  find_in_flight(schedule);
+}
+
+void IterationLists::find_in_flight(const Schedule& schedule) {
+  const int p = schedule.stages, m = schedule.microbatches;
+  for (int rank = 0; rank < p; ++rank) {
+    InFlight& found = in_flight_[rank];
+    for (std::int64_t k = 0; k < before_; ++k) {
+      for (LoweredAction action : counted(k).lists[rank]) {
+        action.microbatch -= static_cast<int>((before_ - k) * m);
+        const bool compute = action.step == Step::compute;
+        if (compute && action.kind == Kind::backward) {
+          for (std::int64_t& since : found.backwards_since) ++since;
+        }
+        if (action.microbatch < 0) continue;
+        found.actions.push_back(action);
+        if (compute) found.backwards_since.push_back(0);
+      }
+    }
+  }
+}
+
+const IterationLists::Iteration& IterationLists::counted(std::int64_t k) const {
+  const std::int64_t all = iterations_ + before_;
+  if (all == 1) return distinct_.front();
+  const auto count = static_cast<std::int64_t>(distinct_.size());
+  if (count == all) return distinct_[k];
+  // The last of those alike is the one before the tail: it posts what the tail begins with.
+  const std::int64_t left = all - 1 - k;
+  return distinct_[k == 0 ? 0 : left <= tail_ ? count - 1 - left : 1];
 }
 
 const IterationLists::Iteration& IterationLists::of(std::int64_t k) const {
-  if (iterations_ == 1) return distinct_.front();
-  const auto count = static_cast<std::int64_t>(distinct_.size());
-  if (count == iterations_) return distinct_[k];
-  // The last of those alike is the one before the tail: it posts what the tail begins with.
-  const std::int64_t left = iterations_ - 1 - k;
-  return distinct_[k == 0 ? 0 : left <= tail_ ? count - 1 - left : 1];
+  return counted(before_ + k);
 }
 
 }  // namespace trident

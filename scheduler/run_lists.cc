@@ -17,9 +17,10 @@ Schedule forward_only(const Schedule& schedule, int window) {
   return forward;
 }
 
-RunLists::RunLists(const Schedule& one, std::int64_t count)
+RunLists::RunLists(const Schedule& one, std::int64_t count, Begun since)
     : schedule(one),
-      iterations(one, count),
+      begun(since),
+      iterations(one, count, since.iterations),
       window(2 * one.stages),
       forward(forward_only(one, window)) {
   if (overlaps_next_iteration(schedule)) warm_up = warm_up_of(schedule, iterations.of(0).lists);

@@ -1,14 +1,21 @@
 #include "parallel/data/weight_stash.h"
 
 #include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
 
 #include "kernels/elementwise.h"
 
 namespace trident {
 
 WeightVersion WeightStash::take(std::int64_t microbatch) {
-  const WeightVersion version =
-      batch_ == 0 ? live_ : std::max<std::int64_t>(0, microbatch / batch_ - 1);
+  WeightVersion version =
+      batch_ == 0 ? live_ : first_ + std::max<std::int64_t>(0, microbatch / batch_ - 1);
+  if (!begun_.empty()) {
+    version = begun_.front();
+    begun_.pop_front();
+  }
   taken_[microbatch] = version;
   ++users_[version];
   return version;
@@ -30,26 +37,77 @@ void WeightStash::drop(WeightVersion version) {
   }
 }
 
+void WeightStash::keep(WeightVersion version, const std::vector<Tensor>& copies) {
+  kept_[version] = copies;
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    for (const BucketEntry& entry : buckets_.buckets()[i].layout.entries) {
+      entry.parameter->stash(version, copies[i]
+                                          .flat(entry.offset, entry.numel)
+                                          .view(entry.parameter->spec().placement.local()));
+    }
+  }
+}
+
+void WeightStash::go_on(Context& context, WeightVersion updates, std::int64_t next,
+                        const std::vector<std::int64_t>& ages) {
+  live_ = updates;
+  std::set<std::int64_t> wanted;
+  if (batch_ == 0) {
+    for (const std::int64_t age : ages) begun_.push_back(updates - age);
+    wanted.insert(ages.begin(), ages.end());
+    wanted.erase(0);
+  } else if (next > 0) {  // the rest of the batch uses what those in flight do
+    first_ = updates - next / batch_;
+    wanted = {1};
+  }
+  for (const std::int64_t age : wanted) {
+    std::vector<Tensor> copies;
+    for (const Bucket& bucket : buckets_.buckets()) {
+      copies.push_back(
+          context.empty(bucket.weights.shape(), bucket.weights.dtype(), Category::parameter));
+      fill(context, copies.back(), 0);  // padding is in no file
+    }
+    keep(updates - age, copies);
+  }
+  for (const Bucket& bucket : buckets_.buckets()) {
+    for (const BucketEntry& entry : bucket.layout.entries) entry.parameter->set_live(live_);
+  }
+}
+
+void WeightStash::list(const Topology& topology, State& into) const {
+  for (const auto& [version, copies] : kept_) {
+    for (std::size_t i = 0; i < copies.size(); ++i) {
+      const Bucket& bucket = buckets_.buckets()[i];
+      for (const BucketEntry& entry : bucket.layout.entries) {
+        const Placement& placement = entry.parameter->spec().placement;
+        into.tensors.push_back({.kind = StateKind::stashed,
+                                .name = "weight-" + std::to_string(live_ - version),
+                                .parameter = entry.parameter.get(),
+                                .placement = placement,
+                                .begin = 0,
+                                .tensor = copies[i].flat(entry.offset, entry.numel),
+                                .holder = bucket.holder(topology.holder(placement), false)});
+      }
+    }
+  }
+}
+
 void WeightStash::before_update(Context& context) {
   if (batch_ > 0) drop(live_ - 1);  // of the batch that is done
   const bool needed = batch_ > 0 || users_.contains(live_);
-  for (const Bucket& bucket : buckets_.buckets()) {
-    Tensor copied;
-    if (needed) {
-      copied = context.empty(bucket.weights.shape(), bucket.weights.dtype(), Category::parameter);
-      copy(context, bucket.weights, copied);
+  if (needed) {
+    std::vector<Tensor> copies;
+    for (const Bucket& bucket : buckets_.buckets()) {
+      copies.push_back(
+          context.empty(bucket.weights.shape(), bucket.weights.dtype(), Category::parameter));
+      copy(context, bucket.weights, copies.back());
     }
-    for (const BucketEntry& entry : bucket.layout.entries) {
-      if (needed) {
-        entry.parameter->stash(
-            live_,
-            copied.flat(entry.offset, entry.numel).view(entry.parameter->spec().placement.local()));
-      }
-      entry.parameter->set_live(live_ + 1);
-    }
+    keep(live_, copies);
   }
-  if (needed) kept_[live_] = true;
   ++live_;
+  for (const Bucket& bucket : buckets_.buckets()) {
+    for (const BucketEntry& entry : bucket.layout.entries) entry.parameter->set_live(live_);
+  }
 }
 
 }  // namespace trident

@@ -4,9 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
+#include <vector>
 
 #include "parallel/data/buckets.h"
+#include "parallel/state.h"
+#include "parallel/topology.h"
 
 namespace trident {
 
@@ -15,6 +19,14 @@ class WeightStash {
   // batch 0: a forward uses the weights that it meets (PipeDream). Else micro-batches n come in
   // batches of that many, and batch b uses the weights after b-1 updates (2BW), b = n / batch.
   WeightStash(ParameterBuckets& buckets, std::int64_t batch) : buckets_(buckets), batch_(batch) {}
+
+  // For a run that goes on after so many `updates`, with micro-batch `next`: those that are in
+  // flight use the weights of ages[i] updates ago, in the order in which they will be taken. Makes
+  // room for these versions (list()).
+  void go_on(Context&, WeightVersion updates, std::int64_t next,
+             const std::vector<std::int64_t>& ages);
+  // The versions that are kept, each parameter's as "weight-<age>".
+  void list(const Topology&, State& into) const;
 
   // The version that micro-batch n (counted over the run) uses from its forward to its backward.
   WeightVersion take(std::int64_t microbatch);
@@ -26,13 +38,16 @@ class WeightStash {
 
  private:
   void drop(WeightVersion version);
+  void keep(WeightVersion version, const std::vector<Tensor>& buckets);
 
   ParameterBuckets& buckets_;
   std::int64_t batch_;
   WeightVersion live_ = 0;
+  WeightVersion first_ = 0;                      // the one that micro-batch 0 used
+  std::deque<WeightVersion> begun_;              // of micro-batches that are taken again
   std::map<std::int64_t, WeightVersion> taken_;  // by micro-batch in flight
   std::map<WeightVersion, int> users_;
-  std::map<WeightVersion, bool> kept_;
+  std::map<WeightVersion, std::vector<Tensor>> kept_;  // by bucket
 };
 
 }  // namespace trident

@@ -4,8 +4,10 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -20,19 +22,26 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "iteration-", kSaving = ".trident-saving-",
-                           kRemoving = ".trident-removing-";
+                           kRemoving = ".trident-removing-", kAside = "set-aside-";
 constexpr std::uint64_t kMaxManifest = std::uint64_t{1} << 30;  // bytes
+
+// RequestError where it is a link, whose target may be anybody's, or no regular file. Gives its
+// bytes.
+std::uint64_t own_file(const std::string& path, const std::string& missing) {
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) != 0) {
+    throw RequestError(path + ": " + (errno == ENOENT ? missing : std::strerror(errno)));
+  }
+  if (!S_ISREG(status.st_mode)) throw RequestError(path + ": not a regular file");
+  return static_cast<std::uint64_t>(status.st_size);
+}
 
 void check_file(const std::string& folder, const std::string& name, const SavedFile& file) {
   const std::string path = (fs::path(folder) / name).string();
-  struct stat status {};
-  if (::lstat(path.c_str(), &status) != 0) {
-    throw RequestError(fmt::format("{}: is missing, {} names it", path, manifest_name));
-  }
-  if (!S_ISREG(status.st_mode)) throw RequestError(path + ": not a regular file");
-  if (static_cast<std::uint64_t>(status.st_size) != file.bytes) {
-    throw RequestError(fmt::format("{}: has {} bytes, {} says {}", path, status.st_size,
-                                   manifest_name, file.bytes));
+  const std::uint64_t bytes = own_file(path, fmt::format("is missing, {} names it", manifest_name));
+  if (bytes != file.bytes) {
+    throw RequestError(
+        fmt::format("{}: has {} bytes, {} says {}", path, bytes, manifest_name, file.bytes));
   }
 }
 
@@ -64,6 +73,10 @@ std::string saving_path(const std::string& save, std::int64_t iteration) {
 
 Manifest open_checkpoint(const std::string& folder) {
   const std::string path = (fs::path(folder) / manifest_name).string();
+  if (fs::is_symlink(fs::path(path).parent_path())) {
+    throw RequestError(fs::path(path).parent_path().string() + ": is a link");
+  }
+  own_file(path, "is missing: there is no whole checkpoint");
   Manifest manifest = parse_manifest(read_file(path, kMaxManifest), path);
   for (const auto& [name, file] : manifest.files) check_file(folder, name, file);
   return manifest;
@@ -134,6 +147,27 @@ void remove_checkpoint(FileSystem& files, const std::string& save, std::int64_t 
   files.rename((in / name).string(), aside);
   files.sync_directory(save);
   files.remove(aside);
+}
+
+std::string set_aside(FileSystem& files, const std::string& save, std::int64_t iteration) {
+  const std::string name = checkpoint_name(iteration);
+  const std::string first = (fs::path(save) / fmt::format("{}{}", kAside, name)).string();
+  std::string aside = first;
+  for (int i = 2; fs::exists(fs::symlink_status(aside)); ++i)
+    aside = fmt::format("{}-{}", first, i);
+  files.rename((fs::path(save) / name).string(), aside);
+  files.sync_directory(save);
+  return aside;
+}
+
+std::vector<std::string> set_aside_in(const std::string& save) {
+  std::vector<std::string> list;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(save, ignored)) {
+    if (entry.path().filename().string().starts_with(kAside)) list.push_back(entry.path().string());
+  }
+  std::ranges::sort(list);
+  return list;
 }
 
 std::vector<std::int64_t> superfluous(const std::vector<FoundCheckpoint>& found,

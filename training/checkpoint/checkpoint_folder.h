@@ -1,6 +1,7 @@
 // The folders of a run's checkpoints: checkpoint.save/iteration-<n>, each complete or not there.
 // One is written beside them (.trident-saving-iteration-<n>) and renamed when all of it is on the
-// disk, and renamed (.trident-removing-...) before it is removed.
+// disk, and renamed (.trident-removing-...) before it is removed. Those that a run has gone back
+// behind, or that are damaged, are set aside (set-aside-iteration-<n>).
 #pragma once
 
 #include <cstdint>
@@ -41,6 +42,10 @@ std::vector<FoundCheckpoint> newest_first(std::vector<FoundCheckpoint> found);
 // For whom no other process writes there: removes what a dead save, or a dead removal, has left.
 void clear_unfinished(FileSystem&, const std::string& save);
 void remove_checkpoint(FileSystem&, const std::string& save, std::int64_t iteration);
+// Takes one out of the run that goes on without it: it stays, under another name that no run looks
+// for, until somebody removes it. Gives its path.
+std::string set_aside(FileSystem&, const std::string& save, std::int64_t iteration);
+std::vector<std::string> set_aside_in(const std::string& save);  // their paths
 
 // Which of a run's checkpoints stay.
 struct Retention {

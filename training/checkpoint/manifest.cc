@@ -20,6 +20,7 @@ using nlohmann::json;
 
 constexpr const char* kFormat = "trident checkpoint";
 constexpr std::string_view kRoot = ",\n\"root\": ";
+constexpr std::uint64_t kMaxCount = std::uint64_t{1} << 53;
 
 // Dtypes that a state can have.
 constexpr DType kDTypes[] = {DType::f64, DType::f32, DType::bf16, DType::f16,
@@ -95,10 +96,10 @@ class ManifestReader {
     if (!value.is_string()) fail(pointer, "needs a string");
     return value.get<std::string>();
   }
-  // From 0 to 2^63 - 1.
+  // From 0 to 2^53: a run that goes on from there can add to it, and every reader of JSON knows it.
   std::int64_t count(const json& value, const std::string& pointer) const {
-    if (!value.is_number_unsigned() || value.get<std::uint64_t>() > INT64_MAX) {
-      fail(pointer, "needs a whole number from 0 to 2^63 - 1");
+    if (!value.is_number_unsigned() || value.get<std::uint64_t>() > kMaxCount) {
+      fail(pointer, "needs a whole number from 0 to 2^53");
     }
     return value.get<std::int64_t>();
   }
@@ -168,7 +169,9 @@ Shape shape_of(const ManifestReader& read, const json& value, const std::string&
   if (value.empty() || value.size() > 2) read.fail(pointer, "needs one or two extents");
   std::int64_t extents[2] = {1, 1};
   for (std::size_t d = 0; d < value.size(); ++d) {
-    extents[d] = read.count(value[d], fmt::format("{}/{}", pointer, d));
+    const std::string here = fmt::format("{}/{}", pointer, d);
+    extents[d] = read.count(value[d], here);
+    if (extents[d] == 0) read.fail(here, "is 0: there is no such tensor");
   }
   std::int64_t bytes = 0;
   if (__builtin_mul_overflow(extents[0], extents[1], &bytes) ||
@@ -212,6 +215,16 @@ SavedTensor tensor_of(const ManifestReader& read, const json& value, const std::
     }
   }
   if (const auto why = not_tiled(tensor.shape, tensor.pieces)) read.fail(at, *why);
+  // So whoever makes room for a tensor needs no more than the files take.
+  for (std::size_t i = 0; i < tensor.pieces.size(); ++i) {
+    const SavedPiece& piece = tensor.pieces[i];
+    const auto bytes =
+        static_cast<std::uint64_t>(piece.box.rows * piece.box.columns) * size_of(tensor.dtype);
+    if (const std::uint64_t held = files.at(piece.file).bytes; bytes > held) {
+      read.fail(fmt::format("{}/{}", at, i),
+                fmt::format("takes {} bytes, its file has {}", bytes, held));
+    }
+  }
   return tensor;
 }
 

@@ -77,7 +77,8 @@ struct Manifest {
 std::string manifest_text(Manifest& manifest);
 // RequestError that begins with `name` and gives the JSON pointer and the rule where the text is no
 // manifest of a whole checkpoint: root and format are right, every file that a piece names is
-// listed, names stay in the folder, and the pieces of each tensor tile it.
+// listed, names stay in the folder, counts are at most 2^53, and the pieces of each tensor tile it
+// and fit into their files.
 Manifest parse_manifest(std::string_view text, const std::string& name);
 
 // "exp_avg/layers.0.mlp.up.weight"

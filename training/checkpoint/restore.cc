@@ -76,6 +76,12 @@ void restore_number(const StateNumber& into, const CheckpointReader& reader) {
     throw RequestError(fmt::format("{}: /numbers/{}: needs a {}", manifest_of(reader),
                                    printable(into.name), whole ? "whole number" : "fraction"));
   }
+  const double value = std::visit([](auto n) { return static_cast<double>(n); }, saved->second);
+  if (!(value >= into.least && value <= into.most)) {
+    throw RequestError(fmt::format("{}: /numbers/{}: needs a number from {} to {}",
+                                   manifest_of(reader), printable(into.name), into.least,
+                                   into.most));
+  }
   if (whole) {
     *std::get<std::int64_t*>(into.value) = std::get<std::int64_t>(saved->second);
   } else {
@@ -87,7 +93,8 @@ void restore_number(const StateNumber& into, const CheckpointReader& reader) {
 
 void restore_state(Context& context, State& state, CheckpointReader& reader) {
   for (const StateTensor& tensor : state.tensors) {
-    const bool kept = tensor.kind == StateKind::master || tensor.kind == StateKind::optimizer;
+    const bool kept = tensor.kind == StateKind::master || tensor.kind == StateKind::optimizer ||
+                      tensor.kind == StateKind::stashed;
     if (kept) restore_tensor(context, tensor, reader);
   }
   for (const StateNumber& number : state.numbers) restore_number(number, reader);

@@ -24,6 +24,7 @@ TensorDeclaration Slice::declaration() const {
 
 bool is_saved(const StateTensor& tensor, DType weights) {
   return tensor.kind == StateKind::weight || tensor.kind == StateKind::optimizer ||
+         tensor.kind == StateKind::stashed ||
          (tensor.kind == StateKind::master && weights != DType::f32);
 }
 

@@ -12,8 +12,8 @@ LossScale::LossScale(const PrecisionConfig& config)
       overflows_left_(config.hysteresis) {
   if (config.dtype != "fp16") return;
   dynamic_ = config.loss_scale == 0;
-  value_ =
-      dynamic_ ? std::ldexp(1.0, static_cast<int>(config.initial_scale_power)) : config.loss_scale;
+  fixed_ = dynamic_ ? 1 : config.loss_scale;
+  value_ = dynamic_ ? std::ldexp(1.0, static_cast<int>(config.initial_scale_power)) : fixed_;
 }
 
 void LossScale::update(bool overflow) {
@@ -25,7 +25,7 @@ void LossScale::update(bool overflow) {
     } else {
       value_ = std::max(value_ / 2, minimum_);
     }
-  } else if (++clean_ == window_) {
+  } else if (++clean_ >= window_) {
     clean_ = 0;
     overflows_left_ = hysteresis_;
     value_ *= 2;
@@ -33,9 +33,14 @@ void LossScale::update(bool overflow) {
 }
 
 void LossScale::list(State& into) {
-  into.numbers.push_back({"loss_scale.value", &value_});
-  into.numbers.push_back({"loss_scale.overflows_left", &overflows_left_});
+  into.numbers.push_back({"loss_scale.value", &value_, 0x1p-126, 0x1p127});
+  into.numbers.push_back({"loss_scale.overflows_left", &overflows_left_, 1});
   into.numbers.push_back({"loss_scale.clean_steps", &clean_});
+}
+
+void LossScale::restored() {
+  if (!dynamic_) value_ = fixed_;
+  overflows_left_ = std::min(overflows_left_, hysteresis_);
 }
 
 }  // namespace trident

@@ -22,10 +22,12 @@ class LossScale {
   // After each step; the same on all ranks.
   void update(bool overflow);
   void list(State& into);  // adds what it goes on from
+  // That has been read: what this config says otherwise than the run that saved it holds.
+  void restored();
 
  private:
   bool dynamic_ = false;
-  double value_ = 1, minimum_ = 1;
+  double value_ = 1, fixed_ = 1, minimum_ = 1;
   std::int64_t window_ = 1, hysteresis_ = 1;
   std::int64_t overflows_left_ = 1;  // until the scale halves
   std::int64_t clean_ = 0;           // steps since the last overflow or doubling

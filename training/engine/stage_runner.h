@@ -36,6 +36,8 @@ class ModelStageRunner final : public StageRunner {
   // Asynchronous schedules: backward uses the weights of its forward, and where `each_microbatch`
   // the gradients of each micro-batch are complete by themselves and `update` follows them.
   void use(WeightStash* stash, bool each_microbatch, std::function<void()> update);
+  // So many micro-batches have gone before: those of the first pass are counted from there.
+  void go_on(std::int64_t microbatches) { done_ = microbatches; }
 
   // Starts a pass over the first `microbatches` (all) of these; what follows belongs to later
   // passes, and may be begun. `reduction` is told when a gradient has all of them, or each of them

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <span>
+#include <utility>
 
 #include "core/error.h"
 #include "training/engine/gradient_norm.h"
@@ -58,6 +59,10 @@ void Stepper::become_asynchronous() {
       each || (config_.gradient_clipping == 0 && config_.training.on_non_finite == "stop" &&
                model_.shape().dtype != DType::f16);
   WeightStash& stash = model_.keep_versions(each ? 0 : schedule_.microbatches);
+  in_flight_ = &lists_->iterations.in_flight(topology_.place(Group::pipeline));
+  const std::int64_t next = lists_->begun.iterations * schedule_.microbatches;
+  stash.go_on(context_, lists_->begun.updates, next, in_flight_->backwards_since);
+  runner_->go_on(next);
   runner_->use(&stash, each, [this] {
     gradients_->finish(context_);
     update(1.0);
@@ -79,11 +84,13 @@ State Stepper::state() {
     buckets_.list(kind, topology_, state);
   }
   optimizer_->list(buckets_, topology_, state);
+  if (model_.stash() != nullptr) model_.stash()->list(topology_, state);
   loss_scale_.list(state);
   return state;
 }
 
 void Stepper::restored() {
+  loss_scale_.restored();
   buckets_.round_masters(context_);
   model_.gathering().gather_updated(context_);
 }
@@ -215,6 +222,9 @@ Advance Stepper::advance(const std::vector<HostMicroBatch>& batches, const StepR
   gradient_scale_ = loss_scale_.value();
   runner_->scale_losses(static_cast<float>(gradient_scale_ / mean_over));
   gradients_->begin();
+  if (const auto* again = std::exchange(in_flight_, nullptr)) {
+    execute(again->actions, *runner_, repeated_);
+  }
   execute(list, done, list.size(), *runner_, trace_);
   const Tensor losses = runner_->finish(goes_on);
   iteration_ = (iteration_ + 1) % iterations;

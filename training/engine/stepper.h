@@ -114,7 +114,9 @@ class Stepper {
  private:
   bool updates_each_microbatch() const { return schedule_.updates == Updates::each_microbatch; }
   void keep_for_roll_back();
-  // Weights of older versions, and an update after each micro-batch where the schedule has that.
+  // What is in flight between two iterations of an asynchronous run is computed again, from the
+  // same weights: of records and messages nothing has to be saved. Weights of older versions, and
+  // an update after each micro-batch where the schedule has that.
   void become_asynchronous();
   // The parts of advance().
   void begin_iteration(const std::vector<HostMicroBatch>& batches);
@@ -138,6 +140,9 @@ class Stepper {
   const Schedule& schedule_;  // of lists_
   const IterationLists::Iteration* executed_;
   std::int64_t iteration_ = 0;
+  // What the run that goes on had in flight, which the first iteration does again.
+  const IterationLists::InFlight* in_flight_ = nullptr;
+  ExecutionTrace repeated_;  // of that
   std::unique_ptr<GradientReduction> gradients_;
   std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<RollBack> roll_back_;  // where updates are optimistic

@@ -44,8 +44,7 @@ void remove_file(const fs::path& path) {
 
 // So that what was done there is not overtaken, after a crash of the machine, by what comes next.
 void sync(const fs::path& directory) {
-  const FileDescriptor file(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (file.get() >= 0) ::fsync(file.get());
+  sync_directory(directory.string());
 }
 
 bool there(const fs::path& path) {

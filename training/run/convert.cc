@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <optional>
+#include <set>
+#include <utility>
 
 #include "core/error.h"
 #include "parallel/transport/transport.h"
@@ -63,13 +67,40 @@ void export_checkpoint(const FoundCheckpoint& checkpoint, const std::string& to,
   export_weights(checkpoint, to);
 }
 
-std::vector<std::int64_t> prune_checkpoints(const std::string& save, const Retention& rules,
-                                            bool dry_run) {
-  if (dry_run) return superfluous(find_checkpoints(save), rules);
-  const FolderLock lock(save);
-  const std::vector<std::int64_t> gone = superfluous(find_checkpoints(save), rules);
-  for (const std::int64_t iteration : gone) remove_checkpoint(real_files(), save, iteration);
-  return gone;
+Pruned prune_checkpoints(const std::string& save, const Retention& rules, bool dry_run) {
+  std::optional<FolderLock> lock;
+  if (!dry_run) lock.emplace(save);
+  Pruned pruned;
+  std::vector<FoundCheckpoint> found;
+  for (FoundCheckpoint& one : find_checkpoints(save)) {
+    if (one.manifest) {
+      found.push_back(std::move(one));
+    } else {
+      pruned.damaged.push_back(one.problem);
+    }
+  }
+  std::set<std::int64_t> whole;
+  for (bool again = true; again;) {
+    again = false;
+    pruned.removed = superfluous(found, rules);
+    for (std::size_t i = found.size(); i-- > 0;) {
+      const FoundCheckpoint& one = found[i];
+      if (whole.contains(one.iteration) || std::ranges::count(pruned.removed, one.iteration) > 0) {
+        continue;
+      }
+      const std::vector<std::string> problems = damages(one.path, *one.manifest);
+      if (problems.empty()) {
+        whole.insert(one.iteration);
+        continue;
+      }
+      pruned.damaged.insert(pruned.damaged.end(), problems.begin(), problems.end());
+      found.erase(found.begin() + static_cast<std::ptrdiff_t>(i));
+      again = true;
+    }
+  }
+  if (dry_run) return pruned;
+  for (const std::int64_t gone : pruned.removed) remove_checkpoint(real_files(), save, gone);
+  return pruned;
 }
 
 }  // namespace trident

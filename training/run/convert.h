@@ -21,9 +21,12 @@ void convert_weights(const ArchitectureSet&, const std::string& from, const std:
 // meanwhile.
 void export_checkpoint(const FoundCheckpoint& checkpoint, const std::string& to, bool overwrite);
 
-// Removes what doesn't stay of a run's checkpoints, unless `dry_run`; gives the iterations.
-// RequestError where a run has the folder.
-std::vector<std::int64_t> prune_checkpoints(const std::string& save, const Retention& rules,
-                                            bool dry_run);
+struct Pruned {
+  std::vector<std::int64_t> removed;  // iterations
+  std::vector<std::string> damaged;   // what is wrong with others, which neither count nor go
+};
+// Removes what doesn't stay of a run's checkpoints, unless `dry_run`. Reads all of those that stay:
+// one that is damaged is no reason for another to go. RequestError where a run has the folder.
+Pruned prune_checkpoints(const std::string& save, const Retention& rules, bool dry_run);
 
 }  // namespace trident

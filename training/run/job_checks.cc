@@ -39,7 +39,8 @@ TrainingInputs checked_inputs(const LoadedConfig& loaded, const Launch& launch,
   });
   problems.collect([&] {
     const std::int64_t ranks_here = launch.mpi ? 1 : config.world_size();
-    need_threads(ranks_here * config.runtime.threads_per_rank,
+    const std::int64_t savers = config.checkpoint.asynchronous ? 1 : 0;
+    need_threads(ranks_here * (config.runtime.threads_per_rank + savers),
                  fmt::format("config: /runtime/threads_per_rank: {} rank(s) of {} in one process",
                              ranks_here, config.runtime.threads_per_rank));
   });

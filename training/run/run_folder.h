@@ -15,6 +15,8 @@
 
 #include "config/config.h"
 #include "core/file.h"
+#include "training/run/held_folder.h"
+#include "training/run/starting_point.h"
 
 namespace trident {
 
@@ -36,19 +38,23 @@ class RunFolders {
  public:
   // check_output(), then makes the folders and takes hold of them; finishes and clears away what a
   // dead run was saving there, and where the run is new, the checkpoints that it may replace.
-  // RequestError where one can't be made or written; then none is left
-  // behind. `command` is for people who find the folder in use.
+  // RequestError where one can't be made or written, or where other checkpoints lie there than
+  // `start` has found; then none is left behind. `command` is for people who find the folder in
+  // use.
   RunFolders(const Config&, std::int64_t weight_bytes, const std::string& command,
-             const std::string& resumed = "");
+             const StartingPoint& start = {});
 
   const std::string& run_id() const { return run_id_; }
   // Error where one has been removed or replaced meanwhile: what lies there now is somebody else's.
   void require_held() const;
+  // The same of checkpoint.save alone, but one that was removed, or emptied, is made anew, since
+  // nothing could be saved there ever again. Gives what there is to tell of that, "" else.
+  std::string hold_saves();
 
  private:
   std::string run_id_;
-  std::vector<std::string> paths_;
-  std::vector<FileDescriptor> locks_;  // of each path, its file's and its own
+  nlohmann::ordered_json owner_;
+  std::vector<HeldFolder> folders_;  // logging.dir, then checkpoint.save if there is one
 };
 
 // Holds a folder for somebody who saves weights outside a run; makes it where it isn't there, and

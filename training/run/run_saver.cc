@@ -11,6 +11,7 @@
 #include "core/axes.h"
 #include "core/clock.h"
 #include "core/error.h"
+#include "training/run/in_flight.h"
 #include "training/setup/from_config.h"
 
 namespace trident {
@@ -75,8 +76,29 @@ void RunSaver::begin(const std::string& run_id) {
   run_id_ = run_id;
   if (inputs_.start.own) saved_ = inputs_.first_iteration;
   if (!reporter_.leads() || config_.checkpoint.save.empty()) return;
-  for (const FoundCheckpoint& one : find_checkpoints(config_.checkpoint.save)) {
+  const std::vector<FoundCheckpoint> found = find_checkpoints(config_.checkpoint.save);
+  for (const FoundCheckpoint& one : found) {
     if (one.manifest) sequence_ = std::max(sequence_, one.manifest->sequence);
+  }
+  if (inputs_.start.own) set_aside_later(found);
+}
+
+void RunSaver::set_aside_later(const std::vector<FoundCheckpoint>& found) {
+  const std::int64_t first = inputs_.start.checkpoints.front().manifest->sequence;
+  std::vector<FoundCheckpoint> later = newest_first(found);
+  std::erase_if(later, [&](const FoundCheckpoint& one) { return one.manifest->sequence <= first; });
+  for (const FoundCheckpoint& one : found) {
+    if (!one.manifest) later.push_back(one);
+  }
+  if (later.empty()) return;
+  const std::string& save = config_.checkpoint.save;
+  inputs_.files->replace(in(save, latest_name), checkpoint_name(inputs_.first_iteration) + "\n");
+  // The newest first: whoever dies on the way has gone back by a part.
+  for (const FoundCheckpoint& one : later) {
+    const std::string aside = set_aside(*inputs_.files, save, one.iteration);
+    reporter_.message(fmt::format("{} is {}: set aside as {}", checkpoint_name(one.iteration),
+                                  one.manifest ? "later than where this run goes on" : "damaged",
+                                  aside));
   }
 }
 
@@ -109,6 +131,12 @@ CheckpointInfo RunSaver::info(const Progress& progress, State& state) const {
   for (const StateNumber& number : state.numbers) {
     std::visit([&](const auto* value) { manifest.numbers[number.name] = *value; }, number.value);
   }
+  if (const WeightStash* stash = stepper_.model().stash(); stash != nullptr) {
+    const std::int64_t iterations =
+        inputs_.lists->begun.iterations + progress.iterations - inputs_.first_iteration;
+    list_in_flight(config_, inputs_.schedule, progress.iterations, {iterations, stash->live()},
+                   manifest);
+  }
   manifest.numbers["skipped"] = progress.skipped;
   if (progress.validation_loss && std::isfinite(*progress.validation_loss)) {
     manifest.numbers["validation_loss"] = *progress.validation_loss;
@@ -135,7 +163,7 @@ std::unique_ptr<RunSaver::Job> RunSaver::job_of(const Progress& progress) {
   if (model.stash() != nullptr) metadata["weight_version"] = std::to_string(model.stash()->live());
   const CheckpointConfig& asked = config_.checkpoint;
   const auto min_slice = static_cast<std::uint64_t>(asked.min_slice);
-  return std::make_unique<Job>(
+  auto job = std::make_unique<Job>(
       Job{.iterations = progress.iterations,
           .list = SaveList(model, state, min_slice, metadata),
           .info = info(progress, state),
@@ -143,8 +171,12 @@ std::unique_ptr<RunSaver::Job> RunSaver::job_of(const Progress& progress) {
                     .folder = in(asked.save, checkpoint_name(progress.iterations)),
                     .saving = saving_path(asked.save, progress.iterations),
                     .max_writers = asked.max_writers,
-                    .min_slice = min_slice,
-                    .before = hooks_.still_held}});
+                    .min_slice = min_slice}});
+  job->place.before = [this, &job = *job] {
+    if (!hooks_.hold_saves) return;
+    if (const std::string what = hooks_.hold_saves(); !what.empty()) job.messages.push_back(what);
+  };
+  return job;
 }
 
 std::string RunSaver::write(Context& context, const ProcessGroup& group, Job& job,
@@ -203,6 +235,17 @@ void RunSaver::finish() {
   const Waiting waiting(files_, pause_);
   const std::unique_ptr<Job> job = std::move(job_);
   ended(*job, job->background->result());
+}
+
+void RunSaver::finish_alone() noexcept {
+  if (!job_) return;
+  try {
+    const Waiting waiting(files_, pause_);
+    job_->background->result();
+  } catch (...) {
+    // The error that this rank has to tell says more.
+  }
+  job_.reset();
 }
 
 void RunSaver::ended(const Job& job, const std::string& failure) {

@@ -25,7 +25,8 @@ class RunSaver {
   RunSaver(const TrainingInputs&, const TrainerHooks&, Stepper&, const ProcessGroup& files,
            RunReporter&);
 
-  // After the log files are there. `run_id`: on rank 0, as on_begin gives it.
+  // Before the log files are written. `run_id`: on rank 0, as on_begin gives it. Checkpoints that
+  // the run goes back behind, or could not go on from, it sets aside.
   void begin(const std::string& run_id);
   // Whether a checkpoint is due after so many iterations.
   bool due(std::int64_t iterations) const;
@@ -49,6 +50,9 @@ class RunSaver {
   void look();
   // Collective: waits for the save beside training, if there is one.
   void finish();
+  // Not collective, for a rank that has an error to tell: lets a save come to its end before. The
+  // others' copies are made without them.
+  void finish_alone() noexcept;
   // So many have failed that have ended, as far as this rank has looked.
   std::int64_t failures() const { return failures_; }
   // Milliseconds that training has waited for saves since the last call.
@@ -65,6 +69,7 @@ class RunSaver {
     std::unique_ptr<BackgroundSave> background;  // last: uses the others
   };
 
+  void set_aside_later(const std::vector<FoundCheckpoint>&);
   std::unique_ptr<Job> job_of(const Progress&);
   CheckpointInfo info(const Progress&, State&) const;
   // On the thread that saves. Gives why there is none.

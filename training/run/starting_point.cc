@@ -37,10 +37,18 @@ bool is_checkpoint(const std::string& path) {
   return fs::exists(fs::path(path) / manifest_name, ignored);
 }
 
+std::vector<std::string> listing_of(const std::vector<FoundCheckpoint>& found) {
+  std::vector<std::string> list;
+  for (const FoundCheckpoint& one : found) {
+    list.push_back(one.path + " " + (one.manifest ? one.manifest->root : one.problem));
+  }
+  return list;
+}
+
 // The whole ones in `save`, the newest first. Of the others it says what is wrong, unless that was
 // saved before one that is whole.
-std::vector<FoundCheckpoint> whole_ones(const std::string& save, StartingPoint& start) {
-  const std::vector<FoundCheckpoint> found = find_checkpoints(save);
+std::vector<FoundCheckpoint> whole_ones(const std::vector<FoundCheckpoint>& found,
+                                        StartingPoint& start) {
   std::vector<FoundCheckpoint> whole = newest_first(found);
   for (const FoundCheckpoint& one : found) {
     const bool older = !whole.empty() && one.iteration < whole.front().iteration;
@@ -65,14 +73,19 @@ FoundCheckpoint named(const std::string& path) {
 
 void look(const Config& config, StartingPoint& start) {
   const CheckpointConfig& asked = config.checkpoint;
+  std::vector<FoundCheckpoint> there;
+  if (!asked.save.empty()) {
+    there = find_checkpoints(asked.save);
+    start.listing = listing_of(there);
+  }
   if (is_iteration(asked.load)) {
     start.own = true;
     start.checkpoints = {
         named((fs::path(asked.save) / checkpoint_name(std::stoll(asked.load))).string())};
     return;
   }
-  if (asked.resume != "never" && !asked.save.empty()) {
-    start.checkpoints = whole_ones(asked.save, start);
+  if (asked.resume != "never") {
+    start.checkpoints = whole_ones(there, start);
     start.own = !start.checkpoints.empty();
     if (start.own) return;
     if (!start.messages.empty()) {
@@ -94,10 +107,18 @@ void look(const Config& config, StartingPoint& start) {
   }
   std::error_code ignored;
   const fs::path folder = asked.load;
+  std::vector<FoundCheckpoint> loaded = find_checkpoints(asked.load);
   if (!fs::exists(folder / "config.json", ignored)) {  // what a run has saved, before its end
-    start.checkpoints = whole_ones(asked.load, start);
+    start.checkpoints = whole_ones(loaded, start);
   }
-  if (start.checkpoints.empty()) start.weights = asked.load;
+  if (!start.checkpoints.empty()) return;
+  start.weights = asked.load;
+  loaded = newest_first(std::move(loaded));
+  if (loaded.empty()) return;
+  start.messages.push_back(
+      fmt::format("taking the weights of {} alone; checkpoint.load \"{}\" would go on from there, "
+                  "with optimizer state and place in the data",
+                  asked.load, loaded.front().path));
 }
 
 // Looks at the first one's config. One that can't be read is damaged; the next one may not be.
@@ -107,7 +128,7 @@ void compare_configs(const Config& config, StartingPoint& start) {
     std::string saved;
     try {
       saved = CheckpointReader(first.path, *first.manifest).text("trident/config.json");
-    } catch (const RequestError& error) {
+    } catch (const std::exception& error) {
       fall_back(start, config, error.what());
       return;
     }
@@ -123,6 +144,15 @@ void compare_configs(const Config& config, StartingPoint& start) {
 
 std::string run_of(const StartingPoint& start) {
   return start.own && !start.checkpoints.empty() ? start.checkpoints.front().manifest->run_id : "";
+}
+
+void require_unchanged(const StartingPoint& start, const Config& config) {
+  if (!start.listing) return;
+  if (listing_of(find_checkpoints(config.checkpoint.save)) == *start.listing) return;
+  throw RequestError(fmt::format(
+      "config: /checkpoint/save: \"{}\": checkpoints have come or gone there while this run began; "
+      "start it again",
+      config.checkpoint.save));
 }
 
 void fall_back(StartingPoint& start, const Config& config, const std::string& why) {

@@ -2,7 +2,7 @@
 // weights of a Hugging Face directory, or with initial weights.
 #pragma once
 
-#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +17,8 @@ struct StartingPoint {
   bool again = false;   // the run has died before its first checkpoint: it and its logs begin anew
   bool own = false;     // they are checkpoint.save's: the run is the one that has saved them
   std::string weights;  // else the Hugging Face directory, "" where there is none
+  // What lay in checkpoint.save when this was found; nothing where nobody has looked.
+  std::optional<std::vector<std::string>> listing;
   std::vector<std::string> messages;  // what there is to say of that, for people
 };
 
@@ -26,6 +28,10 @@ std::string run_of(const StartingPoint& start);
 // What `config` asks for, by what lies there. RequestError where that isn't there, or where the
 // checkpoint is of another model.
 StartingPoint find_start(const Config& config);
+
+// RequestError where other checkpoints lie in checkpoint.save than find_start() has found: a run
+// has come and gone since. For whoever has locked it.
+void require_unchanged(const StartingPoint& start, const Config& config);
 
 // For a run whose first checkpoint has turned out to be damaged, `why`: the next one comes in its
 // place. RequestError where there is none.

@@ -45,9 +45,8 @@ TrainingSummary train_rank(const TrainingInputs& inputs, Transport& transport, D
         return run->run();
       } catch (const DamagedCheckpoint& error) {
         run.reset();
-        fall_back(own.start, own.config, error.what());
+        begin_at_next(own, error.what());
         require_same_start(own.start, context, transport.world().patient("starts"));
-        begin_at_start(own);
       }
     }
   });

@@ -18,11 +18,14 @@ namespace trident {
 // What the surroundings want to know and do; all of it happens on world rank 0.
 struct TrainerHooks {
   // When all ranks are ready and have been found equal, before a file is written. Gives the run's
-  // id, which goes along with the weights: `resumed` where it is a run that goes on, "" where it is
-  // a new one. A RequestError ends the run.
-  std::function<std::string(const std::string& resumed)> on_begin;
-  // Before weights and report are written: throws where the folders aren't this run's any more.
+  // id, which goes along with the weights: run_of(start) where it is a run that goes on. A
+  // RequestError ends the run.
+  std::function<std::string(const StartingPoint& start)> on_begin;
+  // Before the report is written: throws where the folders aren't this run's any more.
   std::function<void()> still_held;
+  // Before checkpoint.save is written to, on the thread that does: throws where it is another's.
+  // Gives what there is to tell, "" for nothing.
+  std::function<std::string()> hold_saves;
   // Before the line is written; may add to `extra`.
   std::function<void(IterationMetrics&)> on_iteration;
   std::function<void(const std::string&)> on_message;  // one line for people

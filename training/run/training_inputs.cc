@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/request_problems.h"
 #include "training/hugging_face/hugging_face.h"
+#include "training/run/in_flight.h"
 #include "training/setup/from_config.h"
 #include "training/setup/kinds.h"
 
@@ -35,6 +36,14 @@ DataSpec data_spec(const Config& config, const std::string& written) {
   return spec;
 }
 
+// Those of where the run begins.
+void take_extras(TrainingInputs& inputs) {
+  const std::vector<FoundCheckpoint>& checkpoints = inputs.start.checkpoints;
+  const std::string from = checkpoints.empty() ? inputs.start.weights : checkpoints.front().path;
+  inputs.extras = {};
+  if (!from.empty()) inputs.extras = read_extras(from, *inputs.architecture, false);
+}
+
 // Its text goes among the extras, where there is one.
 void take_tokenizer(TrainingInputs& inputs) {
   const std::string& path = inputs.config.data.tokenizer.path;
@@ -59,11 +68,9 @@ TrainingInputs prepare_training(const LoadedConfig& loaded) {
   problems.collect([&] { inputs.schedule = schedule_of(config); });
   problems.collect([&] {
     inputs.start = find_start(config);
-    const std::vector<FoundCheckpoint>& checkpoints = inputs.start.checkpoints;
     const std::string& weights = inputs.start.weights;
     if (!weights.empty()) check_hugging_face(weights, config, *inputs.architecture);
-    const std::string from = checkpoints.empty() ? weights : checkpoints.front().path;
-    if (!from.empty()) inputs.extras = read_extras(from, *inputs.architecture, false);
+    take_extras(inputs);
   });
   problems.collect([&] { take_tokenizer(inputs); });
   problems.collect([&] { inputs.datasets = build_datasets(data_spec(config, loaded.written)); });
@@ -85,15 +92,25 @@ TrainingInputs prepare_training(const Config& config) {
 
 void begin_at_start(TrainingInputs& inputs) {
   inputs.first_iteration = inputs.consumed_samples = inputs.consumed_tokens = 0;
+  Begun begun;
   if (!inputs.start.checkpoints.empty()) {
     const Manifest& manifest = *inputs.start.checkpoints.front().manifest;
     inputs.first_iteration = manifest.iteration;
     inputs.consumed_samples = manifest.samples;
     inputs.consumed_tokens = manifest.tokens;
+    begun = in_flight_in(inputs.config, inputs.schedule, manifest);
   }
   // Lists of no iteration there are not: a run that is over makes none.
   const std::int64_t left = inputs.config.training.train_iters - inputs.first_iteration;
-  inputs.lists = std::make_shared<RunLists>(inputs.schedule, std::max<std::int64_t>(1, left));
+  inputs.lists =
+      std::make_shared<RunLists>(inputs.schedule, std::max<std::int64_t>(1, left), begun);
+}
+
+void begin_at_next(TrainingInputs& inputs, const std::string& why) {
+  fall_back(inputs.start, inputs.config, why);
+  begin_at_start(inputs);
+  take_extras(inputs);
+  take_tokenizer(inputs);
 }
 
 void go_on_from(TrainingInputs& inputs, std::int64_t k,

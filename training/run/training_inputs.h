@@ -57,6 +57,10 @@ TrainingInputs prepare_training(const Config&);
 // Where start.checkpoints has one, the run begins there; else with what else `start` names.
 void begin_at_start(TrainingInputs&);
 
+// Where the first of start.checkpoints has turned out to be damaged, `why`: the next one comes in
+// its place. RequestError where there is none.
+void begin_at_next(TrainingInputs&, const std::string& why);
+
 // Lets the run begin at iteration k, from 0, with a state: `restore` writes what Stepper::state()
 // lists beside weights and gradients, and the trainer's own numbers: "iteration", which has to be
 // k, and "skipped". A synchronous run then goes on as if it had never stopped; an asynchronous one

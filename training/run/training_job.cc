@@ -138,11 +138,12 @@ void measure_product_rate(TrainingJob& job) {
 TrainingSummary run_job(TrainingJob& job, const JobHooks& hooks) {
   const Config& config = job.inputs.config;
   TrainerHooks trainer = hooks.trainer;
-  trainer.on_begin = [&](const std::string& resumed) {
-    job.folders = std::make_shared<RunFolders>(config, job.weight_bytes, hooks.command, resumed);
+  trainer.on_begin = [&](const StartingPoint& start) {
+    job.folders = std::make_shared<RunFolders>(config, job.weight_bytes, hooks.command, start);
     return job.folders->run_id();
   };
   trainer.still_held = [&] { job.folders->require_held(); };
+  trainer.hold_saves = [&] { return job.folders->hold_saves(); };
   TrainingSummary summary;
   const auto saved = [&] {
     if (hooks.on_saved) hooks.on_saved();

@@ -41,7 +41,7 @@ TrainingJob prepare_job(const LoadedConfig&, const Launch&);
 void measure_product_rate(TrainingJob&);
 
 struct JobHooks {
-  // on_begin and still_held are the job's own: it takes hold of the run's folders.
+  // on_begin, still_held and hold_saves are the job's own: it takes hold of the run's folders.
   TrainerHooks trainer = {};
   std::string command = "a program";  // for whoever finds the folders in use
   // The run has saved and written what there is, and no rank waits for this process.

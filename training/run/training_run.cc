@@ -16,6 +16,7 @@
 #include "training/hugging_face/hugging_face.h"
 #include "training/optimizer/learning_rate.h"
 #include "training/run/agreement.h"
+#include "training/run/in_flight.h"
 #include "training/setup/from_config.h"
 
 namespace trident {
@@ -56,7 +57,14 @@ TrainingSummary TrainingRun::run() {
   begin();
   std::exception_ptr error;
   if (!stopped_) {
-    train();
+    try {
+      train();
+    } catch (const CommunicationError&) {
+      throw;  // the others are gone, or know of an error
+    } catch (...) {
+      saver_.finish_alone();  // of which this rank's part is all that could be missing
+      throw;
+    }
     try {
       saver_.finish();
       if (failure_.empty()) save();
@@ -85,7 +93,7 @@ void TrainingRun::begin() {
   stopped_ = stop_of_any();
   if (stopped_) return reporter_.message("stopped before the first iteration: nothing is saved");
   require_equal_replicas(model_);
-  if (reporter_.leads() && hooks_.on_begin) extras_.run_id = hooks_.on_begin(run_of(inputs_.start));
+  if (reporter_.leads() && hooks_.on_begin) extras_.run_id = hooks_.on_begin(inputs_.start);
   saver_.begin(extras_.run_id);
   announce();
   reporter_.begin();
@@ -132,6 +140,11 @@ void TrainingRun::announce() const {
       "going on from {}: iteration {} of run {}, {} samples ({} tokens) consumed", from.path,
       manifest.iteration, manifest.run_id.empty() ? "unknown" : manifest.run_id, manifest.samples,
       manifest.tokens));
+  if (inputs_.lists->begun.iterations == 0 && has_in_flight(manifest)) {
+    reporter_.message(
+        "the schedule's micro-batches, or its ranks, are others than the checkpoint's: what was in "
+        "flight is left, and trained anew");
+  }
   for (const auto& [name, now] : made_by(inputs_)) {
     const auto was = manifest.made_by.find(name);
     if (was == manifest.made_by.end() || was->second == now) continue;
@@ -335,8 +348,10 @@ void TrainingRun::save() {
   }
   const bool saves = stopped_ || saver_.active();
   const bool failed = saves && !saver_.save_last({done_, skipped_, validation_loss_});
-  if (reporter_.leads() && hooks_.still_held) hooks_.still_held();
   try {
+    if (reporter_.leads() && hooks_.hold_saves) {
+      if (const std::string what = hooks_.hold_saves(); !what.empty()) reporter_.message(what);
+    }
     save_hugging_face(model_, files_, directory, extras_);
   } catch (const RequestError& error) {
     throw Error(error.what());  // the run has started, whatever it finds now

@@ -57,6 +57,78 @@ TEST(Checkpoint, ARunThatStopsGoesOnToTheBit) {
   }
 }
 
+// In the middle of a list that is never flushed: what was in flight goes on with the weights that
+// it had begun with. At each iteration, with fewer micro-batches than stages too.
+TEST(Checkpoint, AnAsynchronousRunGoesOnToTheBit) {
+  struct Pipeline {
+    const char* schedule;
+    Layout layout;
+    std::int64_t micro_batches;
+    Overrides overrides = {};
+  };
+  for (const Pipeline& c :
+       {Pipeline{"pipedream", {1, 1, 2}, 4}, Pipeline{"pipedream", {1, 1, 4}, 4},
+        Pipeline{"pipedream", {1, 1, 4}, 2}, Pipeline{"pipedream", {1, 1, 4}, 1},
+        Pipeline{"pipedream", {2, 2, 2}, 2}, Pipeline{"pipedream_2bw", {1, 1, 2}, 4},
+        Pipeline{"pipedream_2bw", {2, 1, 4}, 4, {"zero_optimization.stage=1"}},
+        Pipeline{"pipedream_2bw", {1, 1, 4}, 4, {"precision.dtype=bf16"}},
+        Pipeline{"pipedream_2bw",
+                 {1, 2, 2},
+                 2,
+                 {"precision.dtype=fp16", "precision.initial_scale_power=24",
+                  "precision.loss_scale_window=2"}}}) {
+    const std::int64_t batch = 8;
+    const Overrides each =
+        c.overrides +
+        Overrides{
+            fmt::format("pipeline.schedule={}", c.schedule),
+            "gradient_clipping=0",
+            "model.tie_word_embeddings=false",
+            c.schedule == std::string("pipedream") ? "training.on_non_finite=stop"
+                                                   : "training.on_non_finite=skip",
+            "training.train_iters=7",
+            fmt::format("batch.global_batch_size={}", batch),
+            fmt::format("batch.micro_batch_size={}", batch / c.micro_batches / c.layout.data)};
+    const TempDir whole, dir;
+    train(run_config(whole.path(), each, c.layout));
+    const Overrides saves = each + Overrides{"checkpoint.save_interval=1"};
+    train(run_config(dir.path(), saves, c.layout));
+    // Each but the first from a run that has gone on itself.
+    for (const int from : {1, 2, 3, 5, 6}) {
+      SCOPED_TRACE(fmt::format("{} {} {} micro-batches, from {}", c.schedule, name_of(c.layout),
+                               c.micro_batches, from));
+      Told told;
+      train(run_config(dir.path(), saves + Overrides{fmt::format("checkpoint.load={}", from)},
+                       c.layout),
+            usual_device(), told.hooks());
+      EXPECT_THAT(told.all(), ::testing::Not(HasSubstr("trained anew")));
+      EXPECT_EQ(metrics_in(dir.path()), metrics_in(whole.path()));
+      EXPECT_TRUE(read_file(dir / "w/model.safetensors") ==
+                  read_file(whole / "w/model.safetensors"));
+    }
+  }
+}
+
+TEST(Checkpoint, OfAnotherPipelineAnAsynchronousRunBeginsAnewWhatWasInFlight) {
+  const TempDir dir;
+  const auto config = [&](const Layout& layout, const Overrides& more = {}) {
+    return run_config(dir.path(),
+                      Overrides{"pipeline.schedule=pipedream", "gradient_clipping=0",
+                                "model.tie_word_embeddings=false", "training.on_non_finite=stop"} +
+                          more,
+                      layout);
+  };
+  Told first, other, longer;
+  train(config({1, 1, 4}), usual_device(), first.hooks(2));
+  train(config({1, 1, 2}), usual_device(), other.hooks(4));
+  EXPECT_THAT(other.all(), HasSubstr("what was in flight is left, and trained anew"));
+  train(config({1, 1, 2}));
+  // Where the run was to end, nothing was.
+  train(config({1, 1, 2}, {"training.train_iters=8"}), usual_device(), longer.hooks());
+  EXPECT_EQ(longer.all().find("trained anew"), std::string::npos);
+  EXPECT_EQ(metrics_in(dir.path()).size(), 8u);
+}
+
 TEST(Checkpoint, IsSavedAtIntervalsAndTheOldestGo) {
   const TempDir dir;
   const auto there = [&] {

@@ -167,6 +167,12 @@ TEST(DamagedCheckpoint, WithoutATensorOrNumberNamesIt) {
     Manifest other = whole;
     other.numbers.erase(name);
     EXPECT_THAT(message(other), HasSubstr(name));
+    for (const double beyond : {-1.0, 1e300}) {
+      other.numbers[name] = std::holds_alternative<double>(number)
+                                ? SavedNumber(beyond)
+                                : SavedNumber(beyond < 0 ? -1 : INT64_MAX);
+      EXPECT_THAT(message(other), HasSubstr("needs a number from")) << name;
+    }
   }
 }
 

@@ -122,6 +122,17 @@ TEST(Manifest, RefusesWhatIsNoCheckpointOfAFolder) {
   EXPECT_THAT(with("/tensors/weight~1a/shape", {4, 6, 1}), HasSubstr("/shape: needs one or two"));
   EXPECT_THAT(with("/tensors/weight~1a/shape", {1LL << 40, 1LL << 40}),
               HasSubstr("more elements than memory can hold"));
+  EXPECT_THAT(with("/tensors/weight~1a/shape", {0, 1LL << 40}), HasSubstr("/shape/0: is 0"));
+  for (const char* path : {"/iteration", "/sequence", "/data/samples", "/data/tokens"}) {
+    EXPECT_EQ(with(path, 1LL << 53), "no error");
+    EXPECT_THAT(with(path, (1LL << 53) + 1), HasSubstr("needs a whole number from 0 to 2^53"));
+  }
+  {
+    nlohmann::json other = whole;
+    other["tensors"]["exp_avg/a"]["shape"] = {1, 1LL << 40};
+    other["tensors"]["exp_avg/a"]["pieces"] = {{"model.safetensors", "a", 0, 0, 1, 1LL << 40}};
+    EXPECT_THAT(message_of(sealed(other)), HasSubstr("/pieces/0: takes 4398046511104 bytes"));
+  }
   for (const char* name : {"../x", "/etc/passwd", "a/b", "trident/../x", "trident/", ".", "..", "",
                            "trident/manifest.json", "a\nb"}) {
     nlohmann::json other = whole;

@@ -175,7 +175,7 @@ TEST(Replicas, ARunWhoseReplicasDifferIsRefusedBeforeItWritesAnything) {
     const Config config =
         seeded_config("gpt2", dir / logs, overrides_of({2, 1, 1}), {}, rules_of(kinds));
     int begun = 0;
-    train_local(prepare_training(config), {.on_begin = [&](const std::string&) {
+    train_local(prepare_training(config), {.on_begin = [&](const StartingPoint&) {
                   ++begun;
                   return std::string();
                 }});

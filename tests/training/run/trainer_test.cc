@@ -205,7 +205,7 @@ TEST(Logs, ThatCouldNotBeMadeAreTriedAgain) {
   std::optional<FullDisk> full;
   std::vector<std::string> messages;
   TrainerHooks hooks;
-  hooks.on_begin = [&](const std::string&) {
+  hooks.on_begin = [&](const StartingPoint&) {
     full.emplace(0);
     return std::string();
   };
