@@ -1,97 +1,287 @@
+// `launch`: `train` in processes that are started again from the newest checkpoint when they fail.
+#include <fmt/format.h>
+#include <signal.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
 #include <string>
-#include <string_view>
-#include <utility>
+#include <thread>
 #include <vector>
 
-#include "app/commands.h"
-#include "app/processors.h"
+#include "app/options.h"
+#include "app/stop_signals.h"
+#include "core/child_process.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "core/json.h"
+#include "core/process.h"
+#include "kernels/cuda_device.h"
+#include "training/run/elastic.h"
+#include "training/run/goodput.h"
 
 namespace trident::app {
 namespace {
 
-int number(const char* name, int otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::atoi(text);
+using std::chrono::duration;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+struct LaunchOptions {
+  ConfigRequest config;
+  std::int64_t max_restarts = 10;
+  std::optional<std::int64_t> min_ranks, max_ranks;
+  double backoff = 1;  // seconds
+  std::string with, hostfile, format = "text";
+};
+
+constexpr double kLongestWait = 60;  // seconds between starts
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream stream(text);
+  std::vector<std::string> words;
+  for (std::string word; stream >> word;) words.push_back(word);
+  return words;
 }
 
-// What they may use of the processor is compared by what comes of it, and the rest of these only
-// tell.
-std::vector<std::pair<std::string, std::string>> numeric_environment() {
-  std::vector<std::pair<std::string, std::string>> found;
-  for (char** at = environ; at != nullptr && *at != nullptr; ++at) {
-    const std::string entry = *at, name = entry.substr(0, entry.find('='));
-    const auto begins = [&](std::string_view text) { return name.starts_with(text); };
-    const auto ends = [&](std::string_view text) { return name.ends_with(text); };
-    const bool library = (begins("ONEDNN_") || begins("DNNL_")) && !ends("_VERBOSE") &&
-                         !ends("_MAX_CPU_ISA") && name.find("_JIT_") == std::string::npos;
-    // By these a rank computes with fewer threads than it was given, which gives other last digits.
-    const bool threads =
-        name == "OMP_THREAD_LIMIT" || name == "OMP_DYNAMIC" || name == "OMP_MAX_ACTIVE_LEVELS";
-    if (library || threads || name == "NVIDIA_TF32_OVERRIDE" || name == "CUBLAS_WORKSPACE_CONFIG" ||
-        name == "NCCL_ALGO" || name == "NCCL_PROTO") {
-      found.emplace_back(name, entry.substr(std::min(entry.size(), name.size() + 1)));
+double seconds_since(steady_clock::time_point begin) {
+  return duration<double>(steady_clock::now() - begin).count();
+}
+
+class Launcher {
+ public:
+  explicit Launcher(const LaunchOptions& options)
+      : options_(options), signals_([this](const char* name, bool) {
+          say(fmt::format("{}: passed on; no more starts", name));
+        }) {
+    signals_.begin();
+    const Config config = load(options.config, Launch{}).config;
+    checkpoint_ = config.checkpoint;
+    if (checkpoint_.save.empty() || checkpoint_.save_interval == 0) {
+      throw RequestError(
+          "config: /checkpoint/save_interval: launch goes on from checkpoints; set it and "
+          "checkpoint.save");
+    }
+    metrics_ = (std::filesystem::path(config.logging.dir) / "metrics.jsonl").string();
+    gpus_ = config.runtime.device == "cuda";
+    const bool processes = config.runtime.transport == "mpi" || !options.hostfile.empty();
+    with_ = words_of(options.with);
+    if (with_.empty() && processes) {
+      with_ = in_slurm() ? words_of("srun") : words_of("mpirun --bind-to none");
     }
   }
-  std::sort(found.begin(), found.end());
-  return found;
-}
 
-// A thread of libgomp's spins for milliseconds before it sleeps, unless its own process has more
-// threads than cores. Where the processes of this machine have more together, it holds the core
-// that another rank needs, and a run takes 100 times as long. libgomp reads its policy when it is
-// loaded, so there this program starts itself again under OMP_WAIT_POLICY=passive. What the user
-// has set stays.
-void let_threads_sleep(char** arguments) {
-  constexpr auto policy = "OMP_WAIT_POLICY", spins = "GOMP_SPINCOUNT";
-  if (std::getenv(policy) != nullptr || std::getenv(spins) != nullptr) return;
-  setenv(policy, "passive", 1);
-  execv("/proc/self/exe", arguments);
-  unsetenv(policy);  // it goes on, slowly
-}
+  int run() {
+    GoodputCounter time(metrics_);
+    std::int64_t starts = 0, furthest = time.iteration();
+    double wait = options_.backoff;
+    int code = 0;
+    for (;;) {
+      const auto begin = steady_clock::now();
+      time.started();
+      const ChildProcess::End end = start(++starts);
+      code = end.code;
+      const double seconds = seconds_since(begin);
+      time.ended(seconds);
+      if (code == 0 || signals_.stop() || (code == 130 && end.signal == 0)) break;
+      if (time.iteration() > furthest) wait = options_.backoff;
+      furthest = std::max(furthest, time.iteration());
+      const std::string what = fmt::format(
+          "start {} ended {} after {:.1f} s, at iteration {}", starts,
+          end.signal != 0 ? fmt::format("by signal {} ({})", end.signal, ::strsignal(end.signal))
+                          : fmt::format("with exit code {}", code),
+          seconds, time.iteration());
+      if (code == 2 && starts == 1) {
+        say(what + ": the request is wrong, which no other start would mend");
+        break;
+      }
+      if (starts > options_.max_restarts) {
+        say(fmt::format("{}; --max-restarts is {}", what, options_.max_restarts));
+        break;
+      }
+      say(fmt::format("{}; again in {:.1f} s (restart {} of {})", what, wait, starts,
+                      options_.max_restarts));
+      const auto since = steady_clock::now();
+      while (seconds_since(since) < wait && !signals_.stop()) {
+        std::this_thread::sleep_for(milliseconds(20));
+      }
+      time.waited(seconds_since(since));
+      wait = std::min(2 * wait, std::max(kLongestWait, options_.backoff));
+      if (signals_.stop()) break;
+    }
+    signals_.finish();
+    tell(time.now());
+    if (signals_.stop()) return 130;
+    return code == 0 || code == 2 || code == 130 ? code : 3;
+  }
+
+ private:
+  static void say(const std::string& text) { print_error("trident launch: " + text); }
+  static bool in_slurm() { return std::getenv("SLURM_JOB_ID") != nullptr; }
+
+  // Those of the hosts that answer, with `file` naming them; what there is of ranks.
+  std::optional<std::int64_t> available(std::string& file) const {
+    if (options_.hostfile.empty()) {
+      if (!with_.empty() && with_.front() == "srun") {
+        const char* tasks = std::getenv("SLURM_NTASKS");
+        return tasks != nullptr ? std::optional<std::int64_t>(std::atoll(tasks)) : std::nullopt;
+      }
+      if (gpus_ && with_.empty()) return find_gpus().count;
+      return std::nullopt;
+    }
+    const char* agent = std::getenv("OMPI_MCA_plm_rsh_agent");
+    const std::vector<std::string> shell =
+        words_of(agent != nullptr ? agent : "ssh -o BatchMode=yes -o ConnectTimeout=5");
+    std::string text;
+    std::int64_t slots = 0;
+    for (const Host& host : read_hosts(options_.hostfile)) {
+      const bool here = host.name == "localhost" || host.name == host_name();
+      if (!here && !answers(shell, host.name)) {
+        say(fmt::format("{} does not answer: left out", host.name));
+        continue;
+      }
+      text += fmt::format("{} slots={}\n", host.name, host.slots);
+      slots += host.slots;
+    }
+    write_file_atomic(file, text);
+    return slots;
+  }
+
+  static bool answers(std::vector<std::string> shell, const std::string& host) {
+    shell.push_back(host);
+    shell.emplace_back("true");
+    ChildProcess probe(shell);
+    const auto end = probe.wait(std::chrono::seconds(10));
+    return end && end->code == 0;
+  }
+
+  // One start, to its end.
+  ChildProcess::End start(std::int64_t number) {
+    std::string hosts;
+    if (!options_.hostfile.empty()) {
+      hosts = (std::filesystem::temp_directory_path() /
+               fmt::format("trident-launch-{}-hosts", ::getpid()))
+                  .string();
+    }
+    const ConfigRequest request = request_of(number);
+    Ranks ranks;
+    try {
+      ranks = choose_ranks(request, options_.min_ranks, options_.max_ranks, available(hosts));
+    } catch (const RequestError& error) {
+      if (number == 1) throw;
+      say(error.what());  // hosts may come back
+      return {.code = 3};
+    }
+    std::vector<std::string> command = with_;
+    if (!with_.empty()) {
+      command.insert(command.end(), {"-n", std::to_string(ranks.count)});
+      if (!hosts.empty()) command.insert(command.end(), {"--hostfile", hosts});
+    }
+    command.insert(command.end(), {std::filesystem::read_symlink("/proc/self/exe").string(),
+                                   "train", request.path});
+    for (const std::string& one : request.set) command.insert(command.end(), {"--set", one});
+    for (const std::string& one : ranks.set) command.insert(command.end(), {"--set", one});
+    if (ranks.set.empty() && request.ranks && with_.empty()) {
+      command.insert(command.end(), {"--ranks", std::to_string(*request.ranks)});
+    }
+    if (options_.format == "json") command.insert(command.end(), {"--format", "json"});
+    say(fmt::format("start {}: {} rank(s)", number, ranks.count));
+    ChildProcess child(command);
+    // mpirun and srun pass this one on to the ranks.
+    const int stop = with_.empty() ? SIGTERM : SIGUSR1;
+    bool told = false;
+    for (;;) {
+      if (const auto end = child.wait(milliseconds(50))) {
+        if (!hosts.empty()) std::filesystem::remove(hosts);
+        return *end;
+      }
+      if (signals_.stop() && !told) child.signal(stop);
+      told = told || signals_.stop();
+    }
+  }
+
+  // Later starts go on from what there is by then, wherever the first one was to begin.
+  ConfigRequest request_of(std::int64_t number) const {
+    ConfigRequest request = options_.config;
+    if (number == 1) return request;
+    if (checkpoint_.resume == "never") request.set.emplace_back("checkpoint.resume=auto");
+    if (is_iteration(checkpoint_.load)) request.set.emplace_back("checkpoint.load=auto");
+    return request;
+  }
+
+  void tell(const Goodput& time) const {
+    if (options_.format == "json") {
+      fmt::print("{}\n",
+                 json_text(nlohmann::ordered_json{{"starts", time.starts},
+                                                  {"seconds", time.seconds()},
+                                                  {"goodput", time.ratio()},
+                                                  {"training", time.training},
+                                                  {"saving", time.saving},
+                                                  {"lost", time.lost},
+                                                  {"starting", time.starting},
+                                                  {"waiting", time.waiting},
+                                                  {"iterations", time.iterations},
+                                                  {"lost_iterations", time.lost_iterations}}));
+    } else {
+      fmt::print("{}", text_of(time));
+    }
+  }
+
+  const LaunchOptions& options_;
+  StopSignals signals_;  // before any other thread
+  CheckpointConfig checkpoint_;
+  std::string metrics_;
+  bool gpus_ = false;
+  std::vector<std::string> with_;  // that starts the ranks; none: one process has them all
+};
 
 }  // namespace
 
-Launch detect_launch(char** arguments) {
-  Launch launch;
-  launch.gpus_chosen = std::getenv("CUDA_VISIBLE_DEVICES") != nullptr;
-  launch.environment = numeric_environment();
-  const Processors processors = find_processors();
-  launch.cores = processors.own;
-  bool bound = false;
-  if (std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr) {  // Open MPI's mpirun
-    launch.mpi = true;
-    launch.ranks = number("OMPI_COMM_WORLD_SIZE", 1);
-    launch.local_ranks = number("OMPI_COMM_WORLD_LOCAL_SIZE", launch.ranks);
-    launch.local_rank = number("OMPI_COMM_WORLD_LOCAL_RANK", 0);
-    launch.rank = number("OMPI_COMM_WORLD_RANK", 0);
-    bound = number("OMPI_MCA_orte_bound_at_launch", 0) != 0;
-  } else if (std::getenv("PMIX_RANK") != nullptr || std::getenv("PMI_RANK") != nullptr) {  // srun
-    launch.mpi = true;
-    launch.ranks = number("PMI_SIZE", number("SLURM_NTASKS", 1));
-    // "4(x2),3": tasks of the first nodes.
-    launch.local_ranks =
-        number("SLURM_STEP_TASKS_PER_NODE", number("SLURM_TASKS_PER_NODE", launch.ranks));
-    launch.local_rank = number("SLURM_LOCALID", 0);
-    launch.rank = number("PMIX_RANK", number("PMI_RANK", 0));
-    bound = true;  // Slurm binds each task to cores of its own unless told otherwise
-  }
-  if (bound) {
-    launch.cores =
-        std::max(launch.cores, std::min(launch.cores * launch.local_ranks, processors.all));
-  }
-  launch.leads = launch.rank == 0;
-  launch.start = std::make_shared<Rendezvous>(launch.mpi, launch.rank, launch.ranks);
-  launch.before_mpi = [mpi = launch.mpi, ranks = launch.local_ranks, cores = launch.cores,
-                       arguments](std::int64_t threads_per_rank) {
-    if (mpi && threads_per_rank > 1 && ranks * threads_per_rank > cores) {
-      let_threads_sleep(arguments);
-    }
-  };
-  return launch;
+void add_launch(CLI::App& app, const Launch& launch, Action& action) {
+  auto* command = app.add_subcommand(
+      "launch", "Train, and start again from the newest checkpoint after a failure");
+  auto options = std::make_shared<LaunchOptions>();
+  add_config_options(*command, options->config);
+  command->add_option("--max-restarts", options->max_restarts, "Starts after the first, at most")
+      ->check(CLI::Range(0, 1000000))
+      ->capture_default_str();
+  command
+      ->add_option("--min-ranks", options->min_ranks,
+                   "Go on with fewer ranks than the config's, down to so many: the data-parallel "
+                   "size follows, the global batch stays")
+      ->check(CLI::Range(1, 1000000));
+  command->add_option("--max-ranks", options->max_ranks, "And with more, up to so many")
+      ->check(CLI::Range(1, 1000000));
+  command
+      ->add_option("--backoff", options->backoff,
+                   "Seconds before the first restart; twice as many before each further one "
+                   "without an iteration between, up to 60")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->capture_default_str();
+  command->add_option("--hostfile", options->hostfile,
+                      "Hosts and slots, as mpirun's: those that answer take part in a start");
+  command->add_option("--with", options->with,
+                      "What starts the ranks, followed by -n N: \"mpirun ...\" or \"srun ...\" "
+                      "(default for runtime.transport \"mpi\": srun in a Slurm job, else mpirun)");
+  add_format_option(*command, options->format);
+  command->callback([options, &launch, &action] {
+    action = [options, &launch] {
+      if (launch.mpi) {
+        throw RequestError(
+            "trident launch: starts ranks itself, and was started as one by mpirun or srun");
+      }
+      ignore_closed_pipes();
+      return Launcher(*options).run();
+    };
+  });
 }
 
 }  // namespace trident::app

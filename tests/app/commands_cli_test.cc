@@ -157,7 +157,7 @@ TEST_F(CliTest, ThePlanSaysWhatFitsAndAutoTakesIt) {
 }
 
 TEST_F(CliTest, WhatComesLaterIsAClearError) {
-  for (const std::string command : {"sweep", "simulate", "search", "launch"}) {
+  for (const std::string command : {"sweep", "simulate", "search"}) {
     expect_refused({command, "--anything", "x"},
                    {"trident " + command + ": this command is not available yet"});
   }

@@ -39,7 +39,11 @@ CONFIG = {
     "runtime": {"threads_per_rank": 1},
     "checkpoint": {"save": "weights", "save_interval": 1, "save_total_limit": 3},
     "logging": {"dir": "run", "tensorboard": False, "trace": False}}
-LAYOUTS = {"local": [], "local pp 2": ["parallel.pipeline_model_parallel_size=2"], "mpirun": []}
+LAYOUTS = {
+    "local": [], "local pp 2": ["parallel.pipeline_model_parallel_size=2"], "mpirun": [],
+    "pipedream": ["parallel.pipeline_model_parallel_size=2", "pipeline.schedule=pipedream",
+                  "gradient_clipping=0", "model.tie_word_embeddings=false",
+                  "training.on_non_finite=stop"]}
 
 
 class Failure(Exception):

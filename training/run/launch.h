@@ -12,7 +12,8 @@
 
 namespace trident {
 
-// The default is a process by itself. `trident` reads the environment for it (app/launch.cc).
+// The default is a process by itself. `trident` reads the environment for it
+// (app/detect_launch.cc).
 struct Launch {
   bool mpi = false;          // under mpirun or srun
   int ranks = 1;             // of the MPI world

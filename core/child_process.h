@@ -1,0 +1,38 @@
+// A program that this one starts, watches and ends.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace trident {
+
+class ChildProcess {
+ public:
+  // Starts arguments[0] (looked for in PATH) in a process group of its own, so that a terminal's
+  // Ctrl-C goes to this program alone. Should this program die, the child gets SIGTERM. Start it on
+  // a thread that lives as long: the kernel takes the thread's end for it. RequestError where there
+  // is no such program.
+  explicit ChildProcess(const std::vector<std::string>& arguments);
+  ChildProcess(const ChildProcess&) = delete;
+  ChildProcess& operator=(const ChildProcess&) = delete;
+  ~ChildProcess();  // ends its group (SIGKILL) where it still runs
+
+  struct End {
+    int code = 0;    // exit code, or 128 + signal
+    int signal = 0;  // that ended it; 0: none
+  };
+  // Waits for its end, at most so long.
+  std::optional<End> wait(std::chrono::milliseconds most);
+  void signal(int number);        // to it alone
+  void signal_group(int number);  // and to all that it has started in its group
+
+ private:
+  pid_t pid_ = -1;
+  std::optional<End> end_;
+};
+
+}  // namespace trident

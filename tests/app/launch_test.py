@@ -1,0 +1,161 @@
+#!/usr/bin/env python3
+"""`trident launch`: starts that are killed, hosts that come and go, signals, and what it tells.
+
+    python3 tests/app/launch_test.py build/release/trident
+"""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PROGRAM = ""
+ENVIRONMENT = os.environ | {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
+ITERATIONS = 300
+CONFIG = {
+    "model": {"architecture": "gpt2", "num_layers": 2, "hidden_size": 32, "num_attention_heads": 2,
+              "vocab_size": 256},
+    "parallel": {"data_parallel_size": 2},
+    "batch": {"global_batch_size": 8, "micro_batch_size": 1},
+    "data": {"train": [{"path": "text.txt"}], "sequence_length": 64},
+    "training": {"train_iters": ITERATIONS},
+    "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
+    "runtime": {"threads_per_rank": 1},
+    "checkpoint": {"save": "weights", "save_interval": 7},
+    "logging": {"dir": "run", "tensorboard": False, "trace": False}}
+
+
+class LaunchTest(unittest.TestCase):
+    def setUp(self):
+        self.root = tempfile.TemporaryDirectory(prefix="trident-launch-")
+        self.addCleanup(self.root.cleanup)
+        self.folder = self.make("a")
+
+    def make(self, name):
+        folder = pathlib.Path(self.root.name) / name
+        folder.mkdir()
+        (folder / "text.txt").write_text("In the beginning was the word, and the word was good. " * 90)
+        (folder / "c.json").write_text(json.dumps(CONFIG))
+        return folder
+
+    def start(self, *options, folder=None, environment=None):
+        return subprocess.Popen(
+            [PROGRAM, "launch", "c.json", "--backoff", "0.1", "--format", "json", *options],
+            cwd=folder or self.folder, env=ENVIRONMENT | (environment or {}), text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def end(self, process, code):
+        out, err = process.communicate(timeout=240)
+        self.assertEqual(process.returncode, code, err + out)
+        return json.loads(out.strip().split("\n")[-1]), err
+
+    def lines(self, folder=None):
+        path = (folder or self.folder) / "run" / "metrics.jsonl"
+        if not path.exists():
+            return []
+        return [json.loads(line) for line in path.read_text().split("\n")[:-1]]
+
+    def until(self, condition):
+        limit = time.monotonic() + 120
+        while not condition():
+            self.assertLess(time.monotonic(), limit)
+            time.sleep(0.005)
+
+    def trained(self, iteration):
+        self.until(lambda: (self.lines() or [{"iteration": 0}])[-1]["iteration"] >= iteration)
+
+    def below(self, pid):
+        """The program's own ranks among what this process has started."""
+        found = []
+        for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+            try:
+                words = pathlib.Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")
+                found += [int(child)] if words[1:2] == [b"train"] else self.below(child)
+            except OSError:
+                pass
+        return found
+
+    def reference(self):
+        whole = self.make("whole")
+        subprocess.run([PROGRAM, "train", "c.json"], cwd=whole, env=ENVIRONMENT, check=True,
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return [line["loss"] for line in self.lines(whole)]
+
+    def test_killed_starts_go_on_and_their_time_is_told(self):
+        whole = self.reference()
+        begin = time.monotonic()
+        process = self.start()
+        for iteration in (10, 100, 200):
+            self.trained(iteration)
+            for rank in self.below(process.pid):
+                os.kill(rank, signal.SIGKILL)
+            self.until(lambda: not self.below(process.pid))
+        told, err = self.end(process, 0)
+        wall = time.monotonic() - begin
+        self.assertEqual([line["loss"] for line in self.lines()], whole)
+        self.assertGreaterEqual(told["starts"], 2)
+        self.assertIn("ended by signal 9 (Killed)", err)
+        self.assertEqual(told["iterations"], ITERATIONS)
+        parts = [told[key] for key in ("training", "saving", "lost", "starting", "waiting")]
+        self.assertAlmostEqual(sum(parts), told["seconds"], places=6)
+        self.assertLess(abs(told["seconds"] - wall), 0.2 * wall + 0.5)
+        self.assertGreaterEqual(told["waiting"], 0.1 * (told["starts"] - 1))
+        seconds = sum(line["iteration_time_ms"] for line in self.lines()) * 1e-3
+        self.assertAlmostEqual(told["training"], seconds, places=6)
+
+    def test_a_signal_stops_it_and_the_run_saves(self):
+        for options in ((), ("--with", "mpirun --bind-to none")):
+            process = self.start("--set", "training.train_iters=1000000", *options)
+            self.trained(len(self.lines()) + 3)
+            process.send_signal(signal.SIGTERM)
+            told, err = self.end(process, 130)
+            self.assertEqual(told["starts"], 1)
+            self.assertIn("SIGTERM: passed on", err)
+            last = self.lines()[-1]["iteration"]
+            self.assertTrue((self.folder / f"weights/iteration-{last}").is_dir())
+
+    def test_no_more_starts_than_allowed(self):
+        told, err = self.end(self.start("--with", "false", "--max-restarts", "2"), 3)
+        self.assertEqual(told["starts"], 3)
+        self.assertIn("--max-restarts is 2", err)
+
+    def test_a_wrong_request_is_not_tried_again(self):
+        process = self.start("--set", "data.train.0.path=none.txt")
+        self.assertEqual(self.end(process, 2)[0]["starts"], 1)
+        for options in (("--set", "checkpoint.save_interval=0"), ("--with", "no-such-program"),
+                        ("--min-ranks", "3", "--max-ranks", "3")):
+            process = self.start(*options)
+            process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 2)
+
+    def test_as_many_ranks_as_there_are(self):
+        whole = self.reference()
+        hosts = self.folder / "hosts"
+        hosts.write_text("localhost slots=2  # here\ngone slots=8\n")
+        process = self.start("--hostfile", "hosts", "--min-ranks", "1", "--max-ranks", "8",
+                             environment={"OMPI_MCA_plm_rsh_agent": "false"})
+        self.trained(10)
+        hosts.write_text("localhost slots=5\ngone slots=8\n")  # 5 and 3 don't divide the batch of 8
+        for rank in self.below(process.pid)[:1]:
+            os.kill(rank, signal.SIGKILL)
+        told, err = self.end(process, 0)
+        self.assertIn("gone does not answer: left out", err)
+        self.assertIn("start 1: 2 rank(s)", err)
+        self.assertIn("start 2: 4 rank(s)", err)
+        lines = self.lines()
+        self.assertEqual([line["iteration"] for line in lines], list(range(1, ITERATIONS + 1)))
+        self.assertEqual(lines[-1]["consumed_tokens"], ITERATIONS * 8 * 64)
+        for own, other in zip((line["loss"] for line in lines), whole):
+            self.assertAlmostEqual(own, other, delta=1e-3 * other)  # other sums
+
+
+if __name__ == "__main__":
+    PROGRAM = os.path.abspath(sys.argv.pop(1))
+    unittest.main(verbosity=1)
