@@ -27,6 +27,7 @@
 #include "kernels/cuda_device.h"
 #include "training/run/elastic.h"
 #include "training/run/goodput.h"
+#include "training/run/held_folder.h"
 
 namespace trident::app {
 namespace {
@@ -71,11 +72,16 @@ class Launcher {
           "checkpoint.save");
     }
     metrics_ = (std::filesystem::path(config.logging.dir) / "metrics.jsonl").string();
+    run_before_ = described(checkpoint_.save).run();
     gpus_ = config.runtime.device == "cuda";
     const bool processes = config.runtime.transport == "mpi" || !options.hostfile.empty();
     with_ = words_of(options.with);
     if (with_.empty() && processes) {
-      with_ = in_slurm() ? words_of("srun") : words_of("mpirun --bind-to none");
+      const bool slurm = in_slurm() && options.hostfile.empty();
+      with_ = words_of(slurm ? "srun" : "mpirun --bind-to none");
+    }
+    if (!options.hostfile.empty() && with_.front() == "srun") {
+      throw RequestError("--hostfile: is mpirun's; srun takes its hosts from the Slurm job");
     }
   }
 
@@ -115,11 +121,13 @@ class Launcher {
       }
       time.waited(seconds_since(since));
       wait = std::min(2 * wait, std::max(kLongestWait, options_.backoff));
+      if (signals_.stop()) code = 130;  // all that there is to save is saved
       if (signals_.stop()) break;
+      begun_ = begun_ || time.now().iterations > 0;
     }
     signals_.finish();
     tell(time.now());
-    if (signals_.stop()) return 130;
+    if (signals_.stop()) return code == 0 || code == 130 ? 130 : 3;
     return code == 0 || code == 2 || code == 130 ? code : 3;
   }
 
@@ -171,7 +179,7 @@ class Launcher {
                fmt::format("trident-launch-{}-hosts", ::getpid()))
                   .string();
     }
-    const ConfigRequest request = request_of(number);
+    const ConfigRequest request = request_of();
     Ranks ranks;
     try {
       ranks = choose_ranks(request, options_.min_ranks, options_.max_ranks, available(hosts));
@@ -208,12 +216,16 @@ class Launcher {
     }
   }
 
-  // Later starts go on from what there is by then, wherever the first one was to begin.
-  ConfigRequest request_of(std::int64_t number) const {
+  // Once the run has begun where it was to begin, later starts go on from what there is by then.
+  ConfigRequest request_of() const {
     ConfigRequest request = options_.config;
-    if (number == 1) return request;
-    if (checkpoint_.resume == "never") request.set.emplace_back("checkpoint.resume=auto");
-    if (is_iteration(checkpoint_.load)) request.set.emplace_back("checkpoint.load=auto");
+    const bool replaced = described(checkpoint_.save).run() != run_before_;
+    if (checkpoint_.resume == "never" && replaced) {
+      request.set.emplace_back("checkpoint.resume=auto");
+    }
+    if (is_iteration(checkpoint_.load) && begun_) {
+      request.set.emplace_back("checkpoint.load=auto");
+    }
     return request;
   }
 
@@ -238,6 +250,8 @@ class Launcher {
   const LaunchOptions& options_;
   StopSignals signals_;  // before any other thread
   CheckpointConfig checkpoint_;
+  std::string run_before_;  // that checkpoint.save was of
+  bool begun_ = false;      // a start of this launch has trained
   std::string metrics_;
   bool gpus_ = false;
   std::vector<std::string> with_;  // that starts the ranks; none: one process has them all

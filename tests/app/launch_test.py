@@ -110,6 +110,22 @@ class LaunchTest(unittest.TestCase):
         seconds = sum(line["iteration_time_ms"] for line in self.lines()) * 1e-3
         self.assertAlmostEqual(told["training"], seconds, places=6)
 
+    def test_a_beginning_that_was_asked_for_is_asked_for_once(self):
+        """Not by each start: that would throw away what the one before has saved."""
+        whole = self.reference()
+        self.end(self.start("--set", "training.train_iters=14"), 0)
+        for options in (("checkpoint.load=7",),
+                        ("checkpoint.resume=never", "logging.overwrite=true",
+                         "checkpoint.overwrite=true")):
+            process = self.start(*[word for one in options for word in ("--set", one)])
+            self.until(lambda: 100 < len(self.lines()) < ITERATIONS)  # lines of its own
+            for rank in self.below(process.pid):
+                os.kill(rank, signal.SIGKILL)
+            told, err = self.end(process, 0)
+            self.assertEqual(told["starts"], 2, err)
+            self.assertLess(told["lost_iterations"], 20)
+            self.assertEqual([line["loss"] for line in self.lines()], whole)
+
     def test_a_signal_stops_it_and_the_run_saves(self):
         for options in ((), ("--with", "mpirun --bind-to none")):
             process = self.start("--set", "training.train_iters=1000000", *options)
@@ -152,8 +168,9 @@ class LaunchTest(unittest.TestCase):
         lines = self.lines()
         self.assertEqual([line["iteration"] for line in lines], list(range(1, ITERATIONS + 1)))
         self.assertEqual(lines[-1]["consumed_tokens"], ITERATIONS * 8 * 64)
-        for own, other in zip((line["loss"] for line in lines), whole):
-            self.assertAlmostEqual(own, other, delta=1e-3 * other)  # other sums
+        # Other sums: their last digits grow to 1% in 300 iterations, as in runs that nobody stopped.
+        for line, other in list(zip(lines, whole))[:60]:
+            self.assertAlmostEqual(line["loss"], other, delta=1e-5 * other)
 
 
 if __name__ == "__main__":
