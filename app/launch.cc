@@ -197,8 +197,8 @@ class Launcher {
                                    "train", request.path});
     for (const std::string& one : request.set) command.insert(command.end(), {"--set", one});
     for (const std::string& one : ranks.set) command.insert(command.end(), {"--set", one});
-    if (ranks.set.empty() && request.ranks && with_.empty()) {
-      command.insert(command.end(), {"--ranks", std::to_string(*request.ranks)});
+    if (with_.empty() && (request.ranks || !ranks.set.empty())) {
+      command.insert(command.end(), {"--ranks", std::to_string(ranks.count)});
     }
     if (options_.format == "json") command.insert(command.end(), {"--format", "json"});
     say(fmt::format("start {}: {} rank(s)", number, ranks.count));

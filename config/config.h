@@ -208,6 +208,9 @@ struct CheckpointConfig {
   bool operator==(const CheckpointConfig&) const = default;
 };
 
+// The override by which the data-parallel size follows from LoadOptions::ranks.
+inline constexpr const char* size_follows_ranks = "parallel.data_parallel_size=\"auto\"";
+
 // Whether checkpoint.load is the number of an iteration.
 bool is_iteration(const std::string& load);
 

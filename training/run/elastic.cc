@@ -63,12 +63,11 @@ Ranks choose_ranks(const ConfigRequest& request, std::optional<std::int64_t> lea
   std::string why;
   for (std::int64_t count = *top; count >= bottom; --count) {
     ConfigRequest asked = request;
-    asked.set.emplace_back("parallel.data_parallel_size=\"auto\"");
+    asked.set.emplace_back(size_follows_ranks);
     asked.ranks = count;
     try {
-      const Config config = load(asked, Launch{}).config;
-      return {count,
-              {fmt::format("parallel.data_parallel_size={}", config.parallel.data_parallel_size)}};
+      load(asked, Launch{});
+      return {count, {size_follows_ranks}};
     } catch (const RequestError& error) {
       if (why.empty()) why = error.what();
     }
