@@ -12,6 +12,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <random>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -25,6 +26,7 @@
 #include "core/json.h"
 #include "core/process.h"
 #include "kernels/cuda_device.h"
+#include "training/report/metrics_file.h"
 #include "training/run/elastic.h"
 #include "training/run/goodput.h"
 #include "training/run/held_folder.h"
@@ -45,6 +47,7 @@ struct LaunchOptions {
 };
 
 constexpr double kLongestWait = 60;  // seconds between starts
+constexpr double kEnding = 60;       // seconds that ranks have to end whose starter has ended
 
 std::vector<std::string> words_of(const std::string& text) {
   std::istringstream stream(text);
@@ -52,6 +55,34 @@ std::vector<std::string> words_of(const std::string& text) {
   for (std::string word; stream >> word;) words.push_back(word);
   return words;
 }
+
+// "ssh : rsh" names what to try; the first is what there usually is.
+std::vector<std::string> remote_shell() {
+  const char* agent = std::getenv("OMPI_MCA_plm_rsh_agent");
+  std::vector<std::string> shell = words_of(agent != nullptr ? agent : "");
+  shell.erase(std::ranges::find(shell, ":"), shell.end());
+  if (shell.empty()) shell = {"ssh", "-n", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5"};
+  return shell;
+}
+
+// A file that goes with the object.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::string& name)
+      : path_((std::filesystem::temp_directory_path() /
+               fmt::format("{}-{}-{:08x}", name, ::getpid(), std::random_device()()))
+                  .string()) {}
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  ~TemporaryFile() {
+    std::error_code ignored;
+    std::filesystem::remove(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
 
 double seconds_since(steady_clock::time_point begin) {
   return duration<double>(steady_clock::now() - begin).count();
@@ -64,6 +95,12 @@ class Launcher {
           say(fmt::format("{}: passed on; no more starts", name));
         }) {
     signals_.begin();
+    adopt_orphans();
+    if (!std::filesystem::is_regular_file(options.config.path)) {
+      throw RequestError(options.config.path +
+                         ": launch reads it at each start: it must be a file");
+    }
+    program_ = std::filesystem::read_symlink("/proc/self/exe").string();
     const Config config = load(options.config, Launch{}).config;
     checkpoint_ = config.checkpoint;
     if (checkpoint_.save.empty() || checkpoint_.save_interval == 0) {
@@ -71,7 +108,7 @@ class Launcher {
           "config: /checkpoint/save_interval: launch goes on from checkpoints; set it and "
           "checkpoint.save");
     }
-    metrics_ = (std::filesystem::path(config.logging.dir) / "metrics.jsonl").string();
+    metrics_ = (std::filesystem::path(config.logging.dir) / MetricsFile::kName).string();
     run_before_ = described(checkpoint_.save).run();
     gpus_ = config.runtime.device == "cuda";
     const bool processes = config.runtime.transport == "mpi" || !options.hostfile.empty();
@@ -95,6 +132,7 @@ class Launcher {
       time.started();
       const ChildProcess::End end = start(++starts);
       code = end.code;
+      end_what_is_left();
       const double seconds = seconds_since(begin);
       time.ended(seconds);
       if (code == 0 || signals_.stop() || (code == 130 && end.signal == 0)) break;
@@ -121,14 +159,16 @@ class Launcher {
       }
       time.waited(seconds_since(since));
       wait = std::min(2 * wait, std::max(kLongestWait, options_.backoff));
-      if (signals_.stop()) code = 130;  // all that there is to save is saved
-      if (signals_.stop()) break;
+      if (signals_.stop()) {
+        code = 130;  // nothing runs that could save more
+        break;
+      }
       begun_ = begun_ || time.now().iterations > 0;
     }
     signals_.finish();
     tell(time.now());
     if (signals_.stop()) return code == 0 || code == 130 ? 130 : 3;
-    return code == 0 || code == 2 || code == 130 ? code : 3;
+    return code == 0 || code == 130 || (code == 2 && starts == 1) ? code : 3;
   }
 
  private:
@@ -136,7 +176,7 @@ class Launcher {
   static bool in_slurm() { return std::getenv("SLURM_JOB_ID") != nullptr; }
 
   // Those of the hosts that answer, with `file` naming them; what there is of ranks.
-  std::optional<std::int64_t> available(std::string& file) const {
+  std::optional<std::int64_t> available(const std::string& file) const {
     if (options_.hostfile.empty()) {
       if (!with_.empty() && with_.front() == "srun") {
         const char* tasks = std::getenv("SLURM_NTASKS");
@@ -145,12 +185,11 @@ class Launcher {
       if (gpus_ && with_.empty()) return find_gpus().count;
       return std::nullopt;
     }
-    const char* agent = std::getenv("OMPI_MCA_plm_rsh_agent");
-    const std::vector<std::string> shell =
-        words_of(agent != nullptr ? agent : "ssh -o BatchMode=yes -o ConnectTimeout=5");
+    const std::vector<std::string> shell = remote_shell();
     std::string text;
     std::int64_t slots = 0;
     for (const Host& host : read_hosts(options_.hostfile)) {
+      if (signals_.stop()) break;
       const bool here = host.name == "localhost" || host.name == host_name();
       if (!here && !answers(shell, host.name)) {
         say(fmt::format("{} does not answer: left out", host.name));
@@ -171,49 +210,60 @@ class Launcher {
     return end && end->code == 0;
   }
 
-  // One start, to its end.
+  // One start, to its end. What keeps the first one from coming about is the caller's to tell.
   ChildProcess::End start(std::int64_t number) {
-    std::string hosts;
-    if (!options_.hostfile.empty()) {
-      hosts = (std::filesystem::temp_directory_path() /
-               fmt::format("trident-launch-{}-hosts", ::getpid()))
-                  .string();
-    }
-    const ConfigRequest request = request_of();
-    Ranks ranks;
     try {
-      ranks = choose_ranks(request, options_.min_ranks, options_.max_ranks, available(hosts));
-    } catch (const RequestError& error) {
+      return run_once(number);
+    } catch (const std::exception& error) {
       if (number == 1) throw;
-      say(error.what());  // hosts may come back
+      say(error.what());  // hosts may come back, a disk be emptied
       return {.code = 3};
     }
+  }
+
+  ChildProcess::End run_once(std::int64_t number) {
+    const TemporaryFile hosts("trident-launch-hosts");
+    const ConfigRequest request = request_of();
+    const Ranks ranks =
+        choose_ranks(request, options_.min_ranks, options_.max_ranks, available(hosts.path()));
+    if (signals_.stop()) return {.code = 130};
     std::vector<std::string> command = with_;
     if (!with_.empty()) {
       command.insert(command.end(), {"-n", std::to_string(ranks.count)});
-      if (!hosts.empty()) command.insert(command.end(), {"--hostfile", hosts});
+      if (!options_.hostfile.empty()) {
+        command.insert(command.end(), {"--hostfile", hosts.path()});
+      }
     }
-    command.insert(command.end(), {std::filesystem::read_symlink("/proc/self/exe").string(),
-                                   "train", request.path});
+    command.insert(command.end(), {program_, "train", request.path});
     for (const std::string& one : request.set) command.insert(command.end(), {"--set", one});
-    for (const std::string& one : ranks.set) command.insert(command.end(), {"--set", one});
-    if (with_.empty() && (request.ranks || !ranks.set.empty())) {
+    if (ranks.adapted) command.insert(command.end(), {"--set", size_follows_ranks});
+    if (with_.empty() && (request.ranks || ranks.adapted)) {
       command.insert(command.end(), {"--ranks", std::to_string(ranks.count)});
     }
     if (options_.format == "json") command.insert(command.end(), {"--format", "json"});
     say(fmt::format("start {}: {} rank(s)", number, ranks.count));
     ChildProcess child(command);
-    // mpirun and srun pass this one on to the ranks.
-    const int stop = with_.empty() ? SIGTERM : SIGUSR1;
-    bool told = false;
+    auto told = steady_clock::time_point::min();
     for (;;) {
       if (const auto end = child.wait(milliseconds(50))) {
-        if (!hosts.empty()) std::filesystem::remove(hosts);
-        return *end;
+        // Told before it could listen: there was nothing to save.
+        const bool early = end->signal == SIGUSR1 || end->signal == SIGTERM;
+        return signals_.stop() && early ? ChildProcess::End{.code = 130} : *end;
       }
-      if (signals_.stop() && !told) child.signal(stop);
-      told = told || signals_.stop();
+      if (!signals_.stop() || steady_clock::now() < told + milliseconds(500)) continue;
+      if (with_.empty() && told != steady_clock::time_point::min()) continue;
+      // mpirun and srun pass this one on to the ranks that they have by then, so it is sent again.
+      child.signal(with_.empty() ? SIGTERM : SIGUSR1);
+      child.signal(SIGCONT);
+      told = steady_clock::now();
     }
+  }
+
+  // What started the ranks may be gone before them: they save, and hold the run's folders.
+  void end_what_is_left() {
+    const auto begin = steady_clock::now();
+    const int left = end_orphans([&] { return seconds_since(begin) < kEnding; });
+    if (left > 0) say(fmt::format("{} process(es) of it were left, and have been ended", left));
   }
 
   // Once the run has begun where it was to begin, later starts go on from what there is by then.
@@ -252,7 +302,7 @@ class Launcher {
   CheckpointConfig checkpoint_;
   std::string run_before_;  // that checkpoint.save was of
   bool begun_ = false;      // a start of this launch has trained
-  std::string metrics_;
+  std::string metrics_, program_;
   bool gpus_ = false;
   std::vector<std::string> with_;  // that starts the ranks; none: one process has them all
 };

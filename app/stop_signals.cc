@@ -70,7 +70,7 @@ void StopSignals::take() {
       const bool begun = begun_;
       if (told_) told_(name_of(taken), begun);
       if (!begun) _exit(130);
-    } else if (now - first > 1'000'000'000) {
+    } else if (taken != SIGUSR1 && now - first > 1'000'000'000) {
       _exit(130);
     }
   }

@@ -11,9 +11,9 @@ namespace trident::app {
 
 // Turns the first SIGINT (Ctrl-C), SIGTERM, SIGHUP (the terminal goes) or SIGUSR1 (Slurm's warning)
 // into a flag; one that comes a second later or more ends the process at once with exit code 130
-// (mpirun and timeout send the same signal twice). So does the first one before begin(), when there
-// is nothing to save. What is ignored at the start stays ignored: SIGHUP under nohup, SIGINT in
-// what a script has put into the background.
+// (mpirun and timeout send the same signal twice), but for SIGUSR1, which is no person's. So does
+// the first one before begin(), when there is nothing to save. What is ignored at the start stays
+// ignored: SIGHUP under nohup, SIGINT in what a script has put into the background.
 //
 // A thread takes the signals, so no handler and no global is needed. Make it before any other
 // thread, which inherits that they are blocked.

@@ -210,6 +210,8 @@ struct CheckpointConfig {
 
 // The override by which the data-parallel size follows from LoadOptions::ranks.
 inline constexpr const char* size_follows_ranks = "parallel.data_parallel_size=\"auto\"";
+// And that by which it is the least.
+inline constexpr const char* least_size = "parallel.data_parallel_size=1";
 
 // Whether checkpoint.load is the number of an iteration.
 bool is_iteration(const std::string& load);

@@ -7,7 +7,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
 #include <system_error>
 #include <thread>
 
@@ -24,6 +28,7 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments) {
   if (::pipe2(ends, O_CLOEXEC) != 0) throw_file_error(arguments[0], "pipe", errno);
   const FileDescriptor read_end(ends[0]);
   FileDescriptor write_end(ends[1]);
+  const FileDescriptor nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   const pid_t parent = ::getpid();
   pid_ = ::fork();
   if (pid_ < 0) throw_file_error(arguments[0], "fork", errno);
@@ -35,6 +40,8 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments) {
     ::sigemptyset(&none);
     ::sigprocmask(SIG_SETMASK, &none, nullptr);
     ::signal(SIGPIPE, SIG_DFL);
+    ::signal(SIGTTOU, SIG_IGN);  // `stty tostop` would stop it at its first line
+    if (nothing.get() >= 0) ::dup2(nothing.get(), STDIN_FILENO);
     ::execvp(list[0], list.data());
     const int code = errno;
     [[maybe_unused]] const ssize_t told = ::write(ends[1], &code, sizeof code);
@@ -85,6 +92,49 @@ void ChildProcess::signal(int number) {
 
 void ChildProcess::signal_group(int number) {
   if (!end_) ::kill(-pid_, number);
+}
+
+namespace {
+
+// Process ids of this program's children.
+std::vector<pid_t> children() {
+  std::vector<pid_t> list;
+  const std::string own = std::to_string(::getpid());
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::ifstream file(entry.path() / "stat");
+    std::string text;
+    std::getline(file, text);
+    // "pid (name) state parent": the name may hold anything.
+    std::istringstream rest(text.substr(std::min(text.size(), text.rfind(')') + 1)));
+    std::string state, parent;
+    if (rest >> state >> parent && parent == own) list.push_back(std::stoi(name));
+  }
+  return list;
+}
+
+}  // namespace
+
+void adopt_orphans() {
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+}
+
+int end_orphans(const std::function<bool()>& patience) {
+  const std::vector<pid_t> found = children();
+  for (const pid_t pid : found) ::kill(pid, SIGTERM);
+  for (bool killed = false;;) {
+    pid_t gone = 0;
+    while ((gone = ::waitpid(-1, nullptr, WNOHANG)) > 0) continue;
+    if (gone < 0 && errno == ECHILD) break;
+    if (!killed && !patience()) {
+      for (const pid_t pid : children()) ::kill(pid, SIGKILL);
+      killed = true;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return static_cast<int>(found.size());
 }
 
 }  // namespace trident

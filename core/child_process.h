@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,10 +13,10 @@ namespace trident {
 
 class ChildProcess {
  public:
-  // Starts arguments[0] (looked for in PATH) in a process group of its own, so that a terminal's
-  // Ctrl-C goes to this program alone. Should this program die, the child gets SIGTERM. Start it on
-  // a thread that lives as long: the kernel takes the thread's end for it. RequestError where there
-  // is no such program.
+  // Starts arguments[0] (looked for in PATH), with nothing to read, in a process group of its own,
+  // so that a terminal's Ctrl-C goes to this program alone. Should this program die, the child gets
+  // SIGTERM. Start it on a thread that lives as long: the kernel takes the thread's end for it.
+  // RequestError where there is no such program.
   explicit ChildProcess(const std::vector<std::string>& arguments);
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
@@ -34,5 +35,11 @@ class ChildProcess {
   pid_t pid_ = -1;
   std::optional<End> end_;
 };
+
+// From here on what children leave behind when they end becomes this program's.
+void adopt_orphans();
+// Ends all children of this program: SIGTERM at once, SIGKILL once `patience` says that it is over.
+// How many there were.
+int end_orphans(const std::function<bool()>& patience);
 
 }  // namespace trident

@@ -137,6 +137,53 @@ class LaunchTest(unittest.TestCase):
             last = self.lines()[-1]["iteration"]
             self.assertTrue((self.folder / f"weights/iteration-{last}").is_dir())
 
+    def test_a_signal_that_comes_before_there_are_ranks_stops_it_too(self):
+        """mpirun drops what it can't pass on yet."""
+        for options in ((), ("--with", "mpirun --bind-to none")):
+            for delay in (0.02, 0.1, 0.2, 0.3):
+                process = self.start("--set", "training.train_iters=1000000", *options)
+                time.sleep(delay)
+                process.send_signal(signal.SIGTERM)
+                out, err = process.communicate(timeout=60)
+                self.assertIn(process.returncode, (130, 3, -signal.SIGTERM), err + out)
+
+    def test_what_a_starter_leaves_behind_is_ended(self):
+        """Before the next start, which the run's folders would be held against."""
+        wrapper = self.folder / "wrapper"
+        wrapper.write_text('#!/bin/bash\nshift 2\n"$@" &\nwait\n')
+        wrapper.chmod(0o755)
+        process = self.start("--with", str(wrapper))
+        self.trained(10)
+        children = f"/proc/{process.pid}/task/{process.pid}/children"
+        os.kill(int(pathlib.Path(children).read_text().split()[0]), signal.SIGKILL)
+        told, err = self.end(process, 0)
+        self.assertIn("1 process(es) of it were left, and have been ended", err)
+        self.assertEqual(told["starts"], 2)
+        self.assertEqual(told["lost_iterations"], 0)  # it was asked to save
+        # Stopped, a wrapper that doesn't pass signals on: the run saves all the same.
+        process = self.start("--with", str(wrapper), "--set", "training.train_iters=1000000")
+        self.trained(ITERATIONS + 10)
+        process.send_signal(signal.SIGTERM)
+        told, err = self.end(process, 130)
+        last = self.lines()[-1]["iteration"]
+        self.assertTrue((self.folder / f"weights/iteration-{last}").is_dir())
+
+    def test_a_start_that_nothing_comes_of_is_tried_again(self):
+        """The first one's failure is told; later hosts, disks and programs may come back."""
+        hosts = self.folder / "hosts"
+        hosts.write_text("localhost slots=2\n")
+        process = self.start("--hostfile", "hosts", "--min-ranks", "1")
+        self.trained(10)
+        hosts.unlink()
+        for rank in self.below(process.pid)[:1]:
+            os.kill(rank, signal.SIGKILL)
+        self.until(lambda: not self.below(process.pid))
+        time.sleep(4)
+        hosts.write_text("localhost slots=2\n")
+        told, err = self.end(process, 0)
+        self.assertIn("hosts: can't open", err)
+        self.assertGreaterEqual(told["starts"], 3)
+
     def test_no_more_starts_than_allowed(self):
         told, err = self.end(self.start("--with", "false", "--max-restarts", "2"), 3)
         self.assertEqual(told["starts"], 3)
@@ -145,8 +192,9 @@ class LaunchTest(unittest.TestCase):
     def test_a_wrong_request_is_not_tried_again(self):
         process = self.start("--set", "data.train.0.path=none.txt")
         self.assertEqual(self.end(process, 2)[0]["starts"], 1)
+        (self.folder / "evil").write_text("-oProxyCommand=touch${IFS}pwned slots=1\n")
         for options in (("--set", "checkpoint.save_interval=0"), ("--with", "no-such-program"),
-                        ("--min-ranks", "3", "--max-ranks", "3")):
+                        ("--min-ranks", "3", "--max-ranks", "3"), ("--hostfile", "evil")):
             process = self.start(*options)
             process.communicate(timeout=60)
             self.assertEqual(process.returncode, 2)

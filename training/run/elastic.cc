@@ -11,6 +11,13 @@
 #include "core/printable.h"
 
 namespace trident {
+namespace {
+
+constexpr std::int64_t kMostSlots = 1'000'000;
+constexpr const char* kOfHosts =
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:@%";
+
+}  // namespace
 
 std::vector<Host> read_hosts(const std::string& path) {
   std::vector<Host> hosts;
@@ -21,7 +28,13 @@ std::vector<Host> read_hosts(const std::string& path) {
     std::istringstream words(line.substr(0, line.find('#')));
     std::string name;
     if (!(words >> name)) continue;
-    std::int64_t slots = 0;
+    // It is a word of the commands that reach the host.
+    const bool plain = name.find_first_not_of(kOfHosts) == std::string::npos && name[0] != '-';
+    if (!plain) {
+      throw RequestError(fmt::format("{}:{}: \"{}\": is no name of a host", printable(path), number,
+                                     printable(name)));
+    }
+    std::int64_t slots = -1;
     for (std::string word; words >> word;) {
       const std::size_t equals = word.find('=');
       const std::string key = word.substr(0, equals);
@@ -31,20 +44,22 @@ std::vector<Host> read_hosts(const std::string& path) {
       const auto read = equals == std::string::npos
                             ? std::from_chars_result{end, std::errc::invalid_argument}
                             : std::from_chars(word.data() + equals + 1, end, value);
-      if (!known || read.ec != std::errc() || read.ptr != end || value < 0) {
-        throw RequestError(
-            fmt::format("{}:{}: \"{}\": needs slots=N", path, number, printable(word)));
+      if (!known || read.ec != std::errc() || read.ptr != end || value < 0 || value > kMostSlots) {
+        throw RequestError(fmt::format("{}:{}: \"{}\": needs slots=N, N from 0 to {}",
+                                       printable(path), number, printable(word), kMostSlots));
       }
       if (key == "slots") slots = value;
     }
     const auto same = std::ranges::find(hosts, name, &Host::name);
+    if (slots < 0) slots = 1;
     if (same == hosts.end()) {
-      hosts.push_back({name, std::max<std::int64_t>(1, slots)});
+      hosts.push_back({name, slots});
     } else {
-      same->slots += std::max<std::int64_t>(1, slots);
+      same->slots = std::min(kMostSlots, same->slots + slots);
     }
   }
-  if (hosts.empty()) throw RequestError(path + ": names no host");
+  std::erase_if(hosts, [](const Host& host) { return host.slots == 0; });
+  if (hosts.empty()) throw RequestError(printable(path) + ": names no host with slots");
   return hosts;
 }
 
@@ -52,7 +67,7 @@ Ranks choose_ranks(const ConfigRequest& request, std::optional<std::int64_t> lea
                    std::optional<std::int64_t> most, std::optional<std::int64_t> available) {
   if (!least && !most) {
     const std::int64_t count = load(request, Launch{}).config.world_size();
-    if (!available || count <= *available) return {count, {}};
+    if (!available || count <= *available) return {.count = count};
     throw RequestError(fmt::format(
         "the config needs {} ranks, there are {}; --min-ranks allows fewer", count, *available));
   }
@@ -60,14 +75,26 @@ Ranks choose_ranks(const ConfigRequest& request, std::optional<std::int64_t> lea
   if (available) top = std::min(top.value_or(*available), *available);
   if (!top) top = load(request, Launch{}).config.world_size();
   const std::int64_t bottom = std::max<std::int64_t>(1, least.value_or(1));
+  // A place of the data-parallel size takes so many ranks, and a sample of each batch at least.
+  std::int64_t unit = 1, places = *top;
   std::string why;
-  for (std::int64_t count = *top; count >= bottom; --count) {
+  try {
+    ConfigRequest one = request;
+    one.set.emplace_back(least_size);
+    one.ranks.reset();
+    const Config config = load(one, Launch{}).config;
+    unit = config.world_size();
+    places = std::min(*top / unit, config.batch.global_batch_size);
+  } catch (const RequestError& error) {
+    why = error.what();
+  }
+  for (; places >= 1 && places * unit >= bottom; --places) {
     ConfigRequest asked = request;
     asked.set.emplace_back(size_follows_ranks);
-    asked.ranks = count;
+    asked.ranks = places * unit;
     try {
       load(asked, Launch{});
-      return {count, {size_follows_ranks}};
+      return {.count = places * unit, .adapted = true};
     } catch (const RequestError& error) {
       if (why.empty()) why = error.what();
     }

@@ -17,13 +17,14 @@ struct Host {
   bool operator==(const Host&) const = default;
 };
 // Of a file in Open MPI's form: "name", "name slots=4", "name max_slots=4", comments after #. A
-// name without slots that comes again has one more. RequestError, with the line, for anything else.
+// name without slots that comes again has one more; one of no slots takes no part. RequestError,
+// with the line, for anything else, and for names that hosts can't have.
 std::vector<Host> read_hosts(const std::string& path);
 
 // A start's ranks, and what its config says otherwise for them.
 struct Ranks {
   std::int64_t count = 1;
-  std::vector<std::string> set;
+  bool adapted = false;  // the override size_follows_ranks goes with them
 };
 // What `request` says; with `least` or `most`, the largest number from there up to `available` that
 // its other parallel sizes and its global batch divide: the data-parallel size follows.

@@ -3,19 +3,24 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "core/file.h"
 #include "core/fnv1a.h"
 #include "core/json.h"
 
 namespace trident {
 namespace {
 
+constexpr std::uint64_t kPart = 1 << 20;  // bytes read at once; of a line, at most
+
+// 0 where there is none that could be meant.
 double number_in(const nlohmann::json& line, const char* key) {
   const auto it = line.find(key);
-  return it != line.end() && it->is_number() ? it->get<double>() : 0;
+  const double value = it != line.end() && it->is_number() ? it->get<double>() : 0;
+  return value > 0 && value < 0x1p53 ? value : 0;
 }
 
 std::size_t common(const auto& a, const auto& b) {
@@ -31,16 +36,35 @@ GoodputCounter::GoodputCounter(std::string metrics)
 
 std::vector<GoodputCounter::Line> GoodputCounter::read() const {
   std::vector<Line> lines;
-  std::ifstream file(metrics_);
-  for (std::string text; std::getline(file, text);) {
-    if (file.eof()) break;  // cut off
-    const nlohmann::json line = json_or_null(text);
-    if (!line.is_object()) break;
-    lines.push_back({fnv1a(text), static_cast<std::int64_t>(number_in(line, "iteration")),
-                     number_in(line, "iteration_time_ms") * 1e-3,
-                     number_in(line, "save_pause_ms") * 1e-3});
+  try {
+    std::error_code ignored;
+    if (std::filesystem::is_regular_file(metrics_, ignored)) read(ReadFile(metrics_), lines);
+  } catch (const std::exception&) {
+    // Cut while it is read, or gone: what has been read counts.
   }
   return lines;
+}
+
+void GoodputCounter::read(const ReadFile& file, std::vector<Line>& lines) {
+  std::string text;  // from the end of the last line on
+  std::vector<std::byte> part(kPart);
+  for (std::uint64_t at = 0; at < file.size(); at += part.size()) {
+    part.resize(std::min<std::uint64_t>(kPart, file.size() - at));
+    file.read_at(at, part);
+    text.append(reinterpret_cast<const char*>(part.data()), part.size());
+    std::size_t begin = 0;
+    for (std::size_t end = 0; (end = text.find('\n', begin)) != std::string::npos;
+         begin = end + 1) {
+      const std::string whole = text.substr(begin, end - begin);
+      const nlohmann::json line = json_or_null(whole);
+      if (!line.is_object()) return;
+      lines.push_back({fnv1a(whole), static_cast<std::int64_t>(number_in(line, "iteration")),
+                       number_in(line, "iteration_time_ms") * 1e-3,
+                       number_in(line, "save_pause_ms") * 1e-3});
+    }
+    text.erase(0, begin);
+    if (text.size() > kPart) return;  // no line of metrics
+  }
 }
 
 std::int64_t GoodputCounter::iteration() const {

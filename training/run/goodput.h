@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "core/file.h"
+
 namespace trident {
 
 struct Goodput {
@@ -43,6 +45,7 @@ class GoodputCounter {
     double run = 0, pause = 0;  // seconds
   };
   std::vector<Line> read() const;
+  static void read(const ReadFile& file, std::vector<Line>& lines);
 
   std::string metrics_;
   std::vector<Line> lines_, before_;  // before_: of earlier launches
