@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -191,6 +192,10 @@ struct CheckpointConfig {
   // A Hugging Face directory, a checkpoint, the iteration of one in `save`, or "auto"; "": start
   // from initial weights, where there is no checkpoint in `save`.
   std::string load = {};
+  // What is left out of the checkpoint that `load` names: "optimizer", "iteration", "data".
+  std::vector<std::string> exclude_from_loading = {};
+  std::map<std::string, std::string> key_mapping = {};  // names of tensors there: names here
+  bool grow_vocabulary = false;
   std::string resume = "auto";
   std::string save = {};  // directory of the final weights and the checkpoints; "": not saved
   bool overwrite = false;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <set>
@@ -59,7 +60,8 @@ using Member = std::function<T&(Config&)>;
 
 using AnyMember =
     std::variant<Member<bool>, Member<std::int64_t>, Member<double>, Member<std::string>,
-                 Member<std::vector<std::int64_t>>, Member<std::array<double, 2>>,
+                 Member<std::vector<std::int64_t>>, Member<std::vector<std::string>>,
+                 Member<std::map<std::string, std::string>>, Member<std::array<double, 2>>,
                  Member<std::vector<DataSource>>, Member<std::vector<ValidationSet>>>;
 
 // One key of the config. Its constant default is the member's initialiser in config.h.
@@ -68,8 +70,9 @@ struct Field {
   AnyMember member;
   Text doc;
   std::string unit = {};
-  Range range = {};                  // of a number, or of each number of a list
-  std::vector<Choice> choices = {};  // of a string; of another type: words in place of the value
+  Range range = {};  // of a number, or of each number of a list
+  // Of a string, or of each of a list of these; of another type: words in place of the value.
+  std::vector<Choice> choices = {};
   std::function<std::vector<std::string>(const ConfigRules&)> kinds = {};  // choices of a table
   Text derived = {};            // where the default follows from; such a key may be null
   bool number_is_text = false;  // of a string: a whole number counts as its digits
@@ -99,6 +102,9 @@ nlohmann::ordered_json value_of(const Field& field, const Config& config);
 
 // Values are whole numbers, or lists of such.
 bool is_integer(const Field& field);
+
+// Choices are words in place of a value of another type.
+bool has_words(const Field& field);
 
 // "/model/hidden_size" is "hidden_size" of "/model".
 inline std::string leaf(const std::string& path) {

@@ -56,6 +56,24 @@ std::vector<Field> checkpoint_fields() {
               "\"auto\" from the newest there.",
        .derived = "none",
        .number_is_text = true},
+      {.path = "/checkpoint/exclude_from_loading",
+       .member = member(&C::exclude_from_loading),
+       .doc = "What isn't taken of the checkpoint whose path `load` gives: the optimizer's state "
+              "and loss scale (both begin anew), the iteration (the run begins at 0), the place in "
+              "the data (its samples begin anew). With all three the weights are taken alone, in "
+              "full precision. A run's own checkpoints are always taken whole.",
+       .choices = {{"optimizer"}, {"iteration"}, {"data"}}},
+      {.path = "/checkpoint/key_mapping",
+       .member = member(&C::key_mapping),
+       .doc = "Tensors that have other names where `load` points: theirs, and the model's, such as "
+              "{\"blocks.*.w1\": \"layers.*.mlp.up.weight\"}; * stands for the same text in both. "
+              "In a checkpoint names are those that `trident checkpoint inspect` lists, without "
+              "what comes before the slash; in a Hugging Face directory, that directory's."},
+      {.path = "/checkpoint/grow_vocabulary",
+       .member = member(&C::grow_vocabulary),
+       .doc =
+           "Takes weights of a model with a smaller vocabulary than model.vocab_size, from where "
+           "`load` points: entries beyond it begin as in a new run."},
       {.path = "/checkpoint/resume",
        .member = member(&C::resume),
        .doc = "Whether to go on from the newest checkpoint in `save` that is whole: auto where "

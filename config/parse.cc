@@ -120,6 +120,28 @@ class Reader {
     member = std::move(numbers);
   }
 
+  void read(const Field& field, const json& value, std::vector<std::string>& member) {
+    if (!value.is_array()) return mismatch(field, value);
+    std::vector<std::string> words;
+    for (const json& element : value) {
+      if (!element.is_string()) return mismatch(field, value);
+      if (!read_word(field, element)) return;
+      words.push_back(element.get<std::string>());
+      if (std::ranges::count(words, words.back()) > 1) return mismatch(field, value);
+    }
+    member = std::move(words);
+  }
+
+  void read(const Field& field, const json& value, std::map<std::string, std::string>& member) {
+    const auto is_name = [](const json& element) {
+      return element.is_string() && !element.get_ref<const std::string&>().empty();
+    };
+    if (!value.is_object() || value.contains("") || !std::ranges::all_of(value, is_name)) {
+      return mismatch(field, value);
+    }
+    for (const auto& [from, to] : value.items()) member[from] = to.get<std::string>();
+  }
+
   void read(const Field& field, const json& value, std::array<double, 2>& member) {
     const auto fits = [&](const json& element) {
       return element.is_number() && in_range(element.get<double>(), field.range);
@@ -157,8 +179,7 @@ class Reader {
     }
     for (const Choice& choice : choices_of(field, rules_)) {
       if (choice.name != word) continue;
-      const bool is_word = !std::holds_alternative<Member<std::string>>(field.member);
-      if (is_word) available.insert(available.begin(), "a number");
+      if (has_words(field)) available.insert(available.begin(), "a number");
       problems_.add(field.path, fmt::format("{} is not available yet (it comes with {}); use {}",
                                             shown(value), choice.later, list_or(available)));
       return false;

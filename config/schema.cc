@@ -58,6 +58,14 @@ ordered_json value_schema(const Field& field, const ConfigRules& rules) {
     } else {
       schema["enum"] = names(choices);
     }
+  } else if (std::holds_alternative<Member<std::vector<std::string>>>(field.member)) {
+    schema = {{"type", "array"},
+              {"items", {{"enum", names(choices_of(field, rules))}}},
+              {"uniqueItems", true}};
+  } else if (std::holds_alternative<Member<std::map<std::string, std::string>>>(field.member)) {
+    const ordered_json name = {{"type", "string"}, {"minLength", 1}};
+    schema = {
+        {"type", "object"}, {"propertyNames", {{"minLength", 1}}}, {"additionalProperties", name}};
   } else if (std::holds_alternative<Member<std::vector<DataSource>>>(field.member)) {
     schema = sources_schema();
   } else if (std::holds_alternative<Member<std::vector<ValidationSet>>>(field.member)) {
@@ -84,8 +92,7 @@ ordered_json value_schema(const Field& field, const ConfigRules& rules) {
 
 ordered_json field_schema(const Field& field, const ConfigRules& rules) {
   ordered_json schema = value_schema(field, rules);
-  const bool words =
-      !std::holds_alternative<Member<std::string>>(field.member) && !field.choices.empty();
+  const bool words = has_words(field);
   if (words || !field.derived.empty()) {
     ordered_json any = ordered_json::array({schema});
     if (words) any.push_back({{"enum", names(choices_of(field, rules))}});

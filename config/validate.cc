@@ -42,6 +42,15 @@ void validate_data(const Config& config, Problems& problems) {
   needs_save("/checkpoint/resume", checkpoint.resume == "must", "\"must\"");
   const bool of_save = checkpoint.load == "auto" || is_iteration(checkpoint.load);
   needs_save("/checkpoint/load", of_save, "one of its own checkpoints");
+  const auto of_another = [&](const char* key, bool asked) {
+    if (!asked || !problems.sound({key, "/checkpoint/load"})) return;
+    if (!checkpoint.load.empty() && !of_save) return;
+    problems.add(key, fmt::format("is about what the path in checkpoint.load leads to, which is {}",
+                                  of_save ? "one of the run's own checkpoints" : "missing"));
+  };
+  of_another("/checkpoint/exclude_from_loading", !checkpoint.exclude_from_loading.empty());
+  of_another("/checkpoint/key_mapping", !checkpoint.key_mapping.empty());
+  of_another("/checkpoint/grow_vocabulary", checkpoint.grow_vocabulary);
   if (of_save && checkpoint.resume == "never" &&
       problems.sound({"/checkpoint/load", "/checkpoint/resume"})) {
     problems.add("/checkpoint/load", fmt::format("\"{}\" goes on from a checkpoint, but "

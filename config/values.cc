@@ -82,6 +82,11 @@ bool is_integer(const Field& field) {
          std::holds_alternative<Member<std::vector<std::int64_t>>>(field.member);
 }
 
+bool has_words(const Field& field) {
+  return !field.choices.empty() && !std::holds_alternative<Member<std::string>>(field.member) &&
+         !std::holds_alternative<Member<std::vector<std::string>>>(field.member);
+}
+
 std::vector<Choice> choices_of(const Field& field, const ConfigRules& rules) {
   std::vector<Choice> choices = field.choices;
   if (!field.kinds) return choices;
@@ -110,6 +115,10 @@ std::string expected(const Field& field, const ConfigRules& rules) {
     text = "a list of two numbers, each";
   } else if (std::holds_alternative<Member<std::vector<std::int64_t>>>(field.member)) {
     text = "a list of integers, each";
+  } else if (std::holds_alternative<Member<std::vector<std::string>>>(field.member)) {
+    return fmt::format("a list of {}, each at most once", words);
+  } else if (std::holds_alternative<Member<std::map<std::string, std::string>>>(field.member)) {
+    text = "an object of strings";
   } else if (std::holds_alternative<Member<std::vector<DataSource>>>(field.member)) {
     text = "a list of sources";
   } else {

@@ -104,6 +104,9 @@ void ReadFile::read_at(std::uint64_t offset, std::span<std::byte> out) const {
     const ssize_t n =
         ::pread(file_.get(), part.data(), part.size(), static_cast<off_t>(offset + done));
     if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EIO) {
+      throw RequestError(fmt::format("{}: reading at {} failed: {}", path_, offset, reason(errno)));
+    }
     if (n < 0) throw Error(fmt::format("{}: reading failed: {}", path_, reason(errno)));
     if (n == 0) {
       throw RequestError(fmt::format(

@@ -40,7 +40,8 @@ class ReadFile {
  public:
   explicit ReadFile(const std::string& path);
 
-  // Fills `out` from byte `offset` on. A file that ends earlier is a RequestError.
+  // Fills `out` from byte `offset` on. A file that ends earlier is a RequestError; so is one whose
+  // disk has lost what was there (EIO).
   void read_at(std::uint64_t offset, std::span<std::byte> out) const;
   std::uint64_t size() const { return size_; }  // bytes, when it was opened
   const std::string& path() const { return path_; }

@@ -56,9 +56,9 @@ void WeightStash::go_on(Context& context, WeightVersion updates, std::int64_t ne
     for (const std::int64_t age : ages) begun_.push_back(updates - age);
     wanted.insert(ages.begin(), ages.end());
     wanted.erase(0);
-  } else if (next > 0) {  // the rest of the batch uses what those in flight do
+  } else {
     first_ = updates - next / batch_;
-    wanted = {1};
+    if (next > 0) wanted = {1};  // the rest of the batch uses what those in flight do
   }
   for (const std::int64_t age : wanted) {
     std::vector<Tensor> copies;

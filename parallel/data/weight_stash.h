@@ -43,7 +43,7 @@ class WeightStash {
   ParameterBuckets& buckets_;
   std::int64_t batch_;
   WeightVersion live_ = 0;
-  WeightVersion first_ = 0;                      // the one that micro-batch 0 used
+  WeightVersion first_ = 0;                      // the one that micro-batch 0 used, or uses
   std::deque<WeightVersion> begun_;              // of micro-batches that are taken again
   std::map<std::int64_t, WeightVersion> taken_;  // by micro-batch in flight
   std::map<WeightVersion, int> users_;

@@ -42,7 +42,7 @@ scheduler: type warmup_iters warmup_ratio decay_iters min_lr power gamma milesto
 data: train validation split tokenizer/type tokenizer/path sequence_length shuffle seed
 training: train_iters train_epochs seed eval_interval eval_iters deterministic label_smoothing
   on_non_finite max_skipped_steps
-checkpoint: load resume save overwrite save_interval save_total_limit save_every_keep
+checkpoint: load exclude_from_loading key_mapping grow_vocabulary resume save overwrite save_interval save_total_limit save_every_keep
   keep_best max_writers min_slice asynchronous staging_limit niceness io_priority
   local/dir local/interval local/replicas
 runtime: device transport ranks_per_node threads_per_rank timeout_seconds collective_algorithm
@@ -84,7 +84,9 @@ TEST(FilledInConfig, HasEveryKeyAndLoadsBackAsTheSame) {
        "parallel.pipeline_model_parallel_size=2", "parallel.virtual_pipeline_model_parallel_size=2",
        "zero_optimization.stage=1",
        R"(data.validation={"a": [{"path": "v", "weight": 0.1}], "b": [{"path": "w"}]})"},
-      {R"(data.validation=[{"path": "v"}])", "parallel.rank_order=pp-dp-tp"}};
+      {R"(data.validation=[{"path": "v"}])", "parallel.rank_order=pp-dp-tp", "checkpoint.load=x",
+       R"(checkpoint.key_mapping={"a.*": "b.*", "c": "d"})", "checkpoint.grow_vocabulary=true",
+       R"(checkpoint.exclude_from_loading=["data", "optimizer"])"}};
   for (const auto& overrides : changes) {
     const LoadedConfig loaded = parse(kSmallConfig, overrides, {.cores = 5});
     const json document = json::parse(loaded.filled_in);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -248,9 +249,8 @@ SavedFile file_of(const ManifestReader& read, const json& value, const std::stri
 
 SavedNumber number_of(const ManifestReader& read, const json& value, const std::string& pointer) {
   if (value.is_number_integer()) {
-    if (value.is_number_unsigned() && value.get<std::uint64_t>() > INT64_MAX) {
-      read.fail(pointer, "is beyond 2^63 - 1");
-    }
+    constexpr auto kMost = static_cast<double>(kMaxCount);
+    if (std::abs(value.get<double>()) > kMost) read.fail(pointer, "is beyond 2^53");
     return value.get<std::int64_t>();
   }
   if (!value.is_number_float()) read.fail(pointer, "needs a number");

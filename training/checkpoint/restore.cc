@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
+#include <utility>
 #include <variant>
+#include <vector>
 
 #include "core/error.h"
 #include "core/printable.h"
@@ -34,8 +37,9 @@ std::vector<std::byte> as_f32(DType dtype, const std::vector<std::byte>& bytes) 
   return out;
 }
 
-void restore_tensor(Context& context, const StateTensor& into, CheckpointReader& reader) {
-  if (into.tensor.numel() == 0) return;
+// The tensor of the checkpoint that `into` is restored from, under its name there.
+std::pair<std::string, const SavedTensor*> source_of(const StateTensor& into,
+                                                     const CheckpointReader& reader) {
   std::string name = saved_name(into.name, into.parameter->name());
   const SavedTensor* saved = reader.find(name);
   if (saved == nullptr && into.kind == StateKind::master) {
@@ -43,24 +47,58 @@ void restore_tensor(Context& context, const StateTensor& into, CheckpointReader&
     saved = reader.find(name);
   }
   if (saved == nullptr) {
-    throw RequestError(fmt::format("{}: no tensor \"{}\"", manifest_of(reader), printable(name)));
+    throw MismatchedState(fmt::format(
+        "{}: no tensor \"{}\"{}", manifest_of(reader), printable(name),
+        into.kind == StateKind::optimizer
+            ? "; the weights alone can be taken (checkpoint.exclude_from_loading: [\"optimizer\"])"
+            : ""));
   }
+  return {name, saved};
+}
+
+// Whether `saved` has fewer rows than `whole`, each for an entry of a vocabulary.
+bool fewer_rows(const Shape& saved, const Shape& whole, std::int64_t vocabulary) {
+  return vocabulary > 0 && whole.dim(0) == vocabulary && saved.rank() == whole.rank() &&
+         saved.dim(0) < vocabulary && (saved.rank() == 1 || saved.dim(1) == whole.dim(1));
+}
+
+void restore_tensor(Context& context, const StateTensor& into, CheckpointReader& reader,
+                    std::int64_t vocabulary) {
+  if (into.tensor.numel() == 0) return;
+  const auto [name, saved] = source_of(into, reader);
   const bool widens = into.tensor.dtype() == DType::f32 &&
                       (saved->dtype == DType::bf16 || saved->dtype == DType::f16);
-  if (saved->shape != into.placement.global || (saved->dtype != into.tensor.dtype() && !widens)) {
-    throw RequestError(fmt::format(
+  const bool grown = fewer_rows(saved->shape, into.placement.global, vocabulary);
+  if ((saved->shape != into.placement.global && !grown) ||
+      (saved->dtype != into.tensor.dtype() && !widens)) {
+    throw MismatchedState(fmt::format(
         "{}: tensor \"{}\" has shape {} and type {}, the run needs {} and {}", manifest_of(reader),
         printable(name), saved->shape.to_string(), name_of(saved->dtype),
         into.placement.global.to_string(), name_of(into.tensor.dtype())));
   }
-  const std::size_t element = size_of(saved->dtype);
-  // Padding is in no box and stays 0.
+  const std::size_t element = size_of(into.tensor.dtype());
+  // Padding is in no box and stays 0; so do states of rows that are new, whose weights stay.
   std::vector<std::byte> values(static_cast<std::size_t>(into.tensor.numel()) * element);
+  if (grown && into.kind != StateKind::optimizer) context.copy_to_host(values, into.tensor);
   for (const HeldBox& held : into.placement.boxes(into.begin, into.tensor.numel())) {
+    Box box = held.box;
+    box.rows = std::min(box.rows, saved->shape.dim(0) - box.row);
+    if (box.rows <= 0) continue;
     const auto at = static_cast<std::size_t>(held.local - into.begin) * element;
-    reader.read(name, held.box, held.stride, std::span(values).subspan(at));
+    if (!widens) {
+      reader.read(name, box, held.stride, std::span(values).subspan(at));
+      continue;
+    }
+    const auto columns = static_cast<std::size_t>(box.columns);
+    std::vector<std::byte> narrow(static_cast<std::size_t>(box.rows) * columns *
+                                  size_of(saved->dtype));
+    reader.read(name, box, box.columns, narrow);
+    const std::vector<std::byte> wide = as_f32(saved->dtype, narrow);
+    for (std::size_t row = 0; row < static_cast<std::size_t>(box.rows); ++row) {
+      std::memcpy(&values[at + row * static_cast<std::size_t>(held.stride) * element],
+                  &wide[row * columns * element], columns * element);
+    }
   }
-  if (widens) values = as_f32(saved->dtype, values);
   context.copy_from_host(into.tensor, values);
 }
 
@@ -68,19 +106,19 @@ void restore_number(const StateNumber& into, const CheckpointReader& reader) {
   const auto& numbers = reader.manifest().numbers;
   const auto saved = numbers.find(into.name);
   if (saved == numbers.end()) {
-    throw RequestError(
+    throw MismatchedState(
         fmt::format("{}: /numbers: no \"{}\"", manifest_of(reader), printable(into.name)));
   }
   const bool whole = std::holds_alternative<std::int64_t*>(into.value);
   if (whole != std::holds_alternative<std::int64_t>(saved->second)) {
-    throw RequestError(fmt::format("{}: /numbers/{}: needs a {}", manifest_of(reader),
-                                   printable(into.name), whole ? "whole number" : "fraction"));
+    throw MismatchedState(fmt::format("{}: /numbers/{}: needs a {}", manifest_of(reader),
+                                      printable(into.name), whole ? "whole number" : "fraction"));
   }
   const double value = std::visit([](auto n) { return static_cast<double>(n); }, saved->second);
   if (!(value >= into.least && value <= into.most)) {
-    throw RequestError(fmt::format("{}: /numbers/{}: needs a number from {} to {}",
-                                   manifest_of(reader), printable(into.name), into.least,
-                                   into.most));
+    throw MismatchedState(fmt::format("{}: /numbers/{}: needs a number from {} to {}",
+                                      manifest_of(reader), printable(into.name), into.least,
+                                      into.most));
   }
   if (whole) {
     *std::get<std::int64_t*>(into.value) = std::get<std::int64_t>(saved->second);
@@ -91,13 +129,27 @@ void restore_number(const StateNumber& into, const CheckpointReader& reader) {
 
 }  // namespace
 
-void restore_state(Context& context, State& state, CheckpointReader& reader) {
+void restore_state(Context& context, State& state, CheckpointReader& reader,
+                   const TakenParts& taken) {
   for (const StateTensor& tensor : state.tensors) {
-    const bool kept = tensor.kind == StateKind::master || tensor.kind == StateKind::optimizer ||
-                      tensor.kind == StateKind::stashed;
-    if (kept) restore_tensor(context, tensor, reader);
+    const bool follows = tensor.kind == StateKind::weight || tensor.kind == StateKind::gradient;
+    const bool left = tensor.kind == StateKind::optimizer && !taken.optimizer;
+    if (!follows && !left) restore_tensor(context, tensor, reader, taken.vocabulary);
   }
-  for (const StateNumber& number : state.numbers) restore_number(number, reader);
+  const bool scaled = std::ranges::any_of(reader.manifest().tensors, [](const auto& tensor) {
+    return tensor.first.starts_with("weight/") && tensor.second.dtype == DType::f16;
+  });
+  std::int64_t whole = 0;  // what is checked and not taken
+  double fraction = 0;
+  for (StateNumber number : state.numbers) {
+    if (!taken.optimizer) break;
+    if (!scaled && number.name.starts_with("loss_scale.")) {
+      const bool is_whole = std::holds_alternative<std::int64_t*>(number.value);
+      if (is_whole) number.value = &whole;
+      if (!is_whole) number.value = &fraction;
+    }
+    restore_number(number, reader);
+  }
   context.synchronize();
 }
 

@@ -1,19 +1,38 @@
 // A rank's state from a checkpoint, in whatever layout: it reads the boxes that it holds.
 #pragma once
 
-#include <string>
-#include <vector>
+#include <cstdint>
 
 #include "core/context.h"
+#include "core/error.h"
 #include "parallel/state.h"
 #include "training/checkpoint/checkpoint_reader.h"
 
 namespace trident {
 
+// The checkpoint is whole, but of a state that isn't the run's.
+class MismatchedState : public RequestError {
+ public:
+  using RequestError::RequestError;
+};
+
+// What a run takes of a checkpoint: all of it, unless it was asked for parts.
+struct TakenParts {
+  bool optimizer = true;  // its state and step, and the loss scale
+  bool iteration = true;
+  bool data = true;  // the place in it
+  // Entries of the run's vocabulary, where the checkpoint's may have fewer: the rows of these alone
+  // are written, or 0 in states of the optimizer. 0: it has as many.
+  std::int64_t vocabulary = 0;
+
+  bool all() const { return optimizer && iteration && data; }
+};
+
 // Writes master weights (from the weights, where the checkpoint has no masters), optimizer state
 // and numbers of `state`, as Stepper::state() lists it; Stepper::restored() then makes the weights
-// follow. RequestError that names the tensor or the number which the checkpoint lacks, or has in
-// another shape, and as CheckpointReader::read.
-void restore_state(Context&, State& state, CheckpointReader& reader);
+// follow. A loss scale is taken of fp16 weights alone. MismatchedState that names the tensor or the
+// number which the checkpoint lacks, or has in another shape; RequestError as
+// CheckpointReader::read for damage.
+void restore_state(Context&, State& state, CheckpointReader& reader, const TakenParts& taken = {});
 
 }  // namespace trident

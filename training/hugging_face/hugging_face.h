@@ -16,12 +16,14 @@ namespace trident {
 
 // RequestError unless `directory` is there, its config.json asks for what the model of `config`
 // computes (models/hugging_face_config.h) and its files hold that model's tensors and no others
-// (training/hugging_face/hugging_face_check.h).
-void check_hugging_face(const std::string& directory, const Config& config, const Architecture&);
+// (training/hugging_face/hugging_face_check.h). checkpoint.key_mapping and grow_vocabulary count.
+// Gives the entries of its vocabulary where that has grown since; 0 where it hasn't.
+std::int64_t check_hugging_face(const std::string& directory, const Config& config,
+                                const Architecture&);
 
-// Sets this rank's slices of every parameter, master weights included. Every rank reads what it
-// needs. RequestError where a tensor is missing or of another shape. Gives up, with weights that
-// are of no use, where `stop` (may be null) is set.
+// Sets this rank's slices of every parameter, master weights included, but for rows of a vocabulary
+// that has grown since. Every rank reads what it needs. RequestError where a tensor is missing or
+// of another shape. Gives up, with weights that are of no use, where `stop` (may be null) is set.
 void load_hugging_face(RankModel&, const std::string& directory,
                        const std::atomic<bool>* stop = nullptr);
 

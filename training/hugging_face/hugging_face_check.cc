@@ -62,8 +62,8 @@ void require_same(const SafetensorsSet& set, const std::string& a, const std::st
 class TensorCheck {
  public:
   TensorCheck(const SafetensorsSet& set, const Architecture& architecture,
-              const TransformerShape& shape)
-      : set_(set), architecture_(architecture), shape_(shape) {}
+              const TransformerShape& shape, bool grown)
+      : set_(set), architecture_(architecture), shape_(shape), grown_(grown) {}
 
   DType run() {
     const auto ends = build_chunks(architecture_, shape_, {}, {0}, {0});
@@ -95,7 +95,8 @@ class TensorCheck {
     const Shape& global = parameter.spec().placement.global;
     for (const auto& tensor : architecture_.hugging_face(shape_, parameter.name(), global)) {
       try {
-        const std::string name = checked_name(set_, tensor, global);
+        const bool grown = grown_ && global.dim(0) == shape_.vocabulary;
+        const std::string name = checked_name(set_, tensor, global, grown);
         taken_.insert(name);
         types_.insert(*set_.at(name).dtype);
       } catch (const RequestError& error) {
@@ -133,6 +134,7 @@ class TensorCheck {
   const SafetensorsSet& set_;
   const Architecture& architecture_;
   const TransformerShape& shape_;
+  bool grown_;
   std::unordered_set<std::string> taken_;
   std::set<DType> types_;
   std::vector<std::string> problems_;
@@ -167,7 +169,7 @@ std::string read_model_config(const std::string& directory) {
 }
 
 std::string checked_name(const SafetensorsSet& set, const HuggingFaceTensor& tensor,
-                         const Shape& global) {
+                         const Shape& global, bool grown) {
   const SafetensorsEntry* entry = find(set, tensor.name);
   if (entry == nullptr) {
     throw RequestError(fmt::format("{}: tensor {} is missing", set.directory(), tensor.name));
@@ -175,6 +177,9 @@ std::string checked_name(const SafetensorsSet& set, const HuggingFaceTensor& ten
   std::vector<std::int64_t> expected{tensor.rows};
   if (global.rank() == 2) expected.push_back(global.dim(1));
   if (tensor.transposed) std::reverse(expected.begin(), expected.end());
+  const bool fewer = grown && !tensor.transposed && entry->shape.size() == expected.size() &&
+                     entry->rows() < expected[0];
+  if (fewer) expected[0] = entry->rows();
   if (entry->shape != expected) {
     throw RequestError(fmt::format("{}: tensor {} has the shape [{}], the config needs [{}]",
                                    set.file_of(entry->name), entry->name,
@@ -188,12 +193,12 @@ std::string checked_name(const SafetensorsSet& set, const HuggingFaceTensor& ten
 }
 
 DType check_tensors(const SafetensorsSet& set, const Architecture& architecture,
-                    const TransformerShape& shape) {
-  return TensorCheck(set, architecture, shape).run();
+                    const TransformerShape& shape, bool grown) {
+  return TensorCheck(set, architecture, shape, grown).run();
 }
 
-void check_hugging_face(const std::string& directory, const Config& config,
-                        const Architecture& architecture) {
+std::int64_t check_hugging_face(const std::string& directory, const Config& config,
+                                const Architecture& architecture) {
   const std::string path = directory + "/config.json";
   nlohmann::json theirs;
   try {
@@ -207,8 +212,13 @@ void check_hugging_face(const std::string& directory, const Config& config,
   }
   const auto ours = parse_json(config_to_json(config), "config").at("model");
   std::vector<std::string> problems;
+  std::int64_t grown = 0;
   for (const auto& [key, value] : theirs.items()) {
     const nlohmann::json& own = ours.at(key);
+    if (config.checkpoint.grow_vocabulary && key == "vocab_size" && value < own) {
+      grown = value.get<std::int64_t>();
+      continue;
+    }
     // Kernels take numbers that aren't sizes as fp32.
     const bool same = value.is_number_float() || own.is_number_float()
                           ? value.get<float>() == own.get<float>()
@@ -218,7 +228,10 @@ void check_hugging_face(const std::string& directory, const Config& config,
                                    key, json_text(own), json_text(value), path));
   }
   if (!problems.empty()) throw RequestError(problems);
-  check_tensors(SafetensorsSet(directory), architecture, architecture.shape(config));
+  SafetensorsSet set(directory);
+  set.rename(config.checkpoint.key_mapping);
+  check_tensors(set, architecture, architecture.shape(config), grown > 0);
+  return grown;
 }
 
 }  // namespace trident

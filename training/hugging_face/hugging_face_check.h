@@ -20,12 +20,14 @@ std::string model_keys(const Architecture&, const std::string& directory);
 // RequestError, with as many problems as fit a screen, unless the set holds every tensor of the
 // model in the right shape and a type of floating-point numbers, and no tensor beside them that
 // the model would have to compute with. Buffers that follow from the config are passed over. Gives
-// the type that holds all of the weights as they are.
-DType check_tensors(const SafetensorsSet&, const Architecture&, const TransformerShape&);
+// the type that holds all of the weights as they are. `grown`: of entries of the vocabulary it may
+// hold fewer.
+DType check_tensors(const SafetensorsSet&, const Architecture&, const TransformerShape&,
+                    bool grown = false);
 
 // The name under which the set holds `tensor`, rows of a parameter of shape `global`. RequestError
-// where it is missing, or of another shape or type.
+// where it is missing, or of another shape or type. `grown`: of fewer rows will do.
 std::string checked_name(const SafetensorsSet&, const HuggingFaceTensor& tensor,
-                         const Shape& global);
+                         const Shape& global, bool grown = false);
 
 }  // namespace trident

@@ -40,44 +40,67 @@ std::vector<float> to_floats(DType dtype, std::span<const std::byte> bytes) {
   return values;
 }
 
-// Rows [begin, end) of our (rows, columns) view of one Hugging Face tensor.
-std::vector<float> read_rows(const SafetensorsSet& set, const HuggingFaceTensor& tensor,
-                             const Shape& global, std::int64_t begin, std::int64_t end) {
-  const std::string name = checked_name(set, tensor, global);
-  const SafetensorsEntry& entry = set.at(name);
-  const std::int64_t columns = global.rank() == 1 ? 1 : global.dim(1);
-  if (!tensor.transposed) {
-    std::vector<std::byte> bytes(static_cast<std::size_t>((end - begin) * columns) *
-                                 size_of(*entry.dtype));
-    set.read_rows(name, begin, end - begin, bytes);
-    return to_floats(*entry.dtype, bytes);
-  }
-  std::vector<std::byte> bytes(entry.bytes());
-  set.read(name, bytes);
-  const std::vector<float> stored = to_floats(*entry.dtype, bytes);  // (columns, rows)
-  std::vector<float> values(static_cast<std::size_t>((end - begin) * columns));
-  for (std::int64_t row = begin; row < end; ++row) {
-    for (std::int64_t column = 0; column < columns; ++column) {
-      values[static_cast<std::size_t>((row - begin) * columns + column)] =
-          stored[static_cast<std::size_t>(column * tensor.rows + row)];
-    }
-  }
-  return values;
-}
+// A tensor of a Hugging Face directory, to be read as rows of a parameter.
+class Rows {
+ public:
+  Rows(const SafetensorsSet& set, const HuggingFaceTensor& tensor, const Shape& global, bool grown)
+      : set_(set),
+        tensor_(tensor),
+        entry_(set.at(checked_name(set, tensor, global, grown))),
+        columns_(global.rank() == 1 ? 1 : global.dim(1)) {}
 
-// This rank's part of a parameter; padding stays 0.
+  // Of the whole parameter; fewer than it has where the vocabulary has grown.
+  Box box() const {
+    const std::int64_t rows = tensor_.transposed ? tensor_.rows : entry_.rows();
+    return {tensor_.row_begin, 0, rows, columns_};
+  }
+
+  // Rows [begin, end) of our (rows, columns) view of the parameter.
+  std::vector<float> read(std::int64_t begin, std::int64_t end) const {
+    begin -= tensor_.row_begin;
+    end -= tensor_.row_begin;
+    if (!tensor_.transposed) {
+      std::vector<std::byte> bytes(static_cast<std::size_t>((end - begin) * columns_) *
+                                   size_of(*entry_.dtype));
+      set_.read_rows(entry_.name, begin, end - begin, bytes);
+      return to_floats(*entry_.dtype, bytes);
+    }
+    std::vector<std::byte> bytes(entry_.bytes());
+    set_.read(entry_.name, bytes);
+    const std::vector<float> stored = to_floats(*entry_.dtype, bytes);  // (columns, rows)
+    std::vector<float> values(static_cast<std::size_t>((end - begin) * columns_));
+    for (std::int64_t row = begin; row < end; ++row) {
+      for (std::int64_t column = 0; column < columns_; ++column) {
+        values[static_cast<std::size_t>((row - begin) * columns_ + column)] =
+            stored[static_cast<std::size_t>(column * tensor_.rows + row)];
+      }
+    }
+    return values;
+  }
+
+ private:
+  const SafetensorsSet& set_;
+  const HuggingFaceTensor& tensor_;
+  const SafetensorsEntry& entry_;
+  std::int64_t columns_;
+};
+
+// This rank's part of a parameter, from its first element on; padding stays 0. `grown`: of the rows
+// that are there alone.
 std::vector<float> read_part(const SafetensorsSet& set,
                              const std::vector<HuggingFaceTensor>& tensors,
-                             const Placement& placement) {
+                             const Placement& placement, bool grown) {
   const Shape& global = placement.global;
   const std::int64_t columns = global.rank() == 1 ? 1 : global.dim(1);
-  std::vector<float> values(static_cast<std::size_t>(placement.numel()), 0.0f);
+  std::vector<float> values(static_cast<std::size_t>(grown ? 0 : placement.numel()), 0.0f);
   for (const HuggingFaceTensor& tensor : tensors) {
-    for (const HeldBox& held : placement.held_of({tensor.row_begin, 0, tensor.rows, columns})) {
+    const Rows stored(set, tensor, global, grown);
+    for (const HeldBox& held : placement.held_of(stored.box())) {
       const std::int64_t begin = held.box.row;
-      const std::vector<float> rows = read_rows(set, tensor, global, begin - tensor.row_begin,
-                                                begin + held.box.rows - tensor.row_begin);
+      const std::vector<float> rows = stored.read(begin, begin + held.box.rows);
       each_stretch(held, columns, [&](std::int64_t to, std::int64_t from, std::int64_t count) {
+        const auto end = static_cast<std::size_t>(to + count);
+        if (values.size() < end) values.resize(end);
         std::copy_n(&rows[static_cast<std::size_t>(from - begin * columns)], count,
                     &values[static_cast<std::size_t>(to)]);
       });
@@ -90,16 +113,20 @@ std::vector<float> read_part(const SafetensorsSet& set,
 
 void load_hugging_face(RankModel& model, const std::string& directory,
                        const std::atomic<bool>* stop) {
-  const SafetensorsSet set(directory);
+  const CheckpointConfig& asked = model.config().checkpoint;
+  SafetensorsSet set(directory);
+  set.rename(asked.key_mapping);
   for (const Bucket& bucket : model.buckets().buckets()) {
     for (const BucketEntry& entry : bucket.layout.entries) {
       if (stop != nullptr && stop->load()) return;
       const ParameterSpec& spec = entry.parameter->spec();
-      const auto tensors =
-          model.architecture().hugging_face(model.shape(), spec.name, spec.placement.global);
-      const std::vector<float> values = read_part(set, tensors, spec.placement);
-      const Tensor staged =
-          model.context().from_host<float>(spec.placement.local(), values, Category::workspace);
+      const Shape& global = spec.placement.global;
+      const auto tensors = model.architecture().hugging_face(model.shape(), spec.name, global);
+      const bool grown = asked.grow_vocabulary && global.dim(0) == model.shape().vocabulary;
+      const std::vector<float> values = read_part(set, tensors, spec.placement, grown);
+      if (values.empty()) continue;
+      const Shape shape = grown ? Shape{std::ssize(values)} : spec.placement.local();
+      const Tensor staged = model.context().from_host<float>(shape, values, Category::workspace);
       model.buckets().set(model.context(), *entry.parameter, staged);
     }
   }

@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "core/json.h"
 #include "core/printable.h"
+#include "training/hugging_face/key_mapping.h"
 
 namespace trident {
 namespace {
@@ -353,6 +354,23 @@ SafetensorsSet::SafetensorsSet(const std::string& directory) : directory_(direct
           index.string(), at == places_.end() ? "doesn't name it" : "names another file for it"));
     }
   }
+}
+
+void SafetensorsSet::rename(const std::map<std::string, std::string>& mapping) {
+  if (mapping.empty()) return;
+  std::vector<std::string> names;
+  for (const auto& [name, where] : places_) names.push_back(name);
+  std::map<std::string, Place, std::less<>> places;
+  for (const auto& [name, other] : mapped_names(names, mapping)) {
+    Place where = places_.at(name);
+    if (other != name) {
+      renamed_.push_back(std::make_unique<SafetensorsEntry>(*where.entry));
+      renamed_.back()->name = other;
+      where.entry = renamed_.back().get();
+    }
+    places.emplace(other, where);
+  }
+  places_ = std::move(places);
 }
 
 std::vector<const SafetensorsEntry*> SafetensorsSet::tensors() const {

@@ -77,6 +77,9 @@ class SafetensorsSet {
  public:
   explicit SafetensorsSet(const std::string& directory);
 
+  // Other names for some (training/hugging_face/key_mapping.h), by which all below goes.
+  void rename(const std::map<std::string, std::string>& mapping);
+
   const std::string& directory() const { return directory_; }
   std::vector<const SafetensorsEntry*> tensors() const;       // by name
   const SafetensorsEntry* find(std::string_view name) const;  // nullptr if it isn't there
@@ -97,6 +100,7 @@ class SafetensorsSet {
 
   std::string directory_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::vector<std::unique_ptr<SafetensorsEntry>> renamed_;
   std::map<std::string, Place, std::less<>> places_;
 };
 

@@ -33,7 +33,6 @@ void clear_checkpoints(const std::string& directory, bool all) {
   if (!all) return;
   const std::vector<FoundCheckpoint> found = find_checkpoints(directory);
   for (const FoundCheckpoint& one : found) remove_checkpoint(files, directory, one.iteration);
-  for (const std::string& aside : set_aside_in(directory)) files.remove(aside);
   if (!found.empty()) files.remove((fs::path(directory) / latest_name).string());
 }
 

@@ -92,7 +92,11 @@ void RunSaver::set_aside_later(const std::vector<FoundCheckpoint>& found) {
   }
   if (later.empty()) return;
   const std::string& save = config_.checkpoint.save;
-  inputs_.files->replace(in(save, latest_name), checkpoint_name(inputs_.first_iteration) + "\n");
+  try {
+    inputs_.files->replace(in(save, latest_name), checkpoint_name(inputs_.first_iteration) + "\n");
+  } catch (const std::exception& error) {  // a full disk is no reason to train on from elsewhere
+    reporter_.message(std::string("warning: ") + error.what());
+  }
   // The newest first: whoever dies on the way has gone back by a part.
   for (const FoundCheckpoint& one : later) {
     const std::string aside = set_aside(*inputs_.files, save, one.iteration);

@@ -12,6 +12,7 @@
 #include "core/json.h"
 #include "core/printable.h"
 #include "training/checkpoint/checkpoint_reader.h"
+#include "training/hugging_face/key_mapping.h"
 #include "training/run/run_folder.h"
 
 namespace trident {
@@ -71,6 +72,34 @@ FoundCheckpoint named(const std::string& path) {
   return checkpoint;
 }
 
+// Tensors of a checkpoint by the names that the model has for them.
+void rename_tensors(Manifest& manifest, const std::map<std::string, std::string>& mapping) {
+  if (mapping.empty()) return;
+  const auto parameter_of = [](const std::string& name) { return name.substr(name.find('/') + 1); };
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : manifest.tensors) names.push_back(parameter_of(name));
+  std::ranges::sort(names);
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  const auto mapped = mapped_names(names, mapping);
+  std::map<std::string, SavedTensor> tensors;
+  for (auto& [name, tensor] : manifest.tensors) {
+    const std::string state = name.substr(0, name.find('/'));
+    tensors[saved_name(state, mapped.at(parameter_of(name)))] = std::move(tensor);
+  }
+  manifest.tensors = std::move(tensors);
+}
+
+// Those that checkpoint.load leads to: names and parts are what the config asks for.
+void take_parts(const CheckpointConfig& asked, StartingPoint& start) {
+  const auto excluded = [&](const char* part) {
+    return std::ranges::count(asked.exclude_from_loading, part) > 0;
+  };
+  start.taken = {.optimizer = !excluded("optimizer"),
+                 .iteration = !excluded("iteration"),
+                 .data = !excluded("data")};
+  for (FoundCheckpoint& one : start.checkpoints) rename_tensors(*one.manifest, asked.key_mapping);
+}
+
 void look(const Config& config, StartingPoint& start) {
   const CheckpointConfig& asked = config.checkpoint;
   std::vector<FoundCheckpoint> there;
@@ -103,7 +132,7 @@ void look(const Config& config, StartingPoint& start) {
   if (asked.load.empty() || asked.load == "auto") return;
   if (is_checkpoint(asked.load)) {
     start.checkpoints = {named(asked.load)};
-    return;
+    return take_parts(asked, start);
   }
   std::error_code ignored;
   const fs::path folder = asked.load;
@@ -111,7 +140,7 @@ void look(const Config& config, StartingPoint& start) {
   if (!fs::exists(folder / "config.json", ignored)) {  // what a run has saved, before its end
     start.checkpoints = whole_ones(loaded, start);
   }
-  if (!start.checkpoints.empty()) return;
+  if (!start.checkpoints.empty()) return take_parts(asked, start);
   start.weights = asked.load;
   loaded = newest_first(std::move(loaded));
   if (loaded.empty()) return;
@@ -128,12 +157,14 @@ void compare_configs(const Config& config, StartingPoint& start) {
     std::string saved;
     try {
       saved = CheckpointReader(first.path, *first.manifest).text("trident/config.json");
-    } catch (const std::exception& error) {
+    } catch (const RequestError& error) {
       fall_back(start, config, error.what());
       return;
     }
+    const bool grows = config.checkpoint.grow_vocabulary && !start.own;
+    start.taken.vocabulary = grows ? config.model.vocab_size : 0;
     for (const std::string& line :
-         config_differences(saved, config, first.path + "/trident/config.json")) {
+         config_differences(saved, config, first.path + "/trident/config.json", grows)) {
       start.messages.push_back("differs from the checkpoint: " + line);
     }
     return;
@@ -168,7 +199,7 @@ void fall_back(StartingPoint& start, const Config& config, const std::string& wh
 }
 
 std::vector<std::string> config_differences(const std::string& saved, const Config& config,
-                                            const std::string& name) {
+                                            const std::string& name, bool grows) {
   const auto flat = [](const json& document) {
     std::map<std::string, std::string> values;
     const json leaves = document.flatten();
@@ -182,6 +213,10 @@ std::vector<std::string> config_differences(const std::string& saved, const Conf
   std::vector<std::string> problems, lines;
   auto keys = there;
   keys.insert(here.begin(), here.end());
+  const auto more_entries = [&](const std::string& was) {
+    return grows && was.size() <= 18 && was.find_first_not_of("0123456789") == std::string::npos &&
+           std::stoll(was) < config.model.vocab_size;
+  };
   for (const auto& [pointer, ignored] : keys) {
     const auto value = [&](const auto& values) {
       const auto it = values.find(pointer);
@@ -190,7 +225,10 @@ std::vector<std::string> config_differences(const std::string& saved, const Conf
     const std::string was = value(there), is = value(here);
     if (was == is || begins_with_any(pointer, kUntold)) continue;
     const bool model = pointer.starts_with("/model/") && !begins_with_any(pointer, kFreeOfModel);
-    if (model) {
+    if (pointer == "/model/vocab_size" && more_entries(was)) {
+      lines.push_back(fmt::format("{}: {} in the checkpoint, now {}: the entries beyond begin anew",
+                                  pointer, was, is));
+    } else if (model) {
       problems.push_back(fmt::format("config: {}: is {}, the checkpoint's model has {} ({})",
                                      pointer, is, was, name));
     } else {

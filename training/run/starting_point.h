@@ -8,6 +8,7 @@
 
 #include "config/config.h"
 #include "training/checkpoint/checkpoint_folder.h"
+#include "training/checkpoint/restore.h"
 
 namespace trident {
 
@@ -16,6 +17,7 @@ struct StartingPoint {
   std::vector<FoundCheckpoint> checkpoints;
   bool again = false;   // the run has died before its first checkpoint: it and its logs begin anew
   bool own = false;     // they are checkpoint.save's: the run is the one that has saved them
+  TakenParts taken;     // of the checkpoint
   std::string weights;  // else the Hugging Face directory, "" where there is none
   // What lay in checkpoint.save when this was found; nothing where nobody has looked.
   std::optional<std::vector<std::string>> listing;
@@ -38,8 +40,9 @@ void require_unchanged(const StartingPoint& start, const Config& config);
 void fall_back(StartingPoint& start, const Config& config, const std::string& why);
 
 // What a run with `config` does otherwise than the one that saved this config.json, a line each:
-// keys of the model make a RequestError instead, since the state is of no use then.
+// keys of the model make a RequestError instead, since the state is of no use then; `grows`: but
+// for a vocabulary that was smaller.
 std::vector<std::string> config_differences(const std::string& saved, const Config& config,
-                                            const std::string& name);
+                                            const std::string& name, bool grows = false);
 
 }  // namespace trident

@@ -20,7 +20,8 @@ namespace {
 // RequestError where ranks take different checkpoints: one may not have been able to read the next.
 void require_same_start(const StartingPoint& start, Context& context, const ProcessGroup& group) {
   const FoundCheckpoint& first = start.checkpoints.front();
-  const std::string own = fmt::format("{} (of run {})", first.path, first.manifest->run_id);
+  const std::string own =
+      fmt::format("{} (of run {}, {})", first.path, first.manifest->run_id, first.manifest->root);
   const std::vector<std::string> all = exchanged_texts(context, group, own);
   for (std::size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;

@@ -69,7 +69,13 @@ TrainingInputs prepare_training(const LoadedConfig& loaded) {
   problems.collect([&] {
     inputs.start = find_start(config);
     const std::string& weights = inputs.start.weights;
-    if (!weights.empty()) check_hugging_face(weights, config, *inputs.architecture);
+    if (!weights.empty()) {
+      const std::int64_t fewer = check_hugging_face(weights, config, *inputs.architecture);
+      if (fewer > 0) {
+        inputs.start.messages.push_back(fmt::format(
+            "the vocabulary of {} has {} entries; those beyond begin anew", weights, fewer));
+      }
+    }
     take_extras(inputs);
   });
   problems.collect([&] { take_tokenizer(inputs); });
@@ -95,10 +101,19 @@ void begin_at_start(TrainingInputs& inputs) {
   Begun begun;
   if (!inputs.start.checkpoints.empty()) {
     const Manifest& manifest = *inputs.start.checkpoints.front().manifest;
-    inputs.first_iteration = manifest.iteration;
-    inputs.consumed_samples = manifest.samples;
-    inputs.consumed_tokens = manifest.tokens;
-    begun = in_flight_in(inputs.config, inputs.schedule, manifest);
+    const TakenParts& taken = inputs.start.taken;
+    constexpr std::int64_t kMostSamples = std::int64_t{1} << 53;
+    if (manifest.iteration > kMostSamples / inputs.config.batch.global_batch_size) {
+      throw RequestError(fmt::format("{}/{}: /iteration: {} is more than a run has",
+                                     inputs.start.checkpoints.front().path, manifest_name,
+                                     manifest.iteration));
+    }
+    if (taken.iteration) {
+      inputs.first_iteration = manifest.iteration;
+      inputs.consumed_tokens = manifest.tokens;
+    }
+    if (taken.data) inputs.consumed_samples = manifest.samples;
+    if (taken.all()) begun = in_flight_in(inputs.config, inputs.schedule, manifest);
   }
   // Lists of no iteration there are not: a run that is over makes none.
   const std::int64_t left = inputs.config.training.train_iters - inputs.first_iteration;

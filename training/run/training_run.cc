@@ -1,12 +1,15 @@
 #include "training/run/training_run.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <set>
 #include <span>
 
+#include "config/problems.h"
 #include "core/error.h"
 #include "training/checkpoint/checkpoint_reader.h"
 #include "training/checkpoint/exchanged_texts.h"
@@ -27,6 +30,17 @@ BatchShape training_shape(const TrainingInputs& inputs, const Topology& topology
   BatchShape shape = batch_shape(inputs.config, topology);
   shape.moved = inputs.consumed_samples - inputs.first_iteration * shape.global_batch_size;
   return shape;
+}
+
+// The names of states in a checkpoint that `state` has none of.
+std::string untaken_states(const Manifest& manifest, const State& state) {
+  std::set<std::string> names;
+  for (const auto& [name, tensor] : manifest.tensors) {
+    if (!name.starts_with("weight")) names.insert(name.substr(0, name.find('/')));
+  }
+  names.erase("master");  // or the weights follow from it
+  for (const StateTensor& tensor : state.tensors) names.erase(tensor.name);
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 }  // namespace
@@ -103,6 +117,8 @@ void TrainingRun::begin() {
 
 void TrainingRun::take_weights() {
   next_ = done_ = inputs_.first_iteration;
+  // Entries of the vocabulary that aren't there keep these.
+  if (config_.checkpoint.grow_vocabulary && !inputs_.start.own) model_.initialise();
   if (inputs_.restore) {
     restore();
   } else if (!inputs_.start.checkpoints.empty()) {
@@ -116,34 +132,56 @@ void TrainingRun::take_weights() {
 
 void TrainingRun::restore_checkpoint() {
   const FoundCheckpoint& from = inputs_.start.checkpoints.front();
-  std::string failure;
+  std::string mismatch, damage, failure;
   const FileWork reading = world_.file_work();
   try {
     CheckpointReader reader(from.path, *from.manifest);
     State state = stepper_.state();
-    state.numbers.push_back({"skipped", &skipped_});
-    restore_state(context_, state, reader);
-  } catch (const std::exception& error) {
+    const TakenParts& taken = inputs_.start.taken;
+    if (taken.all()) state.numbers.push_back({"skipped", &skipped_});
+    restore_state(context_, state, reader, taken);
+  } catch (const MismatchedState& error) {
+    mismatch = error.what();
+  } catch (const RequestError& error) {
+    damage = error.what();
+  } catch (const std::exception& error) {  // of this moment: an older checkpoint is no answer
     failure = error.what();
   }
-  failure = agreed_failure(context_, files_, failure);
-  if (!failure.empty()) throw DamagedCheckpoint(failure);
+  for (std::string* one : {&mismatch, &failure, &damage}) {
+    *one = agreed_failure(context_, files_, *one);
+  }
+  if (!mismatch.empty()) throw RequestError(mismatch);
+  if (!failure.empty()) throw Error(failure);
+  if (!damage.empty()) throw DamagedCheckpoint(damage);
   stepper_.restored();
 }
 
-void TrainingRun::announce() const {
+void TrainingRun::announce() {
   for (const std::string& message : inputs_.start.messages) reporter_.message(message);
   if (inputs_.start.checkpoints.empty()) return;
   const FoundCheckpoint& from = inputs_.start.checkpoints.front();
   const Manifest& manifest = *from.manifest;
-  reporter_.message(fmt::format(
-      "going on from {}: iteration {} of run {}, {} samples ({} tokens) consumed", from.path,
-      manifest.iteration, manifest.run_id.empty() ? "unknown" : manifest.run_id, manifest.samples,
-      manifest.tokens));
+  const TakenParts& taken = inputs_.start.taken;
+  std::vector<std::string> left;
+  if (!taken.optimizer) left.emplace_back("the optimizer's state");
+  if (!taken.iteration) left.emplace_back("the iteration");
+  if (!taken.data) left.emplace_back("the place in the data");
+  reporter_.message(
+      fmt::format("{} {}: iteration {} of run {}, {} samples ({} tokens) consumed{}",
+                  left.empty() ? "going on from" : "beginning with", from.path, manifest.iteration,
+                  manifest.run_id.empty() ? "unknown" : manifest.run_id, manifest.samples,
+                  manifest.tokens, left.empty() ? "" : "; left out: " + list_and(left)));
+  for (const auto& [theirs, ours] : config_.checkpoint.key_mapping) {
+    if (inputs_.start.own) break;
+    reporter_.message(fmt::format("tensors: {} there is {} here", theirs, ours));
+  }
+  if (const std::string states = untaken_states(manifest, stepper_.state()); !states.empty()) {
+    reporter_.message("left in the checkpoint, as this run has no such state: " + states);
+  }
   if (inputs_.lists->begun.iterations == 0 && has_in_flight(manifest)) {
     reporter_.message(
-        "the schedule's micro-batches, or its ranks, are others than the checkpoint's: what was in "
-        "flight is left, and trained anew");
+        "the schedule's micro-batches, its ranks or their layers are others than the checkpoint's: "
+        "what was in flight is left, and trained anew");
   }
   for (const auto& [name, now] : made_by(inputs_)) {
     const auto was = manifest.made_by.find(name);
@@ -151,7 +189,7 @@ void TrainingRun::announce() const {
     reporter_.message(
         fmt::format("{}: {} saved it, now {}; last digits may differ", name, was->second, now));
   }
-  if (config_.training.train_iters <= manifest.iteration) {
+  if (config_.training.train_iters <= inputs_.first_iteration) {
     reporter_.message(fmt::format("the run is complete: training.train_iters is {}",
                                   config_.training.train_iters));
   }
@@ -299,7 +337,8 @@ std::vector<std::pair<std::string, double>> TrainingRun::validate() {
 }
 
 void TrainingRun::look_at_skipped(std::int64_t k, const StepResult& step) {
-  const std::int64_t first = k * config_.batch.global_batch_size;
+  const std::int64_t first =
+      inputs_.consumed_samples + (k - inputs_.first_iteration) * config_.batch.global_batch_size;
   const std::string what = fmt::format(
       "iteration {}: loss {}, gradient norm {}: not finite; samples {} to {}", k + 1,
       std::abs(step.loss), step.grad_norm, first, first + config_.batch.global_batch_size - 1);

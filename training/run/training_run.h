@@ -45,7 +45,7 @@ class TrainingRun {
   void restore();
   void restore_checkpoint();
   // Says where the run goes on, and what will be otherwise.
-  void announce() const;
+  void announce();
   // Whether a rank is asked to stop; all come to know it.
   bool stop_of_any();
   void train();

@@ -127,6 +127,32 @@ TEST(Checkpoint, OfAnotherPipelineAnAsynchronousRunBeginsAnewWhatWasInFlight) {
   train(config({1, 1, 2}, {"training.train_iters=8"}), usual_device(), longer.hooks());
   EXPECT_EQ(longer.all().find("trained anew"), std::string::npos);
   EXPECT_EQ(metrics_in(dir.path()).size(), 8u);
+  // Layers elsewhere: older weights of those aren't there.
+  Told moved, more;
+  const Overrides longest{"training.train_iters=12"};
+  train(config({1, 1, 2}, longest), usual_device(), more.hooks(10));
+  const Overrides split{"pipeline.layer_split=[3, 1]"};
+  train(config({1, 1, 2}, longest + split), usual_device(), moved.hooks());
+  EXPECT_THAT(moved.all(), HasSubstr("w/iteration-11: iteration 11 of run"));
+  EXPECT_THAT(moved.all(), HasSubstr("what was in flight is left, and trained anew"));
+  EXPECT_EQ(metrics_in(dir.path()).size(), 12u);
+}
+
+// 2BW counts versions from where its pipeline is filled, whatever updates there were before.
+TEST(Checkpoint, ATwoBufferedRunFillsItsPipelineAnewAfterUpdates) {
+  const TempDir dir;
+  const auto config = [&](const Layout& layout, const Overrides& more) {
+    return run_config(dir.path(), Overrides{"pipeline.schedule=pipedream_2bw"} + more, layout);
+  };
+  train(config({1, 1, 2}, {"training.train_iters=4"}));  // over: it has drained
+  Told first, wider;
+  train(config({1, 1, 2}, {"training.train_iters=9"}), usual_device(), first.hooks(6));
+  train(config({2, 1, 2}, {"training.train_iters=9"}), usual_device(), wider.hooks());
+  EXPECT_THAT(wider.all(), HasSubstr("w/iteration-6: iteration 6 of run"));
+  const auto lines = metrics_in(dir.path());
+  ASSERT_EQ(lines.size(), 9u);
+  EXPECT_LT(nlohmann::json::parse(lines[8])["loss"].get<double>(),
+            nlohmann::json::parse(lines[0])["loss"].get<double>());
 }
 
 TEST(Checkpoint, IsSavedAtIntervalsAndTheOldestGo) {

@@ -74,9 +74,9 @@ TEST(GoingBack, IsRememberedByARunThatDies) {
   // Once more: the names are taken.
   Job(every_second(dir, {"checkpoint.load=4"})).run(told.hooks());
   EXPECT_TRUE(fs::exists(dir / "w/set-aside-iteration-6-2"));
-  // Replaced as a whole, nothing of it stays.
+  // A run that begins anew replaces the run's checkpoints, and nothing that was put aside.
   Job(every_second(dir, {"checkpoint.resume=never", "logging.overwrite=true"})).run();
-  EXPECT_TRUE(set_aside_in(dir / "w").empty());
+  EXPECT_EQ(set_aside_in(dir / "w").size(), 3u);
 }
 
 TEST(GoingBack, DamagedCheckpointsAreNoReasonForGoodOnesToGo) {
@@ -89,6 +89,51 @@ TEST(GoingBack, DamagedCheckpointsAreNoReasonForGoodOnesToGo) {
   train(every_second(dir, two + Overrides{"training.train_iters=8", "checkpoint.save_interval=8"}));
   EXPECT_EQ(iterations_in(dir / "w"), (std::vector<std::int64_t>{4, 8}));
   EXPECT_EQ(set_aside_in(dir / "w"), (std::vector<std::string>{dir / "w/set-aside-iteration-6"}));
+}
+
+// Whole, but not what the run needs: no reason to take an older one in its place.
+TEST(GoingBack, CheckpointsOfAnotherStateAreNotPassedOver) {
+  const TempDir dir;
+  Job(every_second(dir, {"training.train_iters=4"})).run();
+  const Overrides sgd{"optimizer.type=SGD", "optimizer.params.betas=null",
+                      "optimizer.params.eps=null"};
+  Job(every_second(dir, sgd)).run();
+  try {
+    Job(every_second(dir, {"training.train_iters=8"})).run();
+    FAIL() << "the newest has no moments";
+  } catch (const RequestError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("iteration-6/trident/manifest.json: no tensor \"exp_avg/"));
+    EXPECT_THAT(error.what(), Not(HasSubstr("no other checkpoint")));
+  }
+  EXPECT_EQ(iterations_in(dir / "w"), (std::vector<std::int64_t>{2, 4, 6}));
+  EXPECT_TRUE(set_aside_in(dir / "w").empty());
+}
+
+TEST(GoingBack, AFullDiskKeepsNoRunFromGoingBack) {
+  const TempDir dir;
+  train(every_second(dir));
+  TrainingInputs inputs = prepare_training(
+      LoadedConfig{.config = every_second(dir, {"checkpoint.load=2", "training.train_iters=3"})});
+  // Renames need no room; of what is written nothing is.
+  class Renames final : public FileSystem {
+   public:
+    void make_directory(const std::string&) override { throw Error("no space"); }
+    std::unique_ptr<OutputFile> create(const std::string&, std::uint64_t) override {
+      throw Error("no space");
+    }
+    std::unique_ptr<OutputFile> open(const std::string&) override { throw Error("no space"); }
+    void rename(const std::string& from, const std::string& to) override {
+      real_files().rename(from, to);
+    }
+    void remove(const std::string& path) override { real_files().remove(path); }
+    void sync_directory(const std::string& path) override { real_files().sync_directory(path); }
+  } renames;
+  inputs.files = &renames;
+  Told told;
+  EXPECT_THROW(train(inputs, usual_device(), told.hooks()), Error);  // the last save
+  EXPECT_THAT(told.all(), HasSubstr("warning: no space"));
+  EXPECT_THAT(told.all(), HasSubstr("iteration-6 is later than where this run goes on: set aside"));
+  EXPECT_EQ(metrics_in(dir.path()).size(), 3u);
 }
 
 TEST(GoingBack, PruningReadsWhatStays) {
