@@ -9,7 +9,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
+#include <mutex>
+#include <new>
 #include <system_error>
 
 #include "core/bytes.h"
@@ -19,16 +23,95 @@
 namespace trident {
 namespace {
 
+constexpr std::uint64_t kPage = 4096;            // what O_DIRECT goes by, at most
+constexpr std::uint64_t kBuffer = 8 << 20;       // bytes written to the disk at once
+constexpr std::uint64_t kLeastDirect = 4 << 20;  // of a file, to be written so
+
+struct FreeBuffer {
+  void operator()(std::byte* bytes) const { std::free(bytes); }
+};
+
+// Large files are written past the page cache, where they would only be in training's way: what
+// follows each other is put together, and its whole pages go to the disk at once. The rest, up to a
+// page at either end, goes through the cache, as whoever writes beside it does.
 class RealFile final : public OutputFile {
  public:
-  RealFile(std::string path, FileDescriptor file)
-      : path_(std::move(path)), file_(std::move(file)) {}
+  RealFile(std::string path, FileDescriptor file, std::uint64_t bytes)
+      : path_(std::move(path)), file_(std::move(file)) {
+    if (bytes < kLeastDirect) return;
+    // Not every file system has it, nor tmpfs.
+    direct_ = FileDescriptor(::open(path_.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_DIRECT));
+  }
 
   void write_at(std::uint64_t offset, std::span<const std::byte> bytes) override {
+    const std::lock_guard lock(mutex_);
+    if (direct_.get() < 0) return write(file_, offset, bytes);
+    if (offset != end_) flush();
+    while (!bytes.empty()) {
+      if (begin_ == end_) begin_ = end_ = offset;
+      if (buffer_ == nullptr) {
+        buffer_.reset(static_cast<std::byte*>(std::aligned_alloc(kPage, kBuffer)));
+        if (buffer_ == nullptr) throw std::bad_alloc();
+      }
+      // At the place in the buffer that it has in its page.
+      const std::uint64_t first = begin_ / kPage * kPage;
+      const std::uint64_t count = std::min<std::uint64_t>(bytes.size(), first + kBuffer - end_);
+      std::memcpy(&buffer_[end_ - first], bytes.data(), count);
+      end_ += count;
+      offset += count;
+      bytes = bytes.subspan(count);
+      if (end_ == first + kBuffer) flush();
+    }
+  }
+
+  void finish() override {
+    const std::lock_guard lock(mutex_);
+    flush();
+    buffer_.reset();
+    if (::fsync(file_.get()) != 0) throw_file_error(path_, "fsync", errno);
+    direct_ = FileDescriptor();
+    if (::close(file_.release()) != 0) throw_file_error(path_, "closing", errno);
+  }
+
+ private:
+  void flush() {
+    const std::uint64_t first = begin_ / kPage * kPage;
+    const std::uint64_t pages_begin = (begin_ + kPage - 1) / kPage * kPage;
+    const std::uint64_t pages_end = std::max(pages_begin, end_ / kPage * kPage);
+    const auto part = [&](std::uint64_t from, std::uint64_t to) {
+      return std::span<const std::byte>(&buffer_[from - first], to - from);
+    };
+    if (begin_ == end_) return;
+    if (pages_begin < pages_end) {
+      write(file_, begin_, part(begin_, pages_begin));
+      write_pages(pages_begin, part(pages_begin, pages_end));
+      write(file_, pages_end, part(pages_end, end_));
+    } else {
+      write(file_, begin_, part(begin_, end_));
+    }
+    begin_ = end_ = 0;
+  }
+
+  void write_pages(std::uint64_t offset, std::span<const std::byte> bytes) {
+    while (direct_.get() >= 0 && !bytes.empty()) {
+      const ssize_t n =
+          ::pwrite(direct_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+      if (n < 0 && errno == EINTR) continue;
+      // A disk of larger blocks, or one that has gone short: the cache knows what to do.
+      if (n <= 0 || n % static_cast<ssize_t>(kPage) != 0) break;
+      offset += static_cast<std::uint64_t>(n);
+      bytes = bytes.subspan(static_cast<std::size_t>(n));
+    }
+    if (bytes.empty()) return;
+    direct_ = FileDescriptor();
+    write(file_, offset, bytes);
+  }
+
+  void write(const FileDescriptor& file, std::uint64_t offset, std::span<const std::byte> bytes) {
     constexpr std::size_t most = std::size_t{1} << 30;  // Linux cuts a call at 2 GiB anyway
     while (!bytes.empty()) {
       const std::size_t count = std::min(most, bytes.size());
-      const ssize_t n = ::pwrite(file_.get(), bytes.data(), count, static_cast<off_t>(offset));
+      const ssize_t n = ::pwrite(file.get(), bytes.data(), count, static_cast<off_t>(offset));
       if (n < 0 && errno == EINTR) continue;
       if (n <= 0) {
         throw_file_error(path_, fmt::format("writing {} bytes at {}", bytes.size(), offset),
@@ -39,14 +122,11 @@ class RealFile final : public OutputFile {
     }
   }
 
-  void finish() override {
-    if (::fsync(file_.get()) != 0) throw_file_error(path_, "fsync", errno);
-    if (::close(file_.release()) != 0) throw_file_error(path_, "closing", errno);
-  }
-
- private:
   std::string path_;
-  FileDescriptor file_;
+  FileDescriptor file_, direct_;  // direct_: none where it isn't used, or not any more
+  std::mutex mutex_;
+  std::unique_ptr<std::byte[], FreeBuffer> buffer_;
+  std::uint64_t begin_ = 0, end_ = 0;  // of what the buffer holds, in the file
 };
 
 class RealFiles final : public FileSystem {
@@ -67,13 +147,16 @@ class RealFiles final : public FileSystem {
       throw_file_error(path, fmt::format("making room for {} bytes", bytes), errno);
     }
     if (::ftruncate(file.get(), size) != 0) throw_file_error(path, "setting its size", errno);
-    return std::make_unique<RealFile>(path, std::move(file));
+    return std::make_unique<RealFile>(path, std::move(file), bytes);
   }
 
   std::unique_ptr<OutputFile> open(const std::string& path) override {
     FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW));
     if (file.get() < 0) throw_file_error(path, "opening it", errno);
-    return std::make_unique<RealFile>(path, std::move(file));
+    struct stat found {};
+    if (::fstat(file.get(), &found) != 0) throw_file_error(path, "fstat", errno);
+    return std::make_unique<RealFile>(path, std::move(file),
+                                      static_cast<std::uint64_t>(found.st_size));
   }
 
   void rename(const std::string& from, const std::string& to) override {

@@ -16,7 +16,8 @@ namespace trident {
 class OutputFile {
  public:
   virtual ~OutputFile() = default;
-  // All of `bytes`. From several threads at once, at places that don't overlap.
+  // All of `bytes`, by finish() at the latest: then a failure is told there. From several threads
+  // at once, and from several objects of one file, at places that don't overlap.
   virtual void write_at(std::uint64_t offset, std::span<const std::byte> bytes) = 0;
   // To the disk, then closes it. Some file systems tell of a failed write only here.
   virtual void finish() = 0;

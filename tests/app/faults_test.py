@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""Disks that fail while checkpoints are saved: full, read-only, broken, slow, forgetful.
+
+    python3 tests/app/faults_test.py build/release/trident
+
+strace makes the system's calls fail; the full disk is a real one, a small tmpfs in a mount namespace.
+Whatever happens, the checkpoint before loads, the exit code tells, and no temporary file stays.
+"""
+
+import json
+import os
+import pathlib
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+PROGRAM = ""
+CONFIG = {
+    "model": {"architecture": "gpt2", "num_layers": 2, "hidden_size": 64, "num_attention_heads": 2,
+              "vocab_size": 256},
+    "parallel": {"data_parallel_size": 2},
+    "batch": {"global_batch_size": 4, "micro_batch_size": 1},
+    "data": {"train": [{"path": "text.txt"}], "sequence_length": 32},
+    "training": {"train_iters": 6},
+    "runtime": {"threads_per_rank": 1, "timeout_seconds": 2},
+    "checkpoint": {"save": "disk/weights", "save_interval": 2},
+    "logging": {"dir": "run", "tensorboard": False, "trace": False}}
+ASYNCHRONOUS = "checkpoint.asynchronous=true"
+
+
+class Faults(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="trident-faults-")
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        (self.folder / "disk").mkdir()
+        (self.folder / "text.txt").write_text("In the beginning was the word, and it was good. " * 60)
+        (self.folder / "c.json").write_text(json.dumps(CONFIG))
+
+    def fresh(self):
+        subprocess.run(["rm", "-rf", self.folder / "disk/weights", self.folder / "run"], check=True)
+
+    def run_it(self, command, seconds=120):
+        done = subprocess.run(command, cwd=self.folder, text=True, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, timeout=seconds)
+        return done.returncode, done.stdout
+
+    def train(self, *overrides):
+        return [PROGRAM, "train", "c.json", *[word for one in overrides for word in ("--set", one)]]
+
+    def with_fault(self, call, fault, path):
+        """A launcher under which this call fails, of this file in disk/weights alone."""
+        paths = [f"disk/weights/{path}", self.folder / "disk/weights" / path]
+        return ["strace", "-f", "-qq", "-o", os.devnull, "-e", f"trace={call}",
+                *[word for one in paths for word in ("-P", str(one))],
+                "-e", f"inject={call}:{fault}"]
+
+    def checkpoints(self):
+        return sorted(path.name for path in (self.folder / "disk/weights").glob("iteration-*"))
+
+    def expect_clean(self, whole):
+        """These checkpoints are there and whole, and nothing that was on its way."""
+        self.assertEqual(self.checkpoints(), [f"iteration-{n}" for n in whole])
+        left = [str(path) for path in (self.folder / "disk").rglob("*")
+                if ".trident-saving" in str(path) or ".tmp-" in path.name]
+        self.assertEqual(left, [])
+        code, text = self.run_it([PROGRAM, "checkpoint", "verify", "disk/weights"])
+        self.assertEqual(code, 0 if whole else 2, text)
+
+    def expect_goes_on(self, iteration):
+        code, text = self.run_it(self.train("training.train_iters=8"))
+        self.assertEqual(code, 0, text)
+        self.assertIn(f"weights/iteration-{iteration}: iteration {iteration} of run", text)
+        lines = (self.folder / "run/metrics.jsonl").read_text().split("\n")[:-1]
+        self.assertEqual([json.loads(line)["iteration"] for line in lines], list(range(1, 9)))
+
+    def test_calls_that_fail(self):
+        """The run goes on, and tells of it; where it was the last save, so does the exit code."""
+        state = "trident/state-00001-of-00001.safetensors"
+        for call, error, name in (("mkdir", "EROFS", ""), ("pwrite64", "EIO", state),
+                                  ("fsync", "EIO", "model.safetensors"), ("fsync", "EDQUOT", state),
+                                  ("fallocate", "ENOSPC", state), ("rename", "EIO", "")):
+            for overrides, failing in (((), 6), ((ASYNCHRONOUS,), 4)):
+                with self.subTest(call=call, error=error, overrides=overrides, failing=failing):
+                    self.fresh()
+                    path = f".trident-saving-iteration-{failing}/{name}".rstrip("/")
+                    code, text = self.run_it(
+                        self.with_fault(call, f"error={error}", path) + self.train(*overrides))
+                    self.assertIn(f"CHECKPOINT FAILED after iteration {failing}: ", text)
+                    self.assertEqual(code, 3 if failing == 6 else 0, text)
+                    whole = [n for n in (2, 4, 6) if n != failing]
+                    self.expect_clean(whole)
+                    self.expect_goes_on(whole[-1])
+
+    def test_a_full_disk(self):
+        """A tmpfs that has room for one checkpoint; then for all."""
+        for overrides in ((), (ASYNCHRONOUS,)):
+            self.fresh()
+            one = " ".join(shlex.quote(word) for word in self.train(*overrides))
+            longer = " ".join(shlex.quote(word) for word in self.train("training.train_iters=8"))
+            script = f"""
+                mount -t tmpfs -o size=2M none disk || exit 77
+                {one}; echo "code $?"
+                find disk | sort
+                {PROGRAM} checkpoint verify disk/weights; echo "verified $?"
+                mount -o remount,size=100M none disk
+                {longer}; echo "then $?"
+                {PROGRAM} checkpoint verify disk/weights; echo "verified then $?"
+                find disk | sort"""
+            code, text = self.run_it(["unshare", "--mount", "--map-root-user", "bash", "-c", script])
+            self.assertEqual(code, 0, text)
+            self.assertIn("code 3", text)
+            self.assertIn("CHECKPOINT FAILED after iteration", text)
+            self.assertIn("disk/weights/iteration-2\n", text)
+            self.assertIn("verified 0", text)
+            self.assertIn("weights/iteration-2: iteration 2 of run", text)
+            self.assertIn("then 0", text)
+            self.assertIn("verified then 0", text)
+            self.assertIn("disk/weights/iteration-8\n", text)
+            self.assertNotRegex(text, r"(?m)^disk/\S*(\.trident-saving|\.tmp-)")
+
+    def test_a_folder_that_is_read_only(self):
+        """Is a wrong request: nothing is written, in the logs neither."""
+        script = f"""
+            mount -t tmpfs none disk && mount -o remount,ro none disk || exit 77
+            {PROGRAM} train c.json; echo "code $?" """
+        code, text = self.run_it(["unshare", "--mount", "--map-root-user", "bash", "-c", script])
+        self.assertEqual(code, 0, text)
+        self.assertIn("code 2", text)
+        self.assertIn("config: /checkpoint/save: ", text)
+        self.assertFalse((self.folder / "run").exists())
+
+    def test_a_disk_that_takes_30_seconds_for_a_write(self):
+        """Ranks wait for each other 2 s at most, and for a disk as long as it takes."""
+        path = ".trident-saving-iteration-4/model.safetensors"
+        for overrides in ((), (ASYNCHRONOUS,)):
+            self.fresh()
+            begin = time.monotonic()
+            code, text = self.run_it(
+                self.with_fault("fsync", "delay_enter=30s", path) + self.train(*overrides))
+            self.assertEqual(code, 0, text)
+            self.assertNotIn("CHECKPOINT FAILED", text)
+            self.assertGreater(time.monotonic() - begin, 30)
+            self.expect_clean([2, 4, 6])
+
+    def test_a_rename_that_is_lost(self):
+        """As by a power cut: the run that goes on finds no folder of that name."""
+        code, text = self.run_it(
+            self.with_fault("rename", "retval=0", ".trident-saving-iteration-6") + self.train())
+        self.assertEqual(code, 0, text)
+        self.assertEqual(self.checkpoints(), ["iteration-2", "iteration-4"])
+        self.assertIn("iteration-6", (self.folder / "disk/weights/latest").read_text())
+        self.expect_goes_on(4)
+        self.expect_clean([2, 4, 6, 8])
+
+
+if __name__ == "__main__":
+    PROGRAM = os.path.abspath(sys.argv.pop(1))
+    unittest.main(verbosity=1)
