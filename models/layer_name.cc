@@ -17,7 +17,7 @@ LayerName parse_layer_name(const std::string& name) {
     const char* begin = name.data() + prefix.size();
     const char* end = name.data() + name.size();
     const auto [at, error] = std::from_chars(begin, end, result.index);
-    if (error == std::errc() && at != end && *at == '.') {
+    if (error == std::errc() && result.index >= 0 && at != end && *at == '.') {
       result.rest.assign(at + 1, end);
       return result;
     }
