@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "config/fields.h"
@@ -59,7 +60,7 @@ ordered_json to_json(const Field& field, const Config& config) {
 
 // "1", "1000000", "1e+12": bounds of integers are written in full up to nine digits.
 std::string number(double value) {
-  return value == static_cast<double>(static_cast<std::int64_t>(value)) && value < 1e9
+  return std::abs(value) < 1e9 && value == static_cast<double>(static_cast<std::int64_t>(value))
              ? std::to_string(static_cast<std::int64_t>(value))
              : fmt::format("{:.8g}", value);
 }
