@@ -4,7 +4,11 @@ find_package(nlohmann_json 3.11 REQUIRED)
 find_package(fmt 9 REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(MPI REQUIRED COMPONENTS CXX)
-find_package(OpenMP REQUIRED COMPONENTS CXX)
+if(TRIDENT_FUZZ)
+  include(cmake/fuzz.cmake)
+else()
+  find_package(OpenMP REQUIRED COMPONENTS CXX)
+endif()
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc>=2)  # the program's alone
 find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)  # its header alone, in the system's place

@@ -1,0 +1,77 @@
+// A checkpoint's folder (files_in). The sums of its files and of its manifest, which no mutation
+// hits, are put right first.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "core/crc64.h"
+#include "core/json.h"
+#include "fuzz/fuzzing.h"
+#include "training/checkpoint/checkpoint_reader.h"
+#include "training/checkpoint/checkpoint_tools.h"
+#include "training/run/starting_point.h"
+#include "training/setup/kinds.h"
+
+namespace trident::fuzzing {
+namespace {
+
+constexpr auto kConfig = "trident/config.json";
+
+// The manifest's text with the sizes and sums of the files that are there.
+std::string summed(const std::string& text, const std::map<std::string, std::string>& files) {
+  auto document = ordered_json_or_null(text);
+  if (!document.is_object() || !document.contains("files") || !document["files"].is_object()) {
+    return text;
+  }
+  document.erase("root");
+  for (auto& [name, value] : document["files"].items()) {
+    const auto file = files.find(name);
+    if (file == files.end()) continue;
+    const std::string bytes =
+        name.ends_with(".safetensors") ? safetensors_file(file->second) : file->second;
+    value = {{"bytes", bytes.size()}, {"blocks", nlohmann::ordered_json::array()}};
+    if (!bytes.empty()) value["blocks"].push_back(hex64(crc64(bytes)));
+  }
+  std::string whole = json_text(document);
+  whole.pop_back();
+  return whole + ",\n\"root\": \"" + hex64(crc64(whole)) + "\"}\n";
+}
+
+const Config& small_config() {
+  static const Config config = parse_config(R"({
+    "model": {"num_layers": 4, "hidden_size": 64, "num_attention_heads": 4},
+    "batch": {"global_batch_size": 8},
+    "data": {"train": [{"path": "text.txt"}], "sequence_length": 32}})",
+                                            {}, {.rules = built_in_rules()})
+                                   .config;
+  return config;
+}
+
+}  // namespace
+
+void fuzz_checkpoint(std::string_view input) {
+  auto files = files_in(input);
+  const auto text = files.find(manifest_name);
+  if (text == files.end()) return;
+  text->second = summed(text->second, files);
+  const std::string save = empty_folder(), folder = save + "/" + checkpoint_name(1);
+  write_files(folder, files);
+  const auto found = newest_first(find_checkpoints(save));
+  if (found.empty()) return;
+  const Manifest& manifest = *found.front().manifest;
+  require(bytes_of(manifest) >= 0, "a checkpoint has no less than 0 bytes");
+  CheckpointReader reader(folder, manifest);
+  if (manifest.files.contains(kConfig)) {
+    accepted([&] { config_differences(reader.text(kConfig), small_config(), kConfig); });
+  }
+  const bool whole = damages(folder, manifest).empty();
+  const bool read = std::ranges::all_of(manifest.tensors, [&](const auto& tensor) {
+    return accepted([&] { tensor_sum(reader, tensor.first); });
+  });
+  require(read == whole, "of a checkpoint without damages each tensor can be read");
+  if (whole) {
+    CheckpointReader other(folder);
+    require(differences(reader, other).empty(), "a checkpoint is like itself");
+  }
+}
+
+}  // namespace trident::fuzzing

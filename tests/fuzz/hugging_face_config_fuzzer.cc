@@ -1,0 +1,42 @@
+// The config.json of a Hugging Face directory.
+#include <nlohmann/json.hpp>
+
+#include "config/config.h"
+#include "core/json.h"
+#include "fuzz/fuzzing.h"
+#include "models/architecture.h"
+#include "training/setup/kinds.h"
+
+namespace trident::fuzzing {
+namespace {
+
+// As config_of_directory() makes one.
+Config config_with(const std::string& model) {
+  nlohmann::json keys = parse_json(model, "model");
+  keys["make_vocab_size_divisible_by"] = 1;
+  const nlohmann::json request{
+      {"model", keys},
+      {"batch", {{"micro_batch_size", 1}, {"global_batch_size", 1}}},
+      {"data", {{"train", {{{"path", "-"}}}}, {"tokenizer", {{"type", "file"}, {"path", "-"}}}}},
+      {"training", {{"train_iters", 1}}}};
+  return parse_config(json_text(request), {}, {.rules = built_in_rules()}).config;
+}
+
+}  // namespace
+
+void fuzz_hugging_face_config(std::string_view input) {
+  for (const auto& [name, architecture] : built_in_architectures()) {
+    std::string model;
+    if (!accepted([&] { model = architecture->model_config(input); })) continue;
+    for (const bool conversion : {false, true}) {
+      parse_json(architecture->kept_config(input, conversion), "kept");
+    }
+    Config config;
+    if (!accepted([&] { config = config_with(model); })) continue;
+    const std::string written = architecture->hugging_face_config(config);
+    require(config_with(architecture->model_config(written)).model == config.model,
+            "a model's config.json is read as the model that it was written of");
+  }
+}
+
+}  // namespace trident::fuzzing

@@ -1,0 +1,53 @@
+// A Hugging Face directory (files_in): config.json, weights or their index, and what goes along;
+// with what an unfinished save has left.
+#include <algorithm>
+#include <filesystem>
+
+#include "fuzz/fuzzing.h"
+#include "support/temp_dir.h"
+#include "training/hugging_face/hugging_face_extras.h"
+#include "training/hugging_face/model_directory.h"
+#include "training/hugging_face/safetensors.h"
+#include "training/hugging_face/weights_folder.h"
+#include "training/setup/kinds.h"
+
+namespace trident::fuzzing {
+
+void fuzz_hugging_face(std::string_view input) {
+  const std::string around = empty_folder(), folder = around + "/model";
+  std::filesystem::create_directory(folder);
+  testing::spit(around + "/outside.safetensors", "");
+  write_files(folder, files_in(input));
+  const ArchitectureSet architectures = built_in_architectures();
+  accepted([&] { weights_directory(folder); });
+  accepted([&] {
+    const SafetensorsSet set(folder);
+    for (const SafetensorsEntry* entry : set.tensors()) {
+      std::vector<std::byte> bytes(entry->bytes());
+      accepted([&] { set.read(entry->name, bytes); });
+    }
+  });
+  Config config;
+  for (const bool exact : {false, true}) {
+    accepted([&] { config = config_of_directory(architectures, folder, exact); });
+  }
+  if (config.rules) {
+    for (const bool conversion : {false, true}) {
+      accepted([&] {
+        with_extras(architecture_of(config)->hugging_face_config(config),
+                    read_extras(folder, *architecture_of(config), conversion));
+      });
+    }
+  }
+  run_of_weights(folder);
+  set_file_in(folder);
+  left_of_old_set(folder);
+  if (accepted([&] { check_set_place(folder); })) {
+    finish_save(folder);
+    require(unfinished_save(folder).empty(), "a save that is finished is no unfinished one");
+  }
+  require(std::filesystem::exists(around + "/outside.safetensors"),
+          "files beside the directory stay");
+}
+
+}  // namespace trident::fuzzing

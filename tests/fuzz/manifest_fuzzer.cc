@@ -1,0 +1,28 @@
+// A checkpoint's manifest, as it is and, as no mutation hits the sum, with the right one.
+#include "core/crc64.h"
+#include "fuzz/fuzzing.h"
+#include "training/checkpoint/manifest.h"
+
+namespace trident::fuzzing {
+namespace {
+
+void read_manifest(const std::string& text) {
+  Manifest manifest;
+  if (!accepted([&] { manifest = parse_manifest(text, "manifest.json"); })) return;
+  const std::string written = manifest_text(manifest);
+  Manifest again = parse_manifest(written, "manifest.json");
+  require(manifest_text(again) == written && again.tensors == manifest.tensors &&
+              again.files == manifest.files && again.made_by == manifest.made_by,
+          "a manifest that is read and written is the same");
+}
+
+}  // namespace
+
+void fuzz_manifest(std::string_view input) {
+  read_manifest(std::string(input));
+  std::string text(input.substr(0, input.rfind(",\n\"root\": ")));
+  text += ",\n\"root\": \"" + hex64(crc64(text)) + "\"}\n";
+  read_manifest(text);
+}
+
+}  // namespace trident::fuzzing

@@ -1,0 +1,36 @@
+// A metrics.jsonl, as a run goes on from it and as `trident launch` counts by it.
+#include <cmath>
+#include <cstdint>
+#include <nlohmann/json.hpp>
+
+#include "fuzz/fuzzing.h"
+#include "support/temp_dir.h"
+#include "training/report/metrics_file.h"
+#include "training/run/goodput.h"
+
+namespace trident::fuzzing {
+
+void fuzz_metrics(std::string_view input) {
+  const std::string folder = empty_folder(), path = folder + "/" + MetricsFile::kName;
+  testing::spit(path, input);
+  GoodputCounter counter(path);
+  counter.started();
+  accepted([&] { read_metrics(path); });
+  constexpr std::int64_t last = 3;
+  const bool resumed = accepted([&] {
+    MetricsFile file = MetricsFile::resume(folder, last);
+    file.append({{"iteration", last + 1}, {"iteration_time_ms", 1000.0}});
+  });
+  if (resumed) {
+    const auto lines = read_metrics(path);
+    for (std::size_t i = 0; i + 1 < lines.size(); ++i) {
+      require(lines[i]["iteration"].get<std::int64_t>() <= last,
+              "what a run goes on from is not after its beginning");
+    }
+    require(lines.back()["iteration"] == last + 1, "what a run adds is the last line");
+  }
+  counter.ended(1);
+  text_of(counter.now());
+}
+
+}  // namespace trident::fuzzing

@@ -1,0 +1,30 @@
+// replay PARSER FOLDER: a fuzzer's corpus once through its parser, without libFuzzer. A test of
+// each build: what was found once is found again. The last file named on standard output is the one
+// that it ended at.
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "fuzz/fuzzing.h"
+#include "support/temp_dir.h"
+
+int main(int count, char** arguments) {
+  namespace fs = std::filesystem;
+  const auto* fuzzer = count == 3 ? trident::fuzzing::find_fuzzer(arguments[1]) : nullptr;
+  if (fuzzer == nullptr) {
+    std::fprintf(stderr, "usage: replay PARSER FOLDER\n");
+    return 2;
+  }
+  std::vector<std::string> files;
+  for (const auto& file : fs::directory_iterator(arguments[2])) files.push_back(file.path());
+  std::ranges::sort(files);
+  for (const std::string& file : files) {
+    std::printf("%s\n", file.c_str());
+    std::fflush(stdout);
+    fuzzer->run(trident::testing::slurp(file));
+  }
+  std::printf("%zu inputs\n", files.size());
+  return files.empty() ? 1 : 0;  // an empty corpus proves nothing
+}

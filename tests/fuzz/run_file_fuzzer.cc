@@ -1,0 +1,23 @@
+// The file in a run's folder that says whose it is.
+#include <algorithm>
+
+#include "fuzz/fuzzing.h"
+#include "support/temp_dir.h"
+#include "training/run/held_folder.h"
+
+namespace trident::fuzzing {
+
+void fuzz_run_file(std::string_view input) {
+  const std::string folder = empty_folder();
+  testing::spit(folder + "/" + run_file, input);
+  HeldFolder held{.path = folder};
+  take_hold(held, true, 0);
+  require(held.still_held(), "a folder that nobody else has can be held");
+  const auto runs = held.runs();
+  require(std::ranges::find(runs, "") == runs.end(), "a run has an id");
+  sign(held, owner_of("fuzz", "train", runs));
+  const HeldFolder signed_one = described(folder);
+  require(signed_one.run() == "fuzz", "a folder that is signed says whose it is");
+}
+
+}  // namespace trident::fuzzing
