@@ -1,5 +1,4 @@
 // A metrics.jsonl, as a run goes on from it and as `trident launch` counts by it.
-#include <cmath>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 
