@@ -85,7 +85,8 @@ def dd(folder, size, idle):
 
 
 def load_seconds(folder, arguments, checkpoint):
-    """From a program's start until it says where it goes on, in two tensor ranks; a plain read."""
+    """What a run in two tensor ranks takes for reading, its start until it says where it goes on (of
+    which memory for the state is a part), and a plain read."""
     drop_cache()
     begin = time.perf_counter()
     for file in checkpoint.rglob("*"):
@@ -107,9 +108,9 @@ def load_seconds(folder, arguments, checkpoint):
         for line in child.stderr:
             errors += line
             if "going on from" in line:
-                load = time.perf_counter() - begin
+                start = time.perf_counter() - begin
                 child.kill()
-                return load, plain
+                return float(line.split("; read in ")[1].split()[0]), start, plain
     sys.exit(f"load: {errors}")
 
 
@@ -155,8 +156,9 @@ def main():
             checkpoint = folder / f"weights/iteration-{arguments.iterations}"
             size = sum(f.stat().st_size for f in checkpoint.rglob("*") if f.is_file())
             note("dd", dd(folder, size, EVERY * m_step))
-            load, plain = load_seconds(folder, arguments, checkpoint)
+            load, start, plain = load_seconds(folder, arguments, checkpoint)
             note("load", load)
+            note("start until loaded", start)
             note("plain read", plain)
             if not arguments.alone:
                 ranks = run_ranks([sys.executable, ROOT / "bench/checkpoint_dcp.py", "--config",

@@ -58,13 +58,14 @@ void write_by_parts(const std::string& path, const std::string& text, std::uint6
   for (int i = 0; i < writers; ++i) {
     if (i == 1) std::ranges::reverse(of[1]);
     if (i == 2) std::ranges::shuffle(of[2], random);
-    threads.emplace_back([&, i, own = std::shared_ptr<OutputFile>(
-                                    i == 0 ? std::move(first) : real_files().open(path))] {
-      for (const auto& [begin, end] : of[static_cast<std::size_t>(i)]) {
-        own->write_at(begin, as_bytes_of(std::string_view(text).substr(begin, end - begin)));
-      }
-      own->finish();
-    });
+    threads.emplace_back(
+        [&, i,
+         own = std::shared_ptr<OutputFile>(i == 0 ? std::move(first) : real_files().open(path))] {
+          for (const auto& [begin, end] : of[static_cast<std::size_t>(i)]) {
+            own->write_at(begin, as_bytes_of(std::string_view(text).substr(begin, end - begin)));
+          }
+          own->finish();
+        });
   }
   for (std::thread& thread : threads) thread.join();
 }
@@ -76,9 +77,12 @@ TEST(FileSystem, PartsOfAnySizeAtAnyPlaceMakeTheFile) {
   const std::string memory = "/dev/shm/trident-file-system-test-" + disk.path().substr(5 + 8);
   std::filesystem::create_directory(memory);
   for (const std::string& folder : {disk.path(), memory}) {
-    for (const auto& [bytes, largest] :
-         {std::pair<std::uint64_t, std::uint64_t>{3, 2}, {5 << 20, 100'000}, {(30 << 20) + 17, 1},
-          {(30 << 20) + 17, 20 << 20}, {20 << 20, 9 << 20}, {(4 << 20) + 4096, 5000}}) {
+    for (const auto& [bytes, largest] : {std::pair<std::uint64_t, std::uint64_t>{3, 2},
+                                         {5 << 20, 100'000},
+                                         {(30 << 20) + 17, 1},
+                                         {(30 << 20) + 17, 20 << 20},
+                                         {20 << 20, 9 << 20},
+                                         {(4 << 20) + 4096, 5000}}) {
       const std::string text = random_text(largest == 1 ? 5'000'000 : bytes, random);
       const std::string path = folder + "/file";
       write_by_parts(path, text, largest == 1 ? 300 : largest, random);

@@ -1,6 +1,7 @@
 #include "training/checkpoint/background_save.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -28,12 +29,44 @@ std::int64_t staged_bytes(const State& state, DType weights, const CheckpointCon
   return std::min(most, config.staging_limit);
 }
 
+Staging::~Staging() {
+  count(-bytes_);
+}
+
+void Staging::count(std::int64_t bytes) {
+  bytes_ += bytes;
+  if (ledger_ == nullptr) return;
+  if (bytes > 0) ledger_->take(Category::staging, bytes);
+  if (bytes < 0) ledger_->give_back(Category::staging, -bytes);
+}
+
+ByteBuffer Staging::take(std::int64_t bytes, std::int64_t limit) {
+  const auto found = kept_.lower_bound(static_cast<std::size_t>(bytes));
+  if (found != kept_.end() && found->first / 2 <= static_cast<std::size_t>(bytes)) {
+    ByteBuffer memory = std::move(found->second);
+    kept_.erase(found);
+    return memory;
+  }
+  while (!kept_.empty() && bytes_ + bytes > limit) {
+    count(-static_cast<std::int64_t>(kept_.rbegin()->first));
+    kept_.erase(std::prev(kept_.end()));
+  }
+  ByteBuffer memory;
+  memory.reserve(static_cast<std::size_t>(bytes));
+  count(static_cast<std::int64_t>(memory.capacity()));
+  return memory;
+}
+
+void Staging::keep(ByteBuffer memory) {
+  kept_.emplace(memory.capacity(), std::move(memory));
+}
+
 BackgroundSave::BackgroundSave(Device& device, SaveList& list, const BackgroundLimits& limits,
-                               Ledger* ledger, Write write)
+                               Staging& staging, Write write)
     : device_(device),
       list_(list),
       limits_(limits),
-      ledger_(ledger),
+      staging_(staging),
       write_(std::move(write)),
       thread_([this] { run(); }) {}
 
@@ -68,28 +101,23 @@ void BackgroundSave::told(bool& event) {
   changed_.notify_all();
 }
 
-void BackgroundSave::count(std::int64_t bytes) {
-  bytes_ += bytes;
-  if (ledger_ == nullptr) return;
-  if (bytes > 0) ledger_->take(Category::staging, bytes);
-  if (bytes < 0) ledger_->give_back(Category::staging, -bytes);
-}
-
 void BackgroundSave::fill(Context& context) {
-  while (list_.portions().next_bytes() > 0 &&
-         (bytes_ == 0 || bytes_ + list_.portions().next_bytes() <= limits_.staging)) {
-    count(list_.portions().next_bytes());
-    staged_.push_back(*list_.portions().next(context));
+  for (std::int64_t next = 0; (next = list_.portions().next_bytes()) > 0;) {
+    if (bytes_ > 0 && bytes_ + next > limits_.staging) break;
+    ByteBuffer memory = staging_.take(next, limits_.staging);
+    staged_.push_back(*list_.portions().next(context, std::move(memory)));
+    bytes_ += static_cast<std::int64_t>(staged_.back().bytes.capacity());
   }
   if (list_.portions().next_bytes() == 0) told(copied_);
 }
 
 void BackgroundSave::give(Context& context, const PortionSink& sink) {
   for (fill(context); !staged_.empty(); fill(context)) {
-    const Portion portion = std::move(staged_.front());
+    Portion portion = std::move(staged_.front());
     staged_.pop_front();
     sink(portion.bytes, portion.writes);
-    count(-std::ssize(portion.bytes));
+    bytes_ -= static_cast<std::int64_t>(portion.bytes.capacity());
+    staging_.keep(std::move(portion.bytes));
   }
 }
 
@@ -110,8 +138,8 @@ void BackgroundSave::run() {
   } catch (...) {
     error_ = std::current_exception();
   }
+  for (Portion& portion : staged_) staging_.keep(std::move(portion.bytes));
   staged_.clear();
-  count(-bytes_);
   told(copied_);
   told(done_);
 }

@@ -10,11 +10,13 @@
 #include <deque>
 #include <exception>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <string>
 #include <thread>
 
 #include "config/config.h"
+#include "core/byte_buffer.h"
 #include "core/context.h"
 #include "core/threads.h"
 #include "training/checkpoint/checkpoint_writer.h"
@@ -33,15 +35,37 @@ struct BackgroundLimits {
 // makes at once.
 std::int64_t staged_bytes(const State&, DType weights, const CheckpointConfig&);
 
+// Memory for copies, kept from one save to the next: memory that is new to a process costs as much
+// as the copy.
+class Staging {
+ public:
+  // What it has is entered into `ledger` (may be null), which outlives it.
+  explicit Staging(Ledger* ledger = nullptr) : ledger_(ledger) {}
+  Staging(const Staging&) = delete;
+  Staging& operator=(const Staging&) = delete;
+  ~Staging();
+
+  // `bytes` bytes, kept ones where they fit; of those that don't as many go as must for all to stay
+  // below `limit`.
+  ByteBuffer take(std::int64_t bytes, std::int64_t limit);
+  void keep(ByteBuffer memory);
+
+ private:
+  void count(std::int64_t bytes);
+
+  Ledger* ledger_;
+  std::int64_t bytes_ = 0;  // taken and kept
+  std::multimap<std::size_t, ByteBuffer> kept_;
+};
+
 class BackgroundSave {
  public:
   // Why there is no checkpoint, "" where there is (write_checkpoint).
   using Write = std::function<std::string(const EachPortion&)>;
 
   // Begins. Of a state that is settled on the device. `write` is called once, on the thread, which
-  // enters its copies into `ledger` (may be null). All outlive it. A copy that fails is a save that
-  // fails.
-  BackgroundSave(Device&, SaveList&, const BackgroundLimits&, Ledger* ledger, Write write);
+  // alone uses `staging` meanwhile. All outlive it. A copy that fails is a save that fails.
+  BackgroundSave(Device&, SaveList&, const BackgroundLimits&, Staging& staging, Write write);
   BackgroundSave(const BackgroundSave&) = delete;
   BackgroundSave& operator=(const BackgroundSave&) = delete;
   ~BackgroundSave();  // waits for its end
@@ -58,16 +82,15 @@ class BackgroundSave {
   // As many more copies as the limit allows.
   void fill(Context&);
   void give(Context&, const PortionSink&);
-  void count(std::int64_t bytes);
   void told(bool& event);
 
   Device& device_;
   SaveList& list_;
   const BackgroundLimits limits_;
-  Ledger* ledger_;
+  Staging& staging_;
   const Write write_;
   std::deque<Portion> staged_;
-  std::int64_t bytes_ = 0;  // of all copies
+  std::int64_t bytes_ = 0;  // of the memory of all copies
   std::string failure_;
   std::exception_ptr error_;
   mutable std::mutex mutex_;

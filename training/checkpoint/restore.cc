@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/byte_buffer.h"
 #include "core/error.h"
 #include "core/printable.h"
 #include "parallel/parameter.h"
@@ -62,8 +63,9 @@ bool fewer_rows(const Shape& saved, const Shape& whole, std::int64_t vocabulary)
          saved.dim(0) < vocabulary && (saved.rank() == 1 || saved.dim(1) == whole.dim(1));
 }
 
+// `values`: memory that the next tensor uses again.
 void restore_tensor(Context& context, const StateTensor& into, CheckpointReader& reader,
-                    std::int64_t vocabulary) {
+                    std::int64_t vocabulary, ByteBuffer& values) {
   if (into.tensor.numel() == 0) return;
   const auto [name, saved] = source_of(into, reader);
   const bool widens = into.tensor.dtype() == DType::f32 &&
@@ -78,9 +80,14 @@ void restore_tensor(Context& context, const StateTensor& into, CheckpointReader&
   }
   const std::size_t element = size_of(into.tensor.dtype());
   // Padding is in no box and stays 0; so do states of rows that are new, whose weights stay.
-  std::vector<std::byte> values(static_cast<std::size_t>(into.tensor.numel()) * element);
+  values.clear();
+  values.resize(static_cast<std::size_t>(into.tensor.numel()) * element);
+  const std::vector<HeldBox> boxes = into.placement.boxes(into.begin, into.tensor.numel());
+  std::int64_t held_here = 0;
+  for (const HeldBox& held : boxes) held_here += held.box.rows * held.box.columns;
+  if (grown || held_here < into.tensor.numel()) std::ranges::fill(values, std::byte{0});
   if (grown && into.kind != StateKind::optimizer) context.copy_to_host(values, into.tensor);
-  for (const HeldBox& held : into.placement.boxes(into.begin, into.tensor.numel())) {
+  for (const HeldBox& held : boxes) {
     Box box = held.box;
     box.rows = std::min(box.rows, saved->shape.dim(0) - box.row);
     if (box.rows <= 0) continue;
@@ -131,10 +138,11 @@ void restore_number(const StateNumber& into, const CheckpointReader& reader) {
 
 void restore_state(Context& context, State& state, CheckpointReader& reader,
                    const TakenParts& taken) {
+  ByteBuffer values;
   for (const StateTensor& tensor : state.tensors) {
     const bool follows = tensor.kind == StateKind::weight || tensor.kind == StateKind::gradient;
     const bool left = tensor.kind == StateKind::optimizer && !taken.optimizer;
-    if (!follows && !left) restore_tensor(context, tensor, reader, taken.vocabulary);
+    if (!follows && !left) restore_tensor(context, tensor, reader, taken.vocabulary, values);
   }
   const bool scaled = std::ranges::any_of(reader.manifest().tensors, [](const auto& tensor) {
     return tensor.first.starts_with("weight/") && tensor.second.dtype == DType::f16;

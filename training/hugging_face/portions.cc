@@ -9,9 +9,8 @@ namespace trident {
 namespace {
 
 // The columns of rows that lie `stride` elements apart, one after the other.
-ByteBuffer transposed(std::span<const std::byte> in, std::int64_t rows, std::int64_t columns,
-                      std::int64_t stride, std::size_t element) {
-  ByteBuffer out(static_cast<std::size_t>(rows * columns) * element);
+void transpose(std::span<const std::byte> in, std::int64_t rows, std::int64_t columns,
+               std::int64_t stride, std::size_t element, ByteBuffer& out) {
   const auto move = [&]<std::size_t size>(std::integral_constant<std::size_t, size>) {
     constexpr std::int64_t block = 32;  // as many lines stay in the cache on both sides
     for (std::int64_t row = 0; row < rows; row += block) {
@@ -28,7 +27,6 @@ ByteBuffer transposed(std::span<const std::byte> in, std::int64_t rows, std::int
   if (element == 2) move(std::integral_constant<std::size_t, 2>());
   if (element == 4) move(std::integral_constant<std::size_t, 4>());
   if (element == 8) move(std::integral_constant<std::size_t, 8>());
-  return out;
 }
 
 }  // namespace
@@ -78,20 +76,20 @@ std::vector<FileWrite> PortionList::writes_of(const Part& part, std::size_t elem
   return writes;
 }
 
-Portion PortionList::copy_of(Context& context, const Part& part) const {
+Portion PortionList::copy_of(Context& context, const Part& part, ByteBuffer memory) const {
   const Box& box = part.held.box;
   Tensor values = part.tensor.flat(part.held.local, part.span());
   if (convert_) values = convert_(values);
   const std::size_t element = size_of(values.dtype());
-  Portion portion{{}, writes_of(part, element)};
+  Portion portion{std::move(memory), writes_of(part, element)};
   const auto row_bytes = static_cast<std::size_t>(box.columns) * element;
   const auto stride = static_cast<std::size_t>(part.held.stride) * element;
   context.read_on_host(values, [&](std::span<const std::byte> in) {
+    portion.bytes.resize(static_cast<std::size_t>(box.rows) * row_bytes);
     if (part.place.transposed) {
-      portion.bytes = transposed(in, box.rows, box.columns, part.held.stride, element);
+      transpose(in, box.rows, box.columns, part.held.stride, element, portion.bytes);
       return;
     }
-    portion.bytes.resize(static_cast<std::size_t>(box.rows) * row_bytes);
     if (!part.lies_apart()) {
       std::memcpy(portion.bytes.data(), in.data(), in.size());
       return;
@@ -103,16 +101,16 @@ Portion PortionList::copy_of(Context& context, const Part& part) const {
   return portion;
 }
 
-std::optional<Portion> PortionList::next(Context& context) {
+std::optional<Portion> PortionList::next(Context& context, ByteBuffer memory) {
   if (next_ == parts_.size()) return std::nullopt;
-  return copy_of(context, parts_[next_++]);
+  return copy_of(context, parts_[next_++], std::move(memory));
 }
 
 void PortionList::each(Context& context, const PortionSink& sink) {
   while (next_ < parts_.size()) {
     const Part& part = parts_[next_++];
     if (convert_ || part.lies_apart() || part.place.transposed) {
-      const Portion portion = copy_of(context, part);
+      const Portion portion = copy_of(context, part, {});
       sink(portion.bytes, portion.writes);
     } else {
       const std::vector<FileWrite> writes = writes_of(part, size_of(part.tensor.dtype()));

@@ -53,8 +53,9 @@ class PortionList {
   // elements.
   void add(const StateTensor& state, const HeldBox& box, const FilePlace& place);
 
-  // The next portion, copied from the tensors as they are now; nothing after the last.
-  std::optional<Portion> next(Context&);
+  // The next portion, copied from the tensors as they are now; nothing after the last. `memory` is
+  // used for its bytes, where it is enough.
+  std::optional<Portion> next(Context&, ByteBuffer memory = {});
   // Gives all that are left to `sink`, without a copy where that can be.
   void each(Context&, const PortionSink& sink);
   // The bytes of the next one before a conversion, 0 after the last.
@@ -71,7 +72,7 @@ class PortionList {
     bool lies_apart() const { return span() != held.box.rows * held.box.columns; }
   };
   static std::vector<FileWrite> writes_of(const Part&, std::size_t element);
-  Portion copy_of(Context&, const Part&) const;
+  Portion copy_of(Context&, const Part&, ByteBuffer memory) const;
 
   Convert convert_;
   std::vector<Part> parts_;

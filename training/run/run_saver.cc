@@ -65,6 +65,10 @@ RunSaver::RunSaver(const TrainingInputs& inputs, const TrainerHooks& hooks, Step
   beside_ = files.patient("saves");
   host_ = make_cpu_device();
   host_context_ = std::make_unique<Context>(*host_, 1);
+  // Copies lie in the host's memory, which is a rank's own on a CPU alone.
+  Context& context = stepper_.context();
+  const bool own = context.device().kind() == DeviceKind::cpu;
+  staging_ = std::make_unique<Staging>(own ? &context.ledger() : nullptr);
   stepper_.before_update([this] {
     if (!job_ || job_->background->copied()) return;
     const Waiting waiting(files_, pause_);
@@ -223,10 +227,8 @@ void RunSaver::begin_beside(const Progress& progress) {
   const BackgroundLimits limits{.staging = asked.staging_limit,
                                 .niceness = static_cast<int>(asked.niceness),
                                 .io = io_priority_of(asked.io_priority)};
-  // Copies lie in the host's memory, which is a rank's own on a CPU alone.
-  Ledger* ledger = context.device().kind() == DeviceKind::cpu ? &context.ledger() : nullptr;
   job.background = std::make_unique<BackgroundSave>(
-      context.device(), job.list, limits, ledger,
+      context.device(), job.list, limits, *staging_,
       [this, &job](const EachPortion& each) { return write(*host_context_, beside_, job, each); });
 }
 

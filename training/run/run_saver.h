@@ -93,6 +93,7 @@ class RunSaver {
   // Of saves beside training: what they say to each other goes over the host.
   std::unique_ptr<Device> host_;
   std::unique_ptr<Context> host_context_;
+  std::unique_ptr<Staging> staging_;
   std::unique_ptr<Job> job_;
 };
 

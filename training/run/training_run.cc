@@ -133,6 +133,7 @@ void TrainingRun::take_weights() {
 void TrainingRun::restore_checkpoint() {
   const FoundCheckpoint& from = inputs_.start.checkpoints.front();
   std::string mismatch, damage, failure;
+  const ClockReading begin = read_clock();
   const FileWork reading = world_.file_work();
   try {
     CheckpointReader reader(from.path, *from.manifest);
@@ -153,6 +154,7 @@ void TrainingRun::restore_checkpoint() {
   if (!mismatch.empty()) throw RequestError(mismatch);
   if (!failure.empty()) throw Error(failure);
   if (!damage.empty()) throw DamagedCheckpoint(damage);
+  reading_seconds_ = static_cast<double>(read_clock().wall_ns - begin.wall_ns) * 1e-9;
   stepper_.restored();
 }
 
@@ -166,11 +168,11 @@ void TrainingRun::announce() {
   if (!taken.optimizer) left.emplace_back("the optimizer's state");
   if (!taken.iteration) left.emplace_back("the iteration");
   if (!taken.data) left.emplace_back("the place in the data");
-  reporter_.message(
-      fmt::format("{} {}: iteration {} of run {}, {} samples ({} tokens) consumed{}",
-                  left.empty() ? "going on from" : "beginning with", from.path, manifest.iteration,
-                  manifest.run_id.empty() ? "unknown" : manifest.run_id, manifest.samples,
-                  manifest.tokens, left.empty() ? "" : "; left out: " + list_and(left)));
+  reporter_.message(fmt::format(
+      "{} {}: iteration {} of run {}, {} samples ({} tokens) consumed{}; read in {:.2f} s",
+      left.empty() ? "going on from" : "beginning with", from.path, manifest.iteration,
+      manifest.run_id.empty() ? "unknown" : manifest.run_id, manifest.samples, manifest.tokens,
+      left.empty() ? "" : "; left out: " + list_and(left), reading_seconds_));
   for (const auto& [theirs, ours] : config_.checkpoint.key_mapping) {
     if (inputs_.start.own) break;
     reporter_.message(fmt::format("tensors: {} there is {} here", theirs, ours));

@@ -88,6 +88,7 @@ class TrainingRun {
   CompletedIteration last_;
   std::int64_t next_ = 0;                  // iteration, from 0: where the data goes on, too
   std::int64_t done_ = 0;                  // iterations that the state has had
+  double reading_seconds_ = 0;             // of the checkpoint that it goes on from
   std::int64_t skipped_ = 0;               // steps in a row, but for those that lower a loss scale
   bool stopped_ = false;                   // by the stop flag of any rank
   bool save_asked_ = false;                // a checkpoint, by any rank

@@ -128,12 +128,12 @@ TEST(Checkpoint, OfAnotherPipelineAnAsynchronousRunBeginsAnewWhatWasInFlight) {
   EXPECT_EQ(longer.all().find("trained anew"), std::string::npos);
   EXPECT_EQ(metrics_in(dir.path()).size(), 8u);
   // Layers elsewhere: older weights of those aren't there.
-  Told moved, more;
-  const Overrides longest{"training.train_iters=12"};
-  train(config({1, 1, 2}, longest), usual_device(), more.hooks(10));
-  const Overrides split{"pipeline.layer_split=[3, 1]"};
+  Told moved;
+  const Overrides longest{"training.train_iters=12", "checkpoint.save_interval=10"};
+  train(config({1, 1, 2}, longest));
+  const Overrides split{"pipeline.layer_split=[3, 1]", "checkpoint.load=10"};
   train(config({1, 1, 2}, longest + split), usual_device(), moved.hooks());
-  EXPECT_THAT(moved.all(), HasSubstr("w/iteration-11: iteration 11 of run"));
+  EXPECT_THAT(moved.all(), HasSubstr("w/iteration-10: iteration 10 of run"));
   EXPECT_THAT(moved.all(), HasSubstr("what was in flight is left, and trained anew"));
   EXPECT_EQ(metrics_in(dir.path()).size(), 12u);
 }
