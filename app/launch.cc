@@ -243,26 +243,27 @@ class Launcher {
     if (options_.format == "json") command.insert(command.end(), {"--format", "json"});
     say(fmt::format("start {}: {} rank(s)", number, ranks.count));
     ChildProcess child(command);
-    auto told = steady_clock::time_point::min();
+    int told = 0;
+    auto next = steady_clock::time_point::min();
     for (;;) {
       if (const auto end = child.wait(milliseconds(50))) {
         // Told before it could listen: there was nothing to save.
         const bool early = end->signal == SIGUSR1 || end->signal == SIGTERM;
         return signals_.stop() && early ? ChildProcess::End{.code = 130} : *end;
       }
-      if (!signals_.stop() || steady_clock::now() < told + milliseconds(500)) continue;
-      if (with_.empty() && told != steady_clock::time_point::min()) continue;
+      if (!signals_.stop() || steady_clock::now() < next) continue;
+      if (with_.empty() && told > 0) continue;
       // mpirun and srun pass this one on to the ranks that they have by then, so it is sent again.
       child.signal(with_.empty() ? SIGTERM : SIGUSR1);
       child.signal(SIGCONT);
-      told = steady_clock::now();
+      next = steady_clock::now() + milliseconds(++told < 10 ? 500 : 30'000);
     }
   }
 
   // What started the ranks may be gone before them: they save, and hold the run's folders.
   void end_what_is_left() {
     const auto begin = steady_clock::now();
-    const int left = end_orphans([&] { return seconds_since(begin) < kEnding; });
+    const int left = end_orphans(SIGUSR1, [&] { return seconds_since(begin) < kEnding; });
     if (left > 0) say(fmt::format("{} process(es) of it were left, and have been ended", left));
   }
 

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 #include <system_error>
 #include <thread>
@@ -110,7 +111,7 @@ std::vector<pid_t> children() {
     // "pid (name) state parent": the name may hold anything.
     std::istringstream rest(text.substr(std::min(text.size(), text.rfind(')') + 1)));
     std::string state, parent;
-    if (rest >> state >> parent && parent == own) list.push_back(std::stoi(name));
+    if (rest >> state >> parent && parent == own && state != "Z") list.push_back(std::stoi(name));
   }
   return list;
 }
@@ -121,20 +122,23 @@ void adopt_orphans() {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
 }
 
-int end_orphans(const std::function<bool()>& patience) {
-  const std::vector<pid_t> found = children();
-  for (const pid_t pid : found) ::kill(pid, SIGTERM);
-  for (bool killed = false;;) {
+int end_orphans(int asking, const std::function<bool()>& patience) {
+  constexpr std::chrono::milliseconds kMoment(300);  // for what is ending by itself
+  const auto begin = std::chrono::steady_clock::now();
+  std::set<pid_t> asked;
+  for (;;) {
     pid_t gone = 0;
     while ((gone = ::waitpid(-1, nullptr, WNOHANG)) > 0) continue;
-    if (gone < 0 && errno == ECHILD) break;
-    if (!killed && !patience()) {
-      for (const pid_t pid : children()) ::kill(pid, SIGKILL);
-      killed = true;
+    if (gone < 0 && errno == ECHILD) return static_cast<int>(asked.size());
+    if (std::chrono::steady_clock::now() - begin > kMoment) {
+      const bool over = !patience();
+      for (const pid_t pid : children()) {
+        const bool is_new = asked.insert(pid).second;
+        if (over || is_new) ::kill(pid, over ? SIGKILL : asking);
+      }
     }
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
-  return static_cast<int>(found.size());
 }
 
 }  // namespace trident

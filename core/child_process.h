@@ -38,8 +38,8 @@ class ChildProcess {
 
 // From here on what children leave behind when they end becomes this program's.
 void adopt_orphans();
-// Ends all children of this program: SIGTERM at once, SIGKILL once `patience` says that it is over.
-// How many there were.
-int end_orphans(const std::function<bool()>& patience);
+// Ends all children of this program, and what these leave behind: waits a moment, then sends each
+// `asking`, and SIGKILL once `patience` says that it is over. How many were asked.
+int end_orphans(int asking, const std::function<bool()>& patience);
 
 }  // namespace trident

@@ -24,13 +24,24 @@ std::string reason(int code) {
   return std::system_category().message(code);
 }
 
+// What the path itself is the reason of; all else may be over in a moment.
+bool is_of_the_path(int code) {
+  for (const int one : {ENOENT, ENOTDIR, EISDIR, ELOOP, EACCES, EPERM, ENAMETOOLONG, ENXIO, ENODEV,
+                        EIO, EINVAL, EOVERFLOW}) {
+    if (code == one) return true;
+  }
+  return false;
+}
+
 FileDescriptor open_to_read(const std::string& path, std::uint64_t& size) {
   // A pipe without a writer would hold up an opening that blocks.
   FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
-  if (file.get() < 0) throw RequestError(fmt::format("{}: can't open: {}", path, reason(errno)));
   struct stat status {};
-  if (::fstat(file.get(), &status) != 0) {
-    throw RequestError(fmt::format("{}: can't read: {}", path, reason(errno)));
+  if (file.get() < 0 || ::fstat(file.get(), &status) != 0) {
+    const int code = errno;
+    const std::string what = fmt::format("{}: can't open: {}", path, reason(code));
+    if (is_of_the_path(code)) throw RequestError(what);
+    throw Error(what);
   }
   if (!S_ISREG(status.st_mode)) {
     throw RequestError(fmt::format("{}: not a regular file", path));

@@ -1,6 +1,7 @@
 // Files: read-only memory maps, positioned reads, and writes that leave nothing half-written.
-// A path that can't be read is a RequestError (an input is wrong); a write that fails is an Error
-// that names the file, the operation and the system's reason. All types close themselves.
+// A path that can't be read is a RequestError (an input is wrong), unless the system is short of
+// something or a file server doesn't answer: an Error, as a write that fails. They name the file,
+// the operation and the system's reason. All types close themselves.
 #pragma once
 
 #include <cstddef>

@@ -23,7 +23,7 @@
 namespace trident {
 namespace {
 
-constexpr std::uint64_t kPage = 4096;            // what O_DIRECT goes by, at most
+constexpr std::uint64_t kSmall = 64 << 10;       // of a write by itself, that isn't put together
 constexpr std::uint64_t kBuffer = 8 << 20;       // bytes written to the disk at once
 constexpr std::uint64_t kLeastDirect = 4 << 20;  // of a file, to be written so
 
@@ -37,24 +37,22 @@ struct FreeBuffer {
 class RealFile final : public OutputFile {
  public:
   RealFile(std::string path, FileDescriptor file, std::uint64_t bytes)
-      : path_(std::move(path)), file_(std::move(file)) {
-    if (bytes < kLeastDirect) return;
-    // Not every file system has it, nor tmpfs.
-    direct_ = FileDescriptor(::open(path_.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_DIRECT));
-  }
+      : path_(std::move(path)), file_(std::move(file)), past_cache_(bytes >= kLeastDirect) {}
 
   void write_at(std::uint64_t offset, std::span<const std::byte> bytes) override {
     const std::lock_guard lock(mutex_);
-    if (direct_.get() < 0) return write(file_, offset, bytes);
     if (offset != end_) flush();
+    if (!past_cache_ || (begin_ == end_ && bytes.size() < kSmall)) {
+      return write(file_, offset, bytes);
+    }
     while (!bytes.empty()) {
       if (begin_ == end_) begin_ = end_ = offset;
       if (buffer_ == nullptr) {
-        buffer_.reset(static_cast<std::byte*>(std::aligned_alloc(kPage, kBuffer)));
+        buffer_.reset(static_cast<std::byte*>(std::aligned_alloc(page_, kBuffer)));
         if (buffer_ == nullptr) throw std::bad_alloc();
       }
       // At the place in the buffer that it has in its page.
-      const std::uint64_t first = begin_ / kPage * kPage;
+      const std::uint64_t first = begin_ / page_ * page_;
       const std::uint64_t count = std::min<std::uint64_t>(bytes.size(), first + kBuffer - end_);
       std::memcpy(&buffer_[end_ - first], bytes.data(), count);
       end_ += count;
@@ -75,9 +73,9 @@ class RealFile final : public OutputFile {
 
  private:
   void flush() {
-    const std::uint64_t first = begin_ / kPage * kPage;
-    const std::uint64_t pages_begin = (begin_ + kPage - 1) / kPage * kPage;
-    const std::uint64_t pages_end = std::max(pages_begin, end_ / kPage * kPage);
+    const std::uint64_t first = begin_ / page_ * page_;
+    const std::uint64_t pages_begin = (begin_ + page_ - 1) / page_ * page_;
+    const std::uint64_t pages_end = std::max(pages_begin, end_ / page_ * page_);
     const auto part = [&](std::uint64_t from, std::uint64_t to) {
       return std::span<const std::byte>(&buffer_[from - first], to - from);
     };
@@ -93,16 +91,20 @@ class RealFile final : public OutputFile {
   }
 
   void write_pages(std::uint64_t offset, std::span<const std::byte> bytes) {
+    if (direct_.get() < 0) {  // not every file system has it
+      direct_ = FileDescriptor(::open(path_.c_str(), O_WRONLY | O_CLOEXEC | O_NOFOLLOW | O_DIRECT));
+    }
     while (direct_.get() >= 0 && !bytes.empty()) {
       const ssize_t n =
           ::pwrite(direct_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
       if (n < 0 && errno == EINTR) continue;
       // A disk of larger blocks, or one that has gone short: the cache knows what to do.
-      if (n <= 0 || n % static_cast<ssize_t>(kPage) != 0) break;
+      if (n <= 0 || n % static_cast<ssize_t>(page_) != 0) break;
       offset += static_cast<std::uint64_t>(n);
       bytes = bytes.subspan(static_cast<std::size_t>(n));
     }
     if (bytes.empty()) return;
+    past_cache_ = false;
     direct_ = FileDescriptor();
     write(file_, offset, bytes);
   }
@@ -123,7 +125,11 @@ class RealFile final : public OutputFile {
   }
 
   std::string path_;
-  FileDescriptor file_, direct_;  // direct_: none where it isn't used, or not any more
+  FileDescriptor file_, direct_;  // direct_: once it is needed
+  bool past_cache_;
+  // What O_DIRECT goes by, and what the cache does: two never write one page.
+  const std::uint64_t page_ = std::max<std::uint64_t>(
+      4096, static_cast<std::uint64_t>(std::max(0L, ::sysconf(_SC_PAGESIZE))));
   std::mutex mutex_;
   std::unique_ptr<std::byte[], FreeBuffer> buffer_;
   std::uint64_t begin_ = 0, end_ = 0;  // of what the buffer holds, in the file

@@ -168,6 +168,23 @@ class LaunchTest(unittest.TestCase):
         last = self.lines()[-1]["iteration"]
         self.assertTrue((self.folder / f"weights/iteration-{last}").is_dir())
 
+    def test_a_second_generation_is_asked_to_save_as_well(self):
+        wrapper = self.folder / "wrapper"
+        wrapper.write_text("""#!/bin/bash
+shift 2
+bash -c '"$@"; true' job "$@" &
+until [ "$(cat run/metrics.jsonl 2>&1 | wc -l)" -ge 10 ]; do sleep 0.05; done
+exit 1
+""")
+        wrapper.chmod(0o755)
+        begin = time.monotonic()
+        process = self.start("--with", str(wrapper), "--max-restarts", "0",
+                             "--set", "training.train_iters=1000000")
+        told, err = self.end(process, 3)
+        self.assertLess(time.monotonic() - begin, 55)  # nothing had to be killed
+        last = self.lines()[-1]["iteration"]
+        self.assertTrue((self.folder / f"weights/iteration-{last}").is_dir(), err)
+
     def test_a_start_that_nothing_comes_of_is_tried_again(self):
         """The first one's failure is told; later hosts, disks and programs may come back."""
         hosts = self.folder / "hosts"

@@ -15,13 +15,12 @@ std::int64_t staged_bytes(const State& state, DType weights, const CheckpointCon
     sharers = std::max<std::int64_t>(sharers, tensor.holder.count);
   }
   for (std::int64_t sharer = 0; sharer < sharers; ++sharer) {
-    std::int64_t bytes = 0, turn = 0;
+    std::int64_t bytes = 0;
     for (const StateTensor& tensor : state.tensors) {
       if (!is_saved(tensor, weights)) continue;
       Holder holder = tensor.holder;
       if (holder.index >= 0) holder.index = static_cast<int>(sharer % holder.count);
-      const auto share = share_of(holder, tensor.tensor.bytes(),
-                                  static_cast<std::uint64_t>(config.min_slice), turn++);
+      const auto share = share_of(tensor, holder, static_cast<std::uint64_t>(config.min_slice));
       if (share) bytes += (tensor.tensor.bytes() + share->parts - 1) / share->parts;
     }
     most = std::max(most, bytes);
@@ -105,7 +104,13 @@ void BackgroundSave::fill(Context& context) {
   for (std::int64_t next = 0; (next = list_.portions().next_bytes()) > 0;) {
     if (bytes_ > 0 && bytes_ + next > limits_.staging) break;
     ByteBuffer memory = staging_.take(next, limits_.staging);
-    staged_.push_back(*list_.portions().next(context, std::move(memory)));
+    const std::size_t taken = memory.capacity();
+    try {
+      staged_.push_back(*list_.portions().next(context, std::move(memory)));
+    } catch (...) {
+      staging_.forget(taken);
+      throw;
+    }
     bytes_ += static_cast<std::int64_t>(staged_.back().bytes.capacity());
   }
   if (list_.portions().next_bytes() == 0) told(copied_);
@@ -113,11 +118,10 @@ void BackgroundSave::fill(Context& context) {
 
 void BackgroundSave::give(Context& context, const PortionSink& sink) {
   for (fill(context); !staged_.empty(); fill(context)) {
-    Portion portion = std::move(staged_.front());
+    sink(staged_.front().bytes, staged_.front().writes);
+    bytes_ -= static_cast<std::int64_t>(staged_.front().bytes.capacity());
+    staging_.keep(std::move(staged_.front().bytes));
     staged_.pop_front();
-    sink(portion.bytes, portion.writes);
-    bytes_ -= static_cast<std::int64_t>(portion.bytes.capacity());
-    staging_.keep(std::move(portion.bytes));
   }
 }
 

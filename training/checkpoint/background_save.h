@@ -49,6 +49,8 @@ class Staging {
   // below `limit`.
   ByteBuffer take(std::int64_t bytes, std::int64_t limit);
   void keep(ByteBuffer memory);
+  // Taken memory of so many bytes is gone.
+  void forget(std::size_t bytes) { count(-static_cast<std::int64_t>(bytes)); }
 
  private:
   void count(std::int64_t bytes);

@@ -30,7 +30,9 @@ constexpr std::uint64_t kMaxManifest = std::uint64_t{1} << 30;  // bytes
 std::uint64_t own_file(const std::string& path, const std::string& missing) {
   struct stat status {};
   if (::lstat(path.c_str(), &status) != 0) {
-    throw RequestError(path + ": " + (errno == ENOENT ? missing : std::strerror(errno)));
+    if (errno == ENOENT || errno == ENOTDIR) throw RequestError(path + ": " + missing);
+    if (errno != EIO && errno != EACCES) throw_file_error(path, "lstat", errno);
+    throw RequestError(path + ": " + std::strerror(errno));
   }
   if (!S_ISREG(status.st_mode)) throw RequestError(path + ": not a regular file");
   return static_cast<std::uint64_t>(status.st_size);
@@ -107,7 +109,7 @@ std::vector<FoundCheckpoint> find_checkpoints(const std::string& save) {
             fmt::format("{}: holds iteration {}", found.path, found.manifest->iteration);
         found.manifest.reset();
       }
-    } catch (const std::exception& error) {
+    } catch (const RequestError& error) {  // an Error is of this moment, and no damage
       found.problem = error.what();
     }
   }

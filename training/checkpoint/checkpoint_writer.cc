@@ -95,8 +95,10 @@ class CheckpointWriter {
   std::string run(const EachPortion& each) {
     const auto declared = exchanged_texts(context_, group_, text_of(list_.slices()));
     for (const std::string& text : declared) slices_.push_back(slices_of(text));
-    choose_files();
-    std::string failure = attempt([&] { make_files(); });
+    std::string failure = attempt([&] {
+      choose_files();
+      make_files();
+    });
     bool good = agreed(failure);
     if (good) failure = attempt([&] { write(each); });
     if (good) good = agreed(failure);

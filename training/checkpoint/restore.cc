@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/printable.h"
 #include "parallel/parameter.h"
+#include "training/hugging_face/hugging_face_check.h"
 
 namespace trident {
 namespace {
@@ -57,20 +58,22 @@ std::pair<std::string, const SavedTensor*> source_of(const StateTensor& into,
   return {name, saved};
 }
 
-// Whether `saved` has fewer rows than `whole`, each for an entry of a vocabulary.
-bool fewer_rows(const Shape& saved, const Shape& whole, std::int64_t vocabulary) {
-  return vocabulary > 0 && whole.dim(0) == vocabulary && saved.rank() == whole.rank() &&
-         saved.dim(0) < vocabulary && (saved.rank() == 1 || saved.dim(1) == whole.dim(1));
+// Whether `saved` has a row for each of so many entries of a vocabulary, and `into` more.
+bool fewer_rows(const Shape& saved, const StateTensor& into, std::int64_t entries) {
+  const Shape& whole = into.placement.global;
+  return entries > 0 && is_of_vocabulary(into.parameter->name()) && saved.rank() == whole.rank() &&
+         saved.dim(0) == entries && whole.dim(0) > entries &&
+         (saved.rank() == 1 || saved.dim(1) == whole.dim(1));
 }
 
 // `values`: memory that the next tensor uses again.
 void restore_tensor(Context& context, const StateTensor& into, CheckpointReader& reader,
-                    std::int64_t vocabulary, ByteBuffer& values) {
+                    std::int64_t entries, ByteBuffer& values) {
   if (into.tensor.numel() == 0) return;
   const auto [name, saved] = source_of(into, reader);
   const bool widens = into.tensor.dtype() == DType::f32 &&
                       (saved->dtype == DType::bf16 || saved->dtype == DType::f16);
-  const bool grown = fewer_rows(saved->shape, into.placement.global, vocabulary);
+  const bool grown = fewer_rows(saved->shape, into, entries);
   if ((saved->shape != into.placement.global && !grown) ||
       (saved->dtype != into.tensor.dtype() && !widens)) {
     throw MismatchedState(fmt::format(
@@ -142,7 +145,7 @@ void restore_state(Context& context, State& state, CheckpointReader& reader,
   for (const StateTensor& tensor : state.tensors) {
     const bool follows = tensor.kind == StateKind::weight || tensor.kind == StateKind::gradient;
     const bool left = tensor.kind == StateKind::optimizer && !taken.optimizer;
-    if (!follows && !left) restore_tensor(context, tensor, reader, taken.vocabulary, values);
+    if (!follows && !left) restore_tensor(context, tensor, reader, taken.entries, values);
   }
   const bool scaled = std::ranges::any_of(reader.manifest().tensors, [](const auto& tensor) {
     return tensor.first.starts_with("weight/") && tensor.second.dtype == DType::f16;

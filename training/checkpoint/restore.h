@@ -1,12 +1,11 @@
 // A rank's state from a checkpoint, in whatever layout: it reads the boxes that it holds.
 #pragma once
 
-#include <cstdint>
-
 #include "core/context.h"
 #include "core/error.h"
 #include "parallel/state.h"
 #include "training/checkpoint/checkpoint_reader.h"
+#include "training/checkpoint/taken_parts.h"
 
 namespace trident {
 
@@ -14,18 +13,6 @@ namespace trident {
 class MismatchedState : public RequestError {
  public:
   using RequestError::RequestError;
-};
-
-// What a run takes of a checkpoint: all of it, unless it was asked for parts.
-struct TakenParts {
-  bool optimizer = true;  // its state and step, and the loss scale
-  bool iteration = true;
-  bool data = true;  // the place in it
-  // Entries of the run's vocabulary, where the checkpoint's may have fewer: the rows of these alone
-  // are written, or 0 in states of the optimizer. 0: it has as many.
-  std::int64_t vocabulary = 0;
-
-  bool all() const { return optimizer && iteration && data; }
 };
 
 // Writes master weights (from the weights, where the checkpoint has no masters), optimizer state

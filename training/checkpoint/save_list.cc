@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/fnv1a.h"
 #include "training/checkpoint/manifest.h"
 
 namespace trident {
@@ -28,13 +29,16 @@ bool is_saved(const StateTensor& tensor, DType weights) {
          (tensor.kind == StateKind::master && weights != DType::f32);
 }
 
-std::optional<Share> share_of(const Holder& holder, std::int64_t bytes, std::uint64_t least,
-                              std::int64_t turn) {
+std::optional<Share> share_of(const StateTensor& tensor, const Holder& holder,
+                              std::uint64_t least) {
+  const std::int64_t bytes = tensor.tensor.bytes();
   if (holder.index < 0 || bytes == 0) return std::nullopt;
   const std::int64_t count = holder.count;
+  const auto turn = static_cast<std::int64_t>(
+      fnv1a(saved_name(tensor.name, tensor.parameter->name())) % static_cast<std::uint64_t>(count));
   const auto enough = static_cast<std::int64_t>(static_cast<std::uint64_t>(bytes) /
                                                 std::max<std::uint64_t>(1, least));
-  const Share share{.part = (holder.index + count - turn % count) % count,
+  const Share share{.part = (holder.index + count - turn) % count,
                     .parts = std::clamp<std::int64_t>(enough, 1, count)};
   return share.part < share.parts ? std::optional(share) : std::nullopt;
 }
@@ -44,11 +48,9 @@ SaveList::SaveList(const RankModel& model, const State& state, std::uint64_t min
     : dtype_(model.shape().dtype), whole_(whole_weights(model)) {
   layout_ = lay_out_set(declarations(whole_, dtype_), usual_shard_bytes, metadata,
                         model.config().checkpoint.save);
-  std::int64_t turn = 0;
   for (const StateTensor& tensor : state.tensors) {
     if (!is_saved(tensor, dtype_)) continue;
-    const std::optional<Share> share =
-        share_of(tensor.holder, tensor.tensor.bytes(), min_slice, turn++);
+    const std::optional<Share> share = share_of(tensor, tensor.holder, min_slice);
     if (!share) continue;
     if (tensor.kind == StateKind::weight) {
       add_weight(portions_, whole_, layout_, tensor, *share);

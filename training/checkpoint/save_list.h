@@ -35,10 +35,9 @@ struct Slice {
 // Whether a checkpoint holds it: what can't be had from the rest.
 bool is_saved(const StateTensor&, DType weights);
 
-// What this one of those that hold the same `bytes` of a tensor writes of them, if anything: at
-// least `least`. Which of them begins changes from tensor to tensor (`turn`).
-std::optional<Share> share_of(const Holder&, std::int64_t bytes, std::uint64_t least,
-                              std::int64_t turn);
+// What this one of those that hold the same of a tensor writes of it, if anything: at least `least`
+// bytes. Which of them begins changes from tensor to tensor, by its name: their lists differ.
+std::optional<Share> share_of(const StateTensor&, const Holder&, std::uint64_t least);
 
 class SaveList {
  public:

@@ -62,8 +62,8 @@ void require_same(const SafetensorsSet& set, const std::string& a, const std::st
 class TensorCheck {
  public:
   TensorCheck(const SafetensorsSet& set, const Architecture& architecture,
-              const TransformerShape& shape, bool grown)
-      : set_(set), architecture_(architecture), shape_(shape), grown_(grown) {}
+              const TransformerShape& shape, std::int64_t entries)
+      : set_(set), architecture_(architecture), shape_(shape), entries_(entries) {}
 
   DType run() {
     const auto ends = build_chunks(architecture_, shape_, {}, {0}, {0});
@@ -95,8 +95,12 @@ class TensorCheck {
     const Shape& global = parameter.spec().placement.global;
     for (const auto& tensor : architecture_.hugging_face(shape_, parameter.name(), global)) {
       try {
-        const bool grown = grown_ && global.dim(0) == shape_.vocabulary;
+        const bool grown = entries_ > 0 && is_of_vocabulary(parameter.name());
         const std::string name = checked_name(set_, tensor, global, grown);
+        if (const std::int64_t rows = set_.at(name).rows(); grown && rows != entries_) {
+          throw RequestError(fmt::format("{}: tensor {} has {} rows, config.json says {}",
+                                         set_.file_of(name), name, rows, entries_));
+        }
         taken_.insert(name);
         types_.insert(*set_.at(name).dtype);
       } catch (const RequestError& error) {
@@ -134,7 +138,7 @@ class TensorCheck {
   const SafetensorsSet& set_;
   const Architecture& architecture_;
   const TransformerShape& shape_;
-  bool grown_;
+  std::int64_t entries_;
   std::unordered_set<std::string> taken_;
   std::set<DType> types_;
   std::vector<std::string> problems_;
@@ -168,6 +172,10 @@ std::string read_model_config(const std::string& directory) {
   return read_file(path, kMaxModelConfig);
 }
 
+bool is_of_vocabulary(const std::string& parameter) {
+  return parameter == "embedding.weight" || parameter == "output.weight";
+}
+
 std::string checked_name(const SafetensorsSet& set, const HuggingFaceTensor& tensor,
                          const Shape& global, bool grown) {
   const SafetensorsEntry* entry = find(set, tensor.name);
@@ -193,8 +201,8 @@ std::string checked_name(const SafetensorsSet& set, const HuggingFaceTensor& ten
 }
 
 DType check_tensors(const SafetensorsSet& set, const Architecture& architecture,
-                    const TransformerShape& shape, bool grown) {
-  return TensorCheck(set, architecture, shape, grown).run();
+                    const TransformerShape& shape, std::int64_t entries) {
+  return TensorCheck(set, architecture, shape, entries).run();
 }
 
 std::int64_t check_hugging_face(const std::string& directory, const Config& config,
@@ -230,7 +238,7 @@ std::int64_t check_hugging_face(const std::string& directory, const Config& conf
   if (!problems.empty()) throw RequestError(problems);
   SafetensorsSet set(directory);
   set.rename(config.checkpoint.key_mapping);
-  check_tensors(set, architecture, architecture.shape(config), grown > 0);
+  check_tensors(set, architecture, architecture.shape(config), grown);
   return grown;
 }
 

@@ -122,7 +122,7 @@ void load_hugging_face(RankModel& model, const std::string& directory,
       const ParameterSpec& spec = entry.parameter->spec();
       const Shape& global = spec.placement.global;
       const auto tensors = model.architecture().hugging_face(model.shape(), spec.name, global);
-      const bool grown = asked.grow_vocabulary && global.dim(0) == model.shape().vocabulary;
+      const bool grown = asked.grow_vocabulary && is_of_vocabulary(spec.name);
       const std::vector<float> values = read_part(set, tensors, spec.placement, grown);
       if (values.empty()) continue;
       const Shape shape = grown ? Shape{std::ssize(values)} : spec.placement.local();

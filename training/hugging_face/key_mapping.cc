@@ -29,6 +29,11 @@ std::optional<std::string> mapped(const std::string& name, const std::string& fr
                         name.substr(star, name.size() - head.size() - tail.size()));
 }
 
+// Characters that have to be the same; a name without a pattern has more than any that is about it.
+std::size_t text_of(const std::string& from) {
+  return from.find('*') != std::string::npos ? from.size() - 1 : from.size() + 1;
+}
+
 std::string place_of(const std::string& entry) {
   return "config: " + json_pointer_append("/checkpoint/key_mapping", entry);
 }
@@ -51,15 +56,18 @@ std::map<std::string, std::string> mapped_names(const std::vector<std::string>& 
   std::set<std::string> used;
   for (const std::string& name : names) {
     std::string& renamed = result[name] = name;
-    std::size_t longest = 0;
+    std::string best;
     for (const auto& [from, to] : mapping) {
       const auto other = mapped(name, from, to);
-      if (!other) continue;
-      used.insert(from);
-      if (from.size() <= longest) continue;
-      longest = from.size();
+      if (!other || (!best.empty() && text_of(from) < text_of(best))) continue;
+      if (!best.empty() && text_of(from) == text_of(best)) {
+        problems.push_back(fmt::format("{}: \"{}\" is as well about \"{}\"", place_of(from),
+                                       printable(best), printable(name)));
+      }
+      best = from;
       renamed = *other;
     }
+    if (!best.empty()) used.insert(best);
     const auto [at, is_new] = taken.emplace(renamed, name);
     if (!is_new) {
       problems.push_back(
@@ -70,7 +78,8 @@ std::map<std::string, std::string> mapped_names(const std::vector<std::string>& 
   }
   for (const auto& [from, to] : mapping) {
     if (used.contains(from)) continue;
-    problems.push_back(fmt::format("{}: there is no such tensor", place_of(from)));
+    problems.push_back(
+        fmt::format("{}: there is no such tensor that no other entry is about", place_of(from)));
   }
   if (!problems.empty()) throw RequestError(problems);
   return result;

@@ -142,12 +142,25 @@ void look(const Config& config, StartingPoint& start) {
   }
   if (!start.checkpoints.empty()) return take_parts(asked, start);
   start.weights = asked.load;
+  if (!asked.exclude_from_loading.empty()) {
+    start.messages.push_back(fmt::format(
+        "{} has weights alone: checkpoint.exclude_from_loading leaves nothing out", asked.load));
+  }
   loaded = newest_first(std::move(loaded));
   if (loaded.empty()) return;
   start.messages.push_back(
       fmt::format("taking the weights of {} alone; checkpoint.load \"{}\" would go on from there, "
                   "with optimizer state and place in the data",
                   asked.load, loaded.front().path));
+}
+
+// Of the vocabulary that this config.json is of, where the run's has more; else 0.
+std::int64_t entries_of(const std::string& saved, const Config& config, const std::string& name) {
+  const json document = parse_json(saved, name);
+  const json::json_pointer at("/model/vocab_size");
+  if (!document.contains(at) || !document[at].is_number_unsigned()) return 0;
+  const auto entries = document[at].get<std::int64_t>();
+  return entries < config.model.vocab_size ? entries : 0;
 }
 
 // Looks at the first one's config. One that can't be read is damaged; the next one may not be.
@@ -162,7 +175,7 @@ void compare_configs(const Config& config, StartingPoint& start) {
       return;
     }
     const bool grows = config.checkpoint.grow_vocabulary && !start.own;
-    start.taken.vocabulary = grows ? config.model.vocab_size : 0;
+    start.taken.entries = grows ? entries_of(saved, config, first.path) : 0;
     for (const std::string& line :
          config_differences(saved, config, first.path + "/trident/config.json", grows)) {
       start.messages.push_back("differs from the checkpoint: " + line);
@@ -242,7 +255,7 @@ std::vector<std::string> config_differences(const std::string& saved, const Conf
 StartingPoint find_start(const Config& config) {
   StartingPoint start;
   look(config, start);
-  start.again = start.checkpoints.empty() && died_before_saving(config);
+  start.again = !start.own && died_before_saving(config);
   if (start.again) {
     start.messages.push_back(
         "an earlier start has ended before its first checkpoint: beginning anew");

@@ -8,7 +8,7 @@
 
 #include "config/config.h"
 #include "training/checkpoint/checkpoint_folder.h"
-#include "training/checkpoint/restore.h"
+#include "training/checkpoint/taken_parts.h"
 
 namespace trident {
 

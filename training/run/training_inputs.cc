@@ -113,7 +113,8 @@ void begin_at_start(TrainingInputs& inputs) {
       inputs.consumed_tokens = manifest.tokens;
     }
     if (taken.data) inputs.consumed_samples = manifest.samples;
-    if (taken.all()) begun = in_flight_in(inputs.config, inputs.schedule, manifest);
+    if (taken.all() && taken.entries == 0)
+      begun = in_flight_in(inputs.config, inputs.schedule, manifest);
   }
   // Lists of no iteration there are not: a run that is over makes none.
   const std::int64_t left = inputs.config.training.train_iters - inputs.first_iteration;

@@ -181,9 +181,12 @@ void TrainingRun::announce() {
     reporter_.message("left in the checkpoint, as this run has no such state: " + states);
   }
   if (inputs_.lists->begun.iterations == 0 && has_in_flight(manifest)) {
+    const bool whole = taken.all() && taken.entries == 0;
     reporter_.message(
-        "the schedule's micro-batches, its ranks or their layers are others than the checkpoint's: "
-        "what was in flight is left, and trained anew");
+        whole ? "the schedule's micro-batches, its ranks or their layers are others than the "
+                "checkpoint's: "
+                "what was in flight is left, and trained anew"
+              : "of a checkpoint that is not taken as it is, what was in flight is left");
   }
   for (const auto& [name, now] : made_by(inputs_)) {
     const auto was = manifest.made_by.find(name);

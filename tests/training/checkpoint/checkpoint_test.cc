@@ -290,6 +290,67 @@ TEST(Checkpoint, MovesThroughSixteenLayoutsAndBackUnchanged) {
   }
 }
 
+// What a run does in another layout is what it would have done: sums in another order apart, whose
+// last digits grow with the precision's. The bounds are some times what was measured.
+TEST(Checkpoint, TrainingInAnotherLayoutFollowsTheRunThatNeverMoved) {
+  const std::map<std::string, double> bounds{
+      {"fp32", 2e-6}, {"Adafactor", 2e-6}, {"bf16", 2e-2}, {"fp16", 2e-3}};
+  const std::vector<std::pair<Layout, std::string>> moves{
+      {{2, 2, 1}, "2"}, {{1, 2, 2}, "1"}, {{2, 1, 2}, "3"}, {{4, 1, 1}, "3"}, {{1, 1, 1}, "0"}};
+  for (const Case& c : kinds) {
+    SCOPED_TRACE(c.name);
+    const TempDir whole, moving;
+    const Overrides each =
+        c.overrides + Overrides{"training.train_iters=12", "batch.global_batch_size=12",
+                                "batch.micro_batch_size=1", "model.make_vocab_size_divisible_by=1"};
+    const std::vector<double> expected =
+        losses_of(train(run_config(whole.path(), each, {1, 1, 1})));
+    std::vector<double> losses;
+    for (std::size_t i = 0; i < moves.size(); ++i) {
+      const auto& [layout, stage] = moves[i];
+      Told told;
+      const bool last = i + 1 == moves.size();
+      train(run_config(moving.path(), each + Overrides{"zero_optimization.stage=" + stage}, layout),
+            usual_device(), told.hooks(last ? 0 : static_cast<std::int64_t>(2 * (i + 1))));
+    }
+    for (const auto& line : read_metrics(moving.path() + "/log/metrics.jsonl")) {
+      losses.push_back(line["loss"]);
+    }
+    ASSERT_EQ(losses.size(), expected.size());
+    EXPECT_LT(largest_relative_difference(losses, expected), bounds.at(c.name));
+  }
+}
+
+// States that several ranks hold, beside others that they cut: each is saved once, whatever lists
+// the ranks have of them.
+TEST(Checkpoint, StatesOfSeveralRanksAreSavedOnce) {
+  for (const char* dtype : {"bf16", "fp32"}) {
+    for (const int stage : {1, 2, 3}) {
+      for (const int layers : {1, 2, 3}) {
+        for (const char* least : {"1048576", "1000"}) {
+          SCOPED_TRACE(fmt::format("{} stage {} {} layers, least {}", dtype, stage, layers, least));
+          const TempDir dir;
+          Told told;
+          train(run_config(dir.path(),
+                           Overrides{"optimizer.type=Adafactor", "optimizer.params.betas=null",
+                                     "optimizer.params.eps=null", "training.train_iters=2",
+                                     "checkpoint.save_interval=1",
+                                     fmt::format("precision.dtype={}", dtype),
+                                     fmt::format("zero_optimization.stage={}", stage),
+                                     "zero_optimization.stage3_param_persistence_threshold=1",
+                                     fmt::format("model.num_layers={}", layers),
+                                     fmt::format("checkpoint.min_slice={}", least)},
+                           {.data = 2}),
+                usual_device(), told.hooks());
+          EXPECT_EQ(told.all().find("FAILED"), std::string::npos) << told.all();
+          EXPECT_TRUE(
+              damages(dir / "w/iteration-1", open_checkpoint(dir / "w/iteration-1")).empty());
+        }
+      }
+    }
+  }
+}
+
 // One that commit aa0656d saved: bf16, AdamW, two data ranks and two stages. Later versions of the
 // format leave it and this test as they are.
 TEST(Checkpoint, OfFormat1LoadsForEver) {

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <stdexcept>
 #include <string>
 #include <variant>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "support/temp_dir.h"
 #include "tests/training/checkpoint/checkpoint_runs.h"
 #include "training/run/training_inputs.h"
+#include "training/run/training_job.h"
 
 namespace trident::testing {
 namespace {
@@ -166,6 +168,11 @@ TEST_F(PartialLoad, TensorsOfOtherNamesAreMapped) {
   };
   EXPECT_THAT(problem(R"({"blocks.1.*": "layers.1.*"})"),
               HasSubstr("config: /checkpoint/key_mapping/blocks.1.*: there is no such tensor"));
+  EXPECT_THAT(problem(R"({"blocks.0.ffn.up.*": "layers.0.mlp.up.*", "blocks.0.ffn.up.weight":
+                          "layers.0.mlp.up.weight", "blocks.0.ffn.up.bias": "layers.0.mlp.up.bias"})"),
+              HasSubstr("no such tensor that no other entry is about"));
+  EXPECT_THAT(problem(R"({"*.0.ffn.up.weight": "*.0.a", "blocks.0.ffn.up.*": "b*"})"),
+              HasSubstr("is as well about \"blocks.0.ffn.up.weight\""));
   EXPECT_THAT(problem(R"({"blocks.*": "layers"})"), HasSubstr("needs one * in both names"));
   EXPECT_THAT(problem(R"({"blocks.0.ffn.*": "same"})"), HasSubstr("needs one * in both names"));
   EXPECT_THAT(problem(R"({"blocks.0.ffn.up.weight": "embedding.weight"})"),
@@ -284,6 +291,42 @@ TEST(PartialLoadOfPrecisions, ALossScaleIsOfFp16WeightsAlone) {
   const auto lines = metrics_in(fp16.path());
   ASSERT_EQ(lines.size(), 3u);
   EXPECT_EQ(json::parse(lines[0])["loss_scale"], 256);
+}
+
+// Started again before its first checkpoint of its own, a run begins where it was to begin.
+TEST_F(PartialLoad, ARunThatDiesBeforeItsFirstCheckpointBeginsThereAgain) {
+  const TempDir dir;
+  const Overrides load{"checkpoint.load=" + from()};
+  TrainerHooks hooks;
+  hooks.on_iteration = [](IterationMetrics& m) {
+    if (m.iteration == 4) throw std::runtime_error("killed");
+  };
+  const auto start = [&](const TrainerHooks& with) {
+    const Launch launch;
+    TrainingJob job = prepare_job(LoadedConfig{.config = config(dir, load)}, launch);
+    run_job(job, {.trainer = with});
+  };
+  EXPECT_THROW(start(hooks), std::runtime_error);
+  start({});
+  EXPECT_EQ(metrics_in(dir.path()).size(), 3u);
+  EXPECT_EQ(sums_of(dir / "w/iteration-6"), sums_of(first_ / "w/iteration-6"));
+}
+
+TEST_F(PartialLoad, OnlyTheVocabularysRowsMayBeFewerAndThoseThatItsConfigSays) {
+  const TempDir dir, source;
+  fs::create_directory(source / "hf");
+  fs::copy(from() + "/model.safetensors", source / "hf");
+  json theirs = json::parse(read_file(from() + "/config.json"));
+  theirs["vocab_size"] = config(dir).model.vocab_size + 1;  // one more than the file has
+  write_file_atomic(source / "hf/config.json", theirs.dump());
+  const std::string more = "model.vocab_size=" + std::to_string(config(dir).model.vocab_size + 13);
+  try {
+    train(config(dir,
+                 {"checkpoint.load=" + (source / "hf"), more, "checkpoint.grow_vocabulary=true"}));
+    FAIL() << "rows are missing";
+  } catch (const RequestError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("rows, config.json says"));
+  }
 }
 
 TEST(PartialLoadRequests, AreAboutAPathAlone) {
