@@ -291,10 +291,11 @@ TEST(Checkpoint, MovesThroughSixteenLayoutsAndBackUnchanged) {
 }
 
 // What a run does in another layout is what it would have done: sums in another order apart, whose
-// last digits grow with the precision's. The bounds are some times what was measured.
+// last digits grow with the precision's. Measured were
+// 2.6e-9, 4.1e-9, 2.1e-5 and 3.2e-6.
 TEST(Checkpoint, TrainingInAnotherLayoutFollowsTheRunThatNeverMoved) {
   const std::map<std::string, double> bounds{
-      {"fp32", 2e-6}, {"Adafactor", 2e-6}, {"bf16", 2e-2}, {"fp16", 2e-3}};
+      {"fp32", 1e-7}, {"Adafactor", 1e-7}, {"bf16", 5e-4}, {"fp16", 1e-4}};
   const std::vector<std::pair<Layout, std::string>> moves{
       {{2, 2, 1}, "2"}, {{1, 2, 2}, "1"}, {{2, 1, 2}, "3"}, {{4, 1, 1}, "3"}, {{1, 1, 1}, "0"}};
   for (const Case& c : kinds) {
