@@ -96,7 +96,8 @@ class Launcher {
         }) {
     signals_.begin();
     adopt_orphans();
-    if (!std::filesystem::is_regular_file(options.config.path)) {
+    if (std::filesystem::exists(options.config.path) &&
+        !std::filesystem::is_regular_file(options.config.path)) {
       throw RequestError(options.config.path +
                          ": launch reads it at each start: it must be a file");
     }

@@ -20,6 +20,28 @@
 #include "core/file.h"
 
 namespace trident {
+namespace {
+
+// Process ids of this program's children.
+std::vector<pid_t> children() {
+  std::vector<pid_t> list;
+  const std::string own = std::to_string(::getpid());
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+    std::ifstream file(entry.path() / "stat");
+    std::string text;
+    std::getline(file, text);
+    // "pid (name) state parent": the name may hold anything.
+    std::istringstream rest(text.substr(std::min(text.size(), text.rfind(')') + 1)));
+    std::string state, parent;
+    if (rest >> state >> parent && parent == own && state != "Z") list.push_back(std::stoi(name));
+  }
+  return list;
+}
+
+}  // namespace
 
 ChildProcess::ChildProcess(const std::vector<std::string>& arguments) {
   std::vector<char*> list;
@@ -94,29 +116,6 @@ void ChildProcess::signal(int number) {
 void ChildProcess::signal_group(int number) {
   if (!end_) ::kill(-pid_, number);
 }
-
-namespace {
-
-// Process ids of this program's children.
-std::vector<pid_t> children() {
-  std::vector<pid_t> list;
-  const std::string own = std::to_string(::getpid());
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-    std::ifstream file(entry.path() / "stat");
-    std::string text;
-    std::getline(file, text);
-    // "pid (name) state parent": the name may hold anything.
-    std::istringstream rest(text.substr(std::min(text.size(), text.rfind(')') + 1)));
-    std::string state, parent;
-    if (rest >> state >> parent && parent == own && state != "Z") list.push_back(std::stoi(name));
-  }
-  return list;
-}
-
-}  // namespace
 
 void adopt_orphans() {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);

@@ -56,18 +56,19 @@ std::map<std::string, std::string> mapped_names(const std::vector<std::string>& 
   std::set<std::string> used;
   for (const std::string& name : names) {
     std::string& renamed = result[name] = name;
-    std::string best;
+    std::string best, equal;  // entries; `equal`: another one of as much text
     for (const auto& [from, to] : mapping) {
       const auto other = mapped(name, from, to);
       if (!other || (!best.empty() && text_of(from) < text_of(best))) continue;
-      if (!best.empty() && text_of(from) == text_of(best)) {
-        problems.push_back(fmt::format("{}: \"{}\" is as well about \"{}\"", place_of(from),
-                                       printable(best), printable(name)));
-      }
+      equal = !best.empty() && text_of(from) == text_of(best) ? best : "";
       best = from;
       renamed = *other;
     }
     if (!best.empty()) used.insert(best);
+    if (!equal.empty()) {
+      problems.push_back(fmt::format("{}: \"{}\" is as well about \"{}\"", place_of(best),
+                                     printable(equal), printable(name)));
+    }
     const auto [at, is_new] = taken.emplace(renamed, name);
     if (!is_new) {
       problems.push_back(

@@ -9,7 +9,7 @@
 namespace trident {
 
 // The new name of each of `names`, its own where no entry of `mapping` is about it; of several the
-// one with the longest text. RequestErrors, with the entries' places in a config, where one is
+// one with the most text. RequestErrors, with the entries' places in a config, where one is
 // about none of them, and where two tensors would have one name.
 std::map<std::string, std::string> mapped_names(const std::vector<std::string>& names,
                                                 const std::map<std::string, std::string>& mapping);

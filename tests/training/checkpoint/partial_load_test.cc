@@ -173,6 +173,11 @@ TEST_F(PartialLoad, TensorsOfOtherNamesAreMapped) {
               HasSubstr("no such tensor that no other entry is about"));
   EXPECT_THAT(problem(R"({"*.0.ffn.up.weight": "*.0.a", "blocks.0.ffn.up.*": "b*"})"),
               HasSubstr("is as well about \"blocks.0.ffn.up.weight\""));
+  // One with more text is about it: these two are not in each other's way.
+  EXPECT_THAT(problem(R"({"*.0.ffn.up.weight": "*.0.a", "blocks.0.ffn.up.*": "layers.0.mlp.up.*",
+                          "blocks.0.ffn.up.weight": "layers.0.mlp.up.weight"})"),
+              ::testing::AllOf(HasSubstr("/checkpoint/key_mapping/*.0.ffn.up.weight: there is no"),
+                               Not(HasSubstr("as well about"))));
   EXPECT_THAT(problem(R"({"blocks.*": "layers"})"), HasSubstr("needs one * in both names"));
   EXPECT_THAT(problem(R"({"blocks.0.ffn.*": "same"})"), HasSubstr("needs one * in both names"));
   EXPECT_THAT(problem(R"({"blocks.0.ffn.up.weight": "embedding.weight"})"),
