@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <map>
@@ -125,6 +127,33 @@ TEST(BackgroundSave, CopiesTakeNoMoreThanTheirLimit) {
     EXPECT_LE(most, limit);
     EXPECT_GT(most, usual_device() == On::cuda ? -1 : 0);
   }
+}
+
+// What a save that failed has used is there for the next one, and counted once.
+TEST(BackgroundSave, FailedSavesLoseNoMemory) {
+  const auto most_staged = [](bool failing) {
+    const TempDir dir;
+    TrainingInputs inputs = prepare_training(run_config(
+        dir.path(), small + Overrides{"checkpoint.save_interval=1", "training.train_iters=8"} +
+                        beside_training));
+    std::atomic<bool> fails = false;
+    int calls = 0;
+    HookedFiles files([&] {  // not before portions are written
+      if (fails && ++calls % 10 == 0) throw Error("the disk is broken");
+    });
+    inputs.files = &files;
+    Told told;
+    TrainerHooks hooks = told.hooks();
+    std::int64_t most = 0;
+    hooks.on_iteration = [&](IterationMetrics& m) {
+      most = std::max(most, m.peak_memory.at("staging"));
+      fails = failing && m.iteration < 6;
+    };
+    train(inputs, usual_device(), hooks);
+    EXPECT_EQ(told.all().find("CHECKPOINT FAILED") != std::string::npos, failing);
+    return most;
+  };
+  EXPECT_LE(most_staged(true), most_staged(false));
 }
 
 // Where they are the rank's own: not on a GPU.
