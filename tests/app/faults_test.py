@@ -95,6 +95,25 @@ class Faults(unittest.TestCase):
                     self.expect_clean(whole)
                     self.expect_goes_on(whole[-1])
 
+    def test_what_passes_by_is_no_damage(self):
+        """A checkpoint that can't be read just now is not passed over; a lost sector is."""
+        self.assertEqual(self.run_it(self.train())[0], 0)
+        longer = self.train("training.train_iters=8")
+        for call, error, name in (("openat", "EMFILE", "trident/state-00001-of-00001.safetensors"),
+                                  ("openat", "ETIMEDOUT", "trident/manifest.json"),
+                                  ("pread64", "ENOMEM", "trident/manifest.json"),
+                                  ("openat", "ESTALE", "trident/config.json")):
+            with self.subTest(error=error, name=name):
+                code, text = self.run_it(
+                    self.with_fault(call, f"error={error}", f"iteration-6/{name}") + longer)
+                self.assertEqual(code, 3, text)
+                self.expect_clean([2, 4, 6])
+        lost = self.with_fault("pread64", "error=EIO", "iteration-6/model.safetensors")
+        code, text = self.run_it(lost + longer)
+        self.assertEqual(code, 0, text)
+        self.assertIn("weights/iteration-4: iteration 4 of run", text)
+        self.assertTrue((self.folder / "disk/weights/set-aside-iteration-6").is_dir())
+
     def test_a_full_disk(self):
         """A tmpfs that has room for one checkpoint; then for all."""
         for overrides in ((), (ASYNCHRONOUS,)):
