@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/error.h"
 #include "support/temp_dir.h"
 #include "tests/training/checkpoint/checkpoint_runs.h"
 #include "training/plan/plan.h"
