@@ -104,7 +104,8 @@ class Launcher {
     program_ = std::filesystem::read_symlink("/proc/self/exe").string();
     const Config config = load(options.config, Launch{}).config;
     checkpoint_ = config.checkpoint;
-    if (checkpoint_.save.empty() || checkpoint_.save_interval == 0) {
+    if (checkpoint_.save.empty() ||
+        (checkpoint_.save_interval == 0 && checkpoint_.local.interval == 0)) {
       throw RequestError(
           "config: /checkpoint/save_interval: launch goes on from checkpoints; set it and "
           "checkpoint.save");

@@ -185,6 +185,7 @@ struct LocalCheckpointConfig {
   std::string dir = {};
   std::int64_t interval = 0;
   std::int64_t replicas = 1;  // at ranks of other nodes
+  double mtbf_hours = 0;      // of failures that they don't survive; 0: as for the whole job
   bool operator==(const LocalCheckpointConfig&) const = default;
 };
 
@@ -209,6 +210,7 @@ struct CheckpointConfig {
   std::int64_t staging_limit = std::int64_t{1} << 30;
   std::int64_t niceness = 10;
   std::string io_priority = "low";  // "usual", "low", "idle"
+  double mtbf_hours = 0;            // of the whole job; 0: not stated
   LocalCheckpointConfig local = {};
   bool operator==(const CheckpointConfig&) const = default;
 };

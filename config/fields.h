@@ -41,10 +41,9 @@ class Text {
   Make make_;
 };
 
-// A name that a field may take. `later` says which coming feature brings it; "" means available.
+// A name that a field may take.
 struct Choice {
   std::string name;
-  std::string later = {};
 };
 
 struct Range {
@@ -77,8 +76,6 @@ struct Field {
   Text derived = {};            // where the default follows from; such a key may be null
   bool number_is_text = false;  // of a string: a whole number counts as its digits
   bool required = false;
-  std::string later =
-      {};  // the coming feature that reads this key; till then only the default goes
 };
 
 // Every field, in the order of the documentation.

@@ -46,7 +46,6 @@ std::vector<Field> checkpoint_fields() {
   const auto local = []<class T>(T L::*m) {
     return Member<T>([=](Config& config) -> T& { return config.checkpoint.local.*m; });
   };
-  const std::string later = "node-local checkpoints";
   return {
       {.path = "/checkpoint/load",
        .member = member(&C::load),
@@ -142,22 +141,38 @@ std::vector<Field> checkpoint_fields() {
        .doc = "Of the same threads, as ionice(1) has it: usual, low (the last of the best-effort "
               "class), or idle. I/O schedulers without priorities don't look at it.",
        .choices = {{"usual"}, {"low"}, {"idle"}}},
+      {.path = "/checkpoint/mtbf_hours",
+       .member = member(&C::mtbf_hours),
+       .doc = "Mean time between failures of the whole job, of whatever kind. With it the run says "
+              "which intervals would be best by what its saves have cost it (Young 1974, Daly "
+              "2006). 0: not stated.",
+       .unit = "hours",
+       .range = from(0, 1e9)},
       {.path = "/checkpoint/local/dir",
        .member = local(&L::dir),
-       .doc = "Folder in memory or on the node's own disk for checkpoints beside those in `save`.",
-       .derived = "none",
-       .later = later},
+       .doc = "Folder in memory (/dev/shm/...) or on the node's own disk for checkpoints beside "
+              "those in `save`. A run goes on from whichever was saved last and is whole; they go "
+              "when the run has ended.",
+       .derived = "none"},
       {.path = "/checkpoint/local/interval",
        .member = local(&L::interval),
-       .doc = "Saves one there after every so many iterations.",
+       .doc = "Saves one there after every so many iterations, unless one in `save` is due. The "
+              "one before goes then. 0: none.",
        .unit = "iterations",
-       .range = from(0, kMaxIterations),
-       .later = later},
+       .range = from(0, kMaxIterations)},
       {.path = "/checkpoint/local/replicas",
        .member = local(&L::replicas),
-       .doc = "Copies of each rank's part on other nodes.",
-       .range = from(0, 1e3),
-       .later = later},
+       .doc =
+           "Copies of each rank's part on other nodes, as far as there are others: so many nodes "
+           "may be lost at once.",
+       .range = from(0, 1e3)},
+      {.path = "/checkpoint/local/mtbf_hours",
+       .member = local(&L::mtbf_hours),
+       .doc = "Mean time between failures that take the checkpoints on nodes along: more nodes at "
+              "once than there are replicas, a power cut. With it the run says which save_interval "
+              "would be best. 0: as checkpoint.mtbf_hours.",
+       .unit = "hours",
+       .range = from(0, 1e9)},
   };
 }
 

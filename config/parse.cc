@@ -47,13 +47,6 @@ class Reader {
 
   void read(const Field& field, const json& value) {
     std::visit([&](const auto& member) { read(field, value, member(config_)); }, field.member);
-    if (field.later.empty() || !problems_.sound(field.path)) return;
-    const json usual = value_of(field, Config{});
-    if (value_of(field, config_) == usual) return;
-    problems_.add(
-        field.path,
-        fmt::format("{} is not available yet (it comes with {}); leave it out{}", shown(value),
-                    field.later, usual.is_null() ? "" : fmt::format(" or give {}", shown(usual))));
   }
 
  private:
@@ -167,22 +160,13 @@ class Reader {
     }
   }
 
-  // A choice that is known and available.
+  // A choice that is known.
   bool read_word(const Field& field, const json& value) {
     const auto& word = value.get_ref<const std::string&>();
     std::vector<std::string> known;
-    std::vector<std::string> available;
     for (const Choice& choice : choices_of(field, rules_)) {
-      if (choice.name == word && choice.later.empty()) return true;
+      if (choice.name == word) return true;
       known.push_back(choice.name);
-      if (choice.later.empty()) available.push_back('"' + choice.name + '"');
-    }
-    for (const Choice& choice : choices_of(field, rules_)) {
-      if (choice.name != word) continue;
-      if (has_words(field)) available.insert(available.begin(), "a number");
-      problems_.add(field.path, fmt::format("{} is not available yet (it comes with {}); use {}",
-                                            shown(value), choice.later, list_or(available)));
-      return false;
     }
     problems_.add(field.path, fmt::format("{} is not {}; did you mean \"{}\"?", shown(value),
                                           expected(field, rules_), nearest(word, known)));

@@ -25,21 +25,10 @@ std::string markdown_row(const Field& field, const ConfigRules& rules) {
   } else if (usual.empty()) {
     usual = "`" + json_text(value_of(field, Config{})) + "`";
   }
-  std::string doc = field.doc(rules);
-  std::string later;
-  for (const Choice& choice : field.choices) {
-    if (choice.later.empty()) continue;
-    later += fmt::format("{}{}", later.empty() ? "" : ", ", choice.name);
-  }
-  if (!field.later.empty()) {
-    doc += fmt::format(" *Not available yet: comes with {}.*", field.later);
-  } else if (!later.empty()) {
-    doc += fmt::format(" *Not available yet: {}.*", later);
-  }
   std::string value = expected(field, rules);
   if (!field.unit.empty()) value += fmt::format(" ({})", field.unit);
   return fmt::format("| `{}` | {} | {} | {} |\n", leaf(field.path), cell(value), cell(usual),
-                     cell(doc));
+                     cell(field.doc(rules)));
 }
 
 }  // namespace

@@ -102,7 +102,6 @@ ordered_json field_schema(const Field& field, const ConfigRules& rules) {
   std::string text = field.doc(rules);
   if (!field.unit.empty()) text += fmt::format(" Unit: {}.", field.unit);
   if (!field.derived.empty()) text += fmt::format(" Default: {}.", field.derived(rules));
-  if (!field.later.empty()) text += fmt::format(" Not available yet: comes with {}.", field.later);
   schema["description"] = text;
   if (field.derived.empty() && !field.required) schema["default"] = value_of(field, Config{});
   return schema;

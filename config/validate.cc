@@ -40,6 +40,15 @@ void validate_data(const Config& config, Problems& problems) {
   };
   needs_save("/checkpoint/save_interval", checkpoint.save_interval > 0, "saving checkpoints");
   needs_save("/checkpoint/resume", checkpoint.resume == "must", "\"must\"");
+  const LocalCheckpointConfig& local = checkpoint.local;
+  needs_save("/checkpoint/local/dir", !local.dir.empty(), "what goes on from there");
+  if ((local.interval > 0) != !local.dir.empty() &&
+      problems.sound({"/checkpoint/local/dir", "/checkpoint/local/interval"})) {
+    problems.add(local.dir.empty() ? "/checkpoint/local/dir" : "/checkpoint/local/interval",
+                 local.dir.empty()
+                     ? "is missing: checkpoint.local.interval asks for checkpoints there"
+                     : "needs at least 1 where checkpoint.local.dir is given");
+  }
   const bool of_save = checkpoint.load == "auto" || is_iteration(checkpoint.load);
   needs_save("/checkpoint/load", of_save, "one of its own checkpoints");
   const auto of_another = [&](const char* key, bool asked) {

@@ -94,6 +94,20 @@ void throw_file_error(const std::string& path, std::string_view operation, int c
   throw Error(fmt::format("{}: {} failed: {}", path, operation, reason(code)));
 }
 
+bool is_own_directory(const std::string& path) {
+  struct stat status {};
+  return ::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
+         status.st_uid == ::geteuid();
+}
+
+void make_own_directory(const std::string& path) {
+  std::error_code ignored;  // then mkdir names the reason
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
+  if (::mkdir(path.c_str(), S_IRWXU) != 0 && errno != EEXIST)
+    throw_file_error(path, "mkdir", errno);
+  if (!is_own_directory(path)) throw Error(path + ": is no directory of this user's own");
+}
+
 FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {
   if (this != &other) {
     if (fd_ >= 0) ::close(fd_);

@@ -161,8 +161,6 @@ TEST_F(CliTest, WhatComesLaterIsAClearError) {
     expect_refused({command, "--anything", "x"},
                    {"trident " + command + ": this command is not available yet"});
   }
-  expect_refused(train({"checkpoint.local.dir=/dev/shm/run"}),
-                 {"/checkpoint/local/dir: \"/dev/shm/run\" is not available yet"});
 }
 
 TEST_F(CliTest, ADeviceThatIsNotHereIsRefusedWithTheReasonAndAutoSaysWhatItTook) {

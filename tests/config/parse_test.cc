@@ -120,12 +120,6 @@ TEST(ConfigParse, AnUnknownChoiceNamesTheNearest) {
                           "you mean \"llama\"?"));
 }
 
-TEST(ConfigParse, WhatIsNotAvailableYetSaysWhatBringsItAndWhatToUse) {
-  EXPECT_THAT(problems_of({"checkpoint.local.interval=5"}),
-              ElementsAre("config: /checkpoint/local/interval: 5 is not available yet (it comes "
-                          "with node-local checkpoints); leave it out or give 0"));
-}
-
 TEST(ConfigParse, AllProblemsAreReportedAtOnceAndEachOnce) {
   EXPECT_THAT(problems_of({"model.num_heads=2", "model.num_attention_heads=\"4\"",
                            "parallel.tensor_model_parallel_size=3", "batch.micro_batch_size=3",

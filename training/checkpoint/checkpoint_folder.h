@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +14,8 @@
 #include "training/checkpoint/manifest.h"
 
 namespace trident {
+
+struct NodeSet;  // found_on_nodes.h
 
 inline constexpr const char* latest_name = "latest";  // a file: the name of the newest checkpoint
 
@@ -32,7 +35,8 @@ struct FoundCheckpoint {
   std::string path;
   std::int64_t iteration = 0;  // by its name
   std::optional<Manifest> manifest;
-  std::string problem;  // why there is no manifest
+  std::string problem;                           // why there is no manifest
+  std::shared_ptr<const NodeSet> on_nodes = {};  // it doesn't lie at `path` alone, but there
 };
 // By iteration. Follows no links.
 std::vector<FoundCheckpoint> find_checkpoints(const std::string& save);

@@ -75,7 +75,11 @@ CheckpointReader::CheckpointReader(const std::string& folder)
     : CheckpointReader(folder, open_checkpoint(folder)) {}
 
 CheckpointReader::CheckpointReader(const std::string& folder, Manifest manifest)
-    : folder_(folder), manifest_(std::move(manifest)) {}
+    : CheckpointReader(folder, std::move(manifest),
+                       [folder](const std::string& file) { return file_in(folder, file); }) {}
+
+CheckpointReader::CheckpointReader(const std::string& folder, Manifest manifest, Locate locate)
+    : folder_(folder), manifest_(std::move(manifest)), locate_(std::move(locate)) {}
 
 const SavedTensor* CheckpointReader::find(const std::string& name) const {
   const auto it = manifest_.tensors.find(name);
@@ -85,7 +89,7 @@ const SavedTensor* CheckpointReader::find(const std::string& name) const {
 CheckpointReader::Source& CheckpointReader::source(const std::string& file) {
   Source& source = sources_[file];
   if (source.tensors != nullptr) return source;
-  const std::string path = file_in(folder_, file);
+  const std::string path = locate_(file);
   source.bytes = std::make_unique<ProvedFile>(path, manifest_.files.at(file));
   // Its header, before anything believes it.
   const std::uint64_t size = manifest_.files.at(file).bytes;
@@ -103,7 +107,7 @@ CheckpointReader::Source& CheckpointReader::source(const std::string& file) {
 
 std::string CheckpointReader::text(const std::string& file) {
   const auto saved = manifest_.files.find(file);
-  const std::string path = file_in(folder_, file);
+  const std::string path = locate_(file);
   if (saved == manifest_.files.end()) {
     throw RequestError(fmt::format("{}: {} doesn't list it", path, manifest_name));
   }

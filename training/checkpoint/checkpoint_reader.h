@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -46,6 +47,9 @@ class CheckpointReader {
   // RequestError as open_checkpoint(). Reads the manifest anew.
   explicit CheckpointReader(const std::string& folder);
   CheckpointReader(const std::string& folder, Manifest manifest);
+  // Of files that don't lie together: `locate` gives each one's path.
+  using Locate = std::function<std::string(const std::string& file)>;
+  CheckpointReader(const std::string& folder, Manifest manifest, Locate locate);
 
   const std::string& folder() const { return folder_; }
   const Manifest& manifest() const { return manifest_; }
@@ -71,6 +75,7 @@ class CheckpointReader {
 
   std::string folder_;
   Manifest manifest_;
+  Locate locate_;
   std::map<std::string, Source> sources_;
 };
 

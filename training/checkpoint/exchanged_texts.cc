@@ -43,4 +43,20 @@ std::string agreed_failure(Context& context, const ProcessGroup& group, const st
   return text;
 }
 
+std::string text_from(Context& context, const ProcessGroup& group, int root,
+                      const std::string& own) {
+  const auto size = static_cast<std::int64_t>(own.size());
+  const Tensor bytes =
+      context.from_host<std::int64_t>({1}, std::span(&size, 1), Category::communication);
+  group.broadcast(context, bytes, root);
+  const std::int64_t count = context.to_host<std::int64_t>(bytes).front();
+  if (count == 0) return "";
+  std::vector<std::uint8_t> values(static_cast<std::size_t>(count));
+  if (group.rank() == root) std::ranges::copy(own, values.begin());
+  const Tensor text = context.from_host<std::uint8_t>({count}, values, Category::communication);
+  group.broadcast(context, text, root);
+  values = context.to_host<std::uint8_t>(text);
+  return {values.begin(), values.end()};
+}
+
 }  // namespace trident

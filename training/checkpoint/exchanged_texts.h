@@ -17,4 +17,7 @@ std::vector<std::string> exchanged_texts(Context&, const ProcessGroup& group,
 // What has failed on ranks, a line each that names them; "" where every `own` is empty. Collective.
 std::string agreed_failure(Context&, const ProcessGroup& group, const std::string& own);
 
+// Rank `root`'s, on all ranks. Collective.
+std::string text_from(Context&, const ProcessGroup& group, int root, const std::string& own);
+
 }  // namespace trident

@@ -137,15 +137,43 @@ void restore_number(const StateNumber& into, const CheckpointReader& reader) {
   }
 }
 
+// What follows from other states, or is left in the checkpoint.
+bool is_restored(const StateTensor& tensor, const TakenParts& taken) {
+  const bool follows = tensor.kind == StateKind::weight || tensor.kind == StateKind::gradient;
+  return !follows && (tensor.kind != StateKind::optimizer || taken.optimizer);
+}
+
+bool meet(const Box& a, const Box& b) {
+  return a.row < b.row + b.rows && b.row < a.row + a.rows && a.column < b.column + b.columns &&
+         b.column < a.column + a.columns;
+}
+
 }  // namespace
+
+std::set<std::string> needed_files(const State& state, const Manifest& manifest,
+                                   const TakenParts& taken) {
+  std::set<std::string> files;
+  for (const StateTensor& tensor : state.tensors) {
+    if (!is_restored(tensor, taken)) continue;
+    auto saved = manifest.tensors.find(saved_name(tensor.name, tensor.parameter->name()));
+    if (saved == manifest.tensors.end()) {
+      saved = manifest.tensors.find(saved_name("weight", tensor.parameter->name()));
+    }
+    if (saved == manifest.tensors.end()) continue;
+    for (const HeldBox& held : tensor.placement.boxes(tensor.begin, tensor.tensor.numel())) {
+      for (const SavedPiece& piece : saved->second.pieces) {
+        if (meet(piece.box, held.box)) files.insert(piece.file);
+      }
+    }
+  }
+  return files;
+}
 
 void restore_state(Context& context, State& state, CheckpointReader& reader,
                    const TakenParts& taken) {
   ByteBuffer values;
   for (const StateTensor& tensor : state.tensors) {
-    const bool follows = tensor.kind == StateKind::weight || tensor.kind == StateKind::gradient;
-    const bool left = tensor.kind == StateKind::optimizer && !taken.optimizer;
-    if (!follows && !left) restore_tensor(context, tensor, reader, taken.entries, values);
+    if (is_restored(tensor, taken)) restore_tensor(context, tensor, reader, taken.entries, values);
   }
   const bool scaled = std::ranges::any_of(reader.manifest().tensors, [](const auto& tensor) {
     return tensor.first.starts_with("weight/") && tensor.second.dtype == DType::f16;

@@ -1,6 +1,9 @@
 // A rank's state from a checkpoint, in whatever layout: it reads the boxes that it holds.
 #pragma once
 
+#include <set>
+#include <string>
+
 #include "core/context.h"
 #include "core/error.h"
 #include "parallel/state.h"
@@ -21,5 +24,9 @@ class MismatchedState : public RequestError {
 // number which the checkpoint lacks, or has in another shape; RequestError as
 // CheckpointReader::read for damage.
 void restore_state(Context&, State& state, CheckpointReader& reader, const TakenParts& taken = {});
+
+// The files in which what restore_state() reads lies.
+std::set<std::string> needed_files(const State& state, const Manifest& manifest,
+                                   const TakenParts& taken = {});
 
 }  // namespace trident

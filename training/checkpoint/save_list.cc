@@ -3,12 +3,44 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
+#include "core/error.h"
 #include "core/fnv1a.h"
 #include "training/checkpoint/manifest.h"
 
 namespace trident {
+namespace {
+
+// A number whose exponent bits are all ones is infinite or none.
+template <class Bits>
+bool all_finite(std::span<const std::byte> bytes, Bits exponent) {
+  bool finite = true;
+  for (std::size_t i = 0; i < bytes.size(); i += sizeof(Bits)) {
+    Bits bits;
+    std::memcpy(&bits, &bytes[i], sizeof bits);
+    finite &= (bits & exponent) != exponent;
+  }
+  return finite;
+}
+
+bool all_finite(std::span<const std::byte> bytes, DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return all_finite<std::uint64_t>(bytes, 0x7ff0'0000'0000'0000);
+    case DType::f32:
+      return all_finite<std::uint32_t>(bytes, 0x7f80'0000);
+    case DType::bf16:
+      return all_finite<std::uint16_t>(bytes, 0x7f80);
+    case DType::f16:
+      return all_finite<std::uint16_t>(bytes, 0x7c00);
+    default:
+      return true;
+  }
+}
+
+}  // namespace
 
 std::uint64_t Slice::bytes() const {
   return static_cast<std::uint64_t>(box.rows * box.columns) * size_of(dtype);
@@ -44,19 +76,28 @@ std::optional<Share> share_of(const StateTensor& tensor, const Holder& holder,
 }
 
 SaveList::SaveList(const RankModel& model, const State& state, std::uint64_t min_slice,
-                   const std::map<std::string, std::string>& metadata)
-    : dtype_(model.shape().dtype), whole_(whole_weights(model)) {
-  layout_ = lay_out_set(declarations(whole_, dtype_), usual_shard_bytes, metadata,
-                        model.config().checkpoint.save);
+                   const std::map<std::string, std::string>& metadata, Weights weights)
+    : dtype_(model.shape().dtype) {
+  if (weights == Weights::whole) {
+    whole_ = whole_weights(model);
+    layout_ = lay_out_set(declarations(whole_, dtype_), usual_shard_bytes, metadata,
+                          model.config().checkpoint.save);
+  }
   for (const StateTensor& tensor : state.tensors) {
     if (!is_saved(tensor, dtype_)) continue;
     const std::optional<Share> share = share_of(tensor, tensor.holder, min_slice);
     if (!share) continue;
-    if (tensor.kind == StateKind::weight) {
+    if (tensor.kind == StateKind::weight && weights == Weights::whole) {
       add_weight(portions_, whole_, layout_, tensor, *share);
     } else {
       add_slices(tensor, *share);
     }
+  }
+}
+
+void SaveList::require_finite(std::span<const std::byte> bytes, const FileWrite& write) const {
+  if (write.file != own_file && !all_finite(bytes, dtype_)) {
+    throw Error("the weights are not finite");
   }
 }
 
@@ -71,7 +112,7 @@ void SaveList::add_slices(const StateTensor& tensor, const Share& share) {
     slices_.push_back({tensor.name, tensor.parameter->name(), tensor.tensor.dtype(),
                        tensor.placement.global, box});
     portions_.add(tensor, held,
-                  {.file = own_file,
+                  {.file = tensor.kind == StateKind::weight ? own_weights : own_file,
                    .offset = slice_bytes_,
                    .row = box.row,
                    .column = box.column,

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -43,20 +44,27 @@ class SaveList {
  public:
   // As the file of a portion: this rank's slices, whose place there is counted from its first one.
   static constexpr std::size_t own_file = SIZE_MAX;
+  // The same of weights.
+  static constexpr std::size_t own_weights = SIZE_MAX - 1;
+  static bool is_own(const FileWrite& write) { return write.file >= own_weights; }
+
+  enum class Weights : bool { whole, slices };
 
   // `state` as Stepper::state() lists it; of it what is_saved(). Of what several ranks hold each
   // writes at least `min_slice` bytes of a tensor, or nothing.
   SaveList(const RankModel&, const State& state, std::uint64_t min_slice,
-           const std::map<std::string, std::string>& metadata = {});
+           const std::map<std::string, std::string>& metadata = {},
+           Weights weights = Weights::whole);
 
   const std::vector<WholeWeight>& whole() const { return whole_; }
   const SafetensorsSetLayout& weights() const { return layout_; }
-  DType weight_dtype() const { return dtype_; }
+  // Error where `bytes`, which `write` is of, are weights that aren't finite.
+  void require_finite(std::span<const std::byte> bytes, const FileWrite& write) const;
   // This rank's, in the order in which they lie in its file.
   const std::vector<Slice>& slices() const { return slices_; }
   std::uint64_t slice_bytes() const { return slice_bytes_; }
 
-  // For files of weights() or own_file.
+  // For files of weights(), or is_own().
   PortionList& portions() { return portions_; }
 
  private:

@@ -21,23 +21,43 @@ bool there(const std::string& path) {
   return std::filesystem::exists(path, unreadable) || unreadable;
 }
 
+void take_config(const std::string& text, const std::string& directory,
+                 const Architecture& architecture, bool conversion, HuggingFaceExtras& extras) {
+  try {
+    extras.config = architecture.kept_config(text, conversion);
+  } catch (const RequestError& error) {
+    throw error.at(directory + "/config.json: ");
+  }
+}
+
+void take_generation(std::string text, const std::string& directory, HuggingFaceExtras& extras) {
+  const std::string path = directory + "/" + kGeneration;
+  if (!parse_json(text, path).is_object()) {
+    throw RequestError(path + ": needs an object of keys");
+  }
+  extras.files[kGeneration] = std::move(text);
+}
+
 }  // namespace
+
+HuggingFaceExtras extras_in(const std::map<std::string, std::string>& files,
+                            const std::string& path, const Architecture& architecture) {
+  HuggingFaceExtras extras;
+  const auto config = files.find("config.json");
+  if (config == files.end()) throw RequestError(path + "/config.json: there is no such file");
+  take_config(config->second, path, architecture, false, extras);
+  const auto generation = files.find(kGeneration);
+  if (generation != files.end()) take_generation(generation->second, path, extras);
+  return extras;
+}
 
 HuggingFaceExtras read_extras(const std::string& directory, const Architecture& architecture,
                               bool conversion) {
   HuggingFaceExtras extras;
-  try {
-    extras.config = architecture.kept_config(read_model_config(directory), conversion);
-  } catch (const RequestError& error) {
-    throw error.at(directory + "/config.json: ");
-  }
+  take_config(read_model_config(directory), directory, architecture, conversion, extras);
   const std::string generation = directory + "/" + kGeneration;
   if (there(generation)) {
-    std::string text = read_file(generation, kMaxGenerationConfig);
-    if (!parse_json(text, generation).is_object()) {
-      throw RequestError(generation + ": needs an object of keys");
-    }
-    extras.files[kGeneration] = std::move(text);
+    take_generation(read_file(generation, kMaxGenerationConfig), directory, extras);
   }
   for (const char* name : set_companions) {
     const std::string path = directory + "/" + name;

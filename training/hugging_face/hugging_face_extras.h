@@ -20,6 +20,10 @@ struct HuggingFaceExtras {
 // the rest follows from the run's config. RequestError for a file that can't be read.
 HuggingFaceExtras read_extras(const std::string& directory, const Architecture&, bool conversion);
 
+// The same, for training on, of the contents of such files by name. `path` is for people.
+HuggingFaceExtras extras_in(const std::map<std::string, std::string>& files,
+                            const std::string& path, const Architecture&);
+
 // The text of a tokenizer.json, for HuggingFaceExtras::files. RequestError if it can't be read.
 std::string read_tokenizer(const std::string& path);
 

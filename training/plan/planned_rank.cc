@@ -165,8 +165,9 @@ PlannedRank RankPlanner::plan(const Run& run, int pipeline,
     rank.collecting.peak_total = std::max(rank.collecting.peak_total, between.total + collected);
   }
   const CheckpointConfig& saves = config.checkpoint;
-  if (saves.asynchronous && saves.save_interval > 0 && !on_gpu_) {
-    const std::int64_t staged = staged_bytes(stepper.state(), model.shape().dtype, saves);
+  const int kinds = (saves.save_interval > 0 ? 1 : 0) + (saves.local.interval > 0 ? 1 : 0);
+  if (saves.asynchronous && kinds > 0 && !on_gpu_) {
+    const std::int64_t staged = kinds * staged_bytes(stepper.state(), model.shape().dtype, saves);
     for (PlannedMemory* memory : {&rank.memory, &rank.collecting}) {
       memory->peak[static_cast<std::size_t>(Category::staging)] = staged;
       memory->peak_total += staged;

@@ -99,6 +99,7 @@ std::vector<Fingerprint> config_fingerprints(const Config& config) {
     for (DataSource& source : set.sources) hide(source.path);
   }
   hide(shown.data.tokenizer.path);
+  hide(shown.checkpoint.local.dir);
   hide(shown.pipeline.schedule_file);
   hide(shown.checkpoint.load);
   hide(shown.checkpoint.save);

@@ -16,6 +16,18 @@
 
 namespace trident {
 
+namespace {
+
+// Reading all of it may take long: 100 MiB/s, of 1 TiB at most.
+std::vector<FoundCheckpoint> found_on_nodes(const Config& config, const Launch& launch) {
+  constexpr std::chrono::seconds kLonger(10'000);
+  return find_on_nodes(config, launch.rank, [&](const auto& own, const auto& answer) {
+    return launch.start->exchange(own, answer, kLonger);
+  });
+}
+
+}  // namespace
+
 TrainingInputs checked_inputs(const LoadedConfig& loaded, const Launch& launch,
                               std::optional<Devices>& devices) {
   const Config& config = loaded.config;
@@ -39,12 +51,15 @@ TrainingInputs checked_inputs(const LoadedConfig& loaded, const Launch& launch,
   });
   problems.collect([&] {
     const std::int64_t ranks_here = launch.mpi ? 1 : config.world_size();
-    const std::int64_t savers = config.checkpoint.asynchronous ? 1 : 0;
+    const CheckpointConfig& saves = config.checkpoint;
+    const std::int64_t kinds = saves.local.interval > 0 ? 2 : 1;
+    const std::int64_t savers = saves.asynchronous ? kinds : 0;
     need_threads(ranks_here * (config.runtime.threads_per_rank + savers),
                  fmt::format("config: /runtime/threads_per_rank: {} rank(s) of {} in one process",
                              ranks_here, config.runtime.threads_per_rank));
   });
-  problems.collect([&] { inputs = prepare_training(loaded); });
+  const std::vector<FoundCheckpoint> on_nodes = found_on_nodes(config, launch);
+  problems.collect([&] { inputs = prepare_training(loaded, on_nodes); });
   if (launch.leads) {  // and with its bytes later
     problems.collect([&] { check_output(config, 0, run_of(inputs.start)); });
   }

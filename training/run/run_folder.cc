@@ -187,7 +187,8 @@ std::int64_t saved_bytes(const Config& config, std::int64_t parameters) {
 
 bool died_before_saving(const Config& config) {
   const CheckpointConfig& asked = config.checkpoint;
-  if (asked.save.empty() || asked.save_interval == 0 || asked.resume == "never") return false;
+  const bool saves = asked.save_interval > 0 || asked.local.interval > 0;
+  if (asked.save.empty() || !saves || asked.resume == "never") return false;
   const HeldFolder logs = described(config.logging.dir), weights = described(asked.save);
   return !logs.run().empty() && logs.run() == weights.run() && logs.exists(MetricsFile::kName) &&
          to_be_replaced(weights, false).empty();

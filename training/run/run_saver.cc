@@ -11,6 +11,7 @@
 #include "core/axes.h"
 #include "core/clock.h"
 #include "core/error.h"
+#include "training/checkpoint/exchanged_texts.h"
 #include "training/run/in_flight.h"
 #include "training/setup/from_config.h"
 
@@ -28,21 +29,28 @@ IoPriority io_priority_of(const std::string& name) {
   return name == "low" ? IoPriority::low : IoPriority::usual;
 }
 
-// While training waits for a disk: adds to `pause`, and others wait as long as it takes.
-class Waiting {
+}  // namespace
+
+// While training waits for a save: counts that, and others wait as long as it takes.
+class RunSaver::Waiting {
  public:
-  Waiting(const ProcessGroup& files, double& pause) : work_(files.file_work()), pause_(pause) {}
-  ~Waiting() { pause_ += static_cast<double>(read_clock().wall_ns - begin_.wall_ns) * 1e-6; }
+  Waiting(RunSaver& saver, Kind& kind)
+      : work_(saver.files_.file_work()), saver_(saver), kind_(kind) {}
+  ~Waiting() {
+    const double seconds = static_cast<double>(read_clock().wall_ns - begin_.wall_ns) * 1e-9;
+    saver_.pause_ += seconds;
+    saver_.pause_before_ += seconds;
+    kind_.costs.waited(seconds);
+  }
   Waiting(const Waiting&) = delete;
   Waiting& operator=(const Waiting&) = delete;
 
  private:
   FileWork work_;
   const ClockReading begin_ = read_clock();
-  double& pause_;
+  RunSaver& saver_;
+  Kind& kind_;
 };
-
-}  // namespace
 
 std::map<std::string, std::string> made_by(const TrainingInputs& inputs) {
   const Config& config = inputs.config;
@@ -54,37 +62,81 @@ std::map<std::string, std::string> made_by(const TrainingInputs& inputs) {
 }
 
 RunSaver::RunSaver(const TrainingInputs& inputs, const TrainerHooks& hooks, Stepper& stepper,
-                   const ProcessGroup& files, RunReporter& reporter)
+                   const Nodes& nodes, const ProcessGroup& files, RunReporter& reporter)
     : inputs_(inputs),
       config_(inputs.config),
       hooks_(hooks),
       stepper_(stepper),
       files_(files),
-      reporter_(reporter) {
-  if (!config_.checkpoint.asynchronous) return;
-  beside_ = files.patient("saves");
-  host_ = make_cpu_device();
-  host_context_ = std::make_unique<Context>(*host_, 1);
+      reporter_(reporter),
+      host_(make_cpu_device()) {
+  const CheckpointConfig& asked = config_.checkpoint;
+  durable_.interval = asked.save_interval;
+  nodes_.interval = asked.local.interval;
+  if (nodes_.interval > 0) {
+    place_.files = inputs_.files;
+    place_.role = node_role(nodes, files.rank(), asked.local.replicas);
+  }
   // Copies lie in the host's memory, which is a rank's own on a CPU alone.
   Context& context = stepper_.context();
   const bool own = context.device().kind() == DeviceKind::cpu;
-  staging_ = std::make_unique<Staging>(own ? &context.ledger() : nullptr);
+  for (Kind* kind : {&durable_, &nodes_}) {
+    kind->beside = files.patient(on_nodes(*kind) ? "saves on nodes" : "saves");
+    kind->staging = std::make_unique<Staging>(own ? &context.ledger() : nullptr);
+  }
+  if (!asked.asynchronous) return;
   stepper_.before_update([this] {
-    if (!job_ || job_->background->copied()) return;
-    const Waiting waiting(files_, pause_);
-    job_->background->wait_until_copied();
+    for (Kind* kind : {&durable_, &nodes_}) {
+      if (!kind->job || kind->job->background->copied()) continue;
+      const Waiting waiting(*this, *kind);
+      kind->job->background->wait_until_copied();
+    }
   });
 }
 
 void RunSaver::begin(const std::string& run_id) {
   run_id_ = run_id;
-  if (inputs_.start.own) saved_ = inputs_.first_iteration;
-  if (!reporter_.leads() || config_.checkpoint.save.empty()) return;
-  const std::vector<FoundCheckpoint> found = find_checkpoints(config_.checkpoint.save);
-  for (const FoundCheckpoint& one : found) {
-    if (one.manifest) sequence_ = std::max(sequence_, one.manifest->sequence);
+  if (inputs_.start.own) {
+    const bool there = inputs_.start.checkpoints.front().on_nodes != nullptr;
+    (there ? nodes_ : durable_).saved = inputs_.first_iteration;
+    for (const FoundCheckpoint& one : inputs_.start.checkpoints) {
+      sequence_ = std::max(sequence_, one.manifest->sequence);
+    }
   }
-  if (inputs_.start.own) set_aside_later(found);
+  if (reporter_.leads() && !config_.checkpoint.save.empty()) {
+    const std::vector<FoundCheckpoint> found = find_checkpoints(config_.checkpoint.save);
+    for (const FoundCheckpoint& one : found) {
+      if (one.manifest) sequence_ = std::max(sequence_, one.manifest->sequence);
+    }
+    if (inputs_.start.own) set_aside_later(found);
+  }
+  if (nodes_.interval > 0) begin_on_nodes();
+}
+
+void RunSaver::begin_on_nodes() {
+  const CheckpointConfig& asked = config_.checkpoint;
+  Context host(*host_, 1);
+  run_id_ = text_from(host, files_, 0, run_id_);
+  place_.run = in(asked.local.dir, run_id_);
+  std::string failure;
+  try {
+    if (place_.role.leads) {
+      begin_on_node(place_, asked.save, inputs_.start.own ? inputs_.first_iteration : -1);
+    }
+  } catch (const std::exception& error) {
+    failure = error.what();
+  }
+  failure = agreed_failure(host, files_, failure);
+  if (!failure.empty()) throw Error("config: /checkpoint/local/dir: " + failure);
+  const auto copies = static_cast<std::int64_t>(place_.role.copied_to.size());
+  if (reporter_.leads() && copies < asked.local.replicas) {
+    reporter_.message(fmt::format(
+        "warning: config: /checkpoint/local/replicas: {}, but there {}: a node that is lost takes "
+        "its part of the checkpoints there along{}",
+        asked.local.replicas,
+        copies == 0 ? "is one node alone" : fmt::format("are {} other nodes", copies),
+        copies == 0 ? "" : fmt::format(", where more than {} are lost at once", copies)));
+  }
 }
 
 void RunSaver::set_aside_later(const std::vector<FoundCheckpoint>& found) {
@@ -96,8 +148,12 @@ void RunSaver::set_aside_later(const std::vector<FoundCheckpoint>& found) {
   }
   if (later.empty()) return;
   const std::string& save = config_.checkpoint.save;
+  std::vector<FoundCheckpoint> stay = newest_first(found);
+  std::erase_if(stay, [&](const FoundCheckpoint& one) { return one.manifest->sequence > first; });
   try {
-    inputs_.files->replace(in(save, latest_name), checkpoint_name(inputs_.first_iteration) + "\n");
+    if (!stay.empty()) {
+      inputs_.files->replace(in(save, latest_name), checkpoint_name(stay[0].iteration) + "\n");
+    }
   } catch (const std::exception& error) {  // a full disk is no reason to train on from elsewhere
     reporter_.message(std::string("warning: ") + error.what());
   }
@@ -111,8 +167,7 @@ void RunSaver::set_aside_later(const std::vector<FoundCheckpoint>& found) {
 }
 
 bool RunSaver::due(std::int64_t iterations) const {
-  const std::int64_t interval = config_.checkpoint.save_interval;
-  return interval > 0 && iterations % interval == 0;
+  return durable_.due(iterations) || nodes_.due(iterations);
 }
 
 bool RunSaver::asked() const {
@@ -122,14 +177,15 @@ bool RunSaver::asked() const {
 }
 
 bool RunSaver::active() const {
-  return !config_.checkpoint.save.empty() && (config_.checkpoint.save_interval > 0 || saved_ >= 0);
+  return !config_.checkpoint.save.empty() &&
+         (durable_.interval > 0 || nodes_.interval > 0 || durable_.saved >= 0);
 }
 
 CheckpointInfo RunSaver::info(const Progress& progress, State& state) const {
   CheckpointInfo info;
   Manifest& manifest = info.manifest;
   manifest.iteration = progress.iterations;
-  manifest.sequence = sequence_ + 1;
+  manifest.sequence = sequence_;
   manifest.run_id = run_id_;
   manifest.made_by = made_by(inputs_);
   manifest.samples = inputs_.consumed_samples + (progress.iterations - inputs_.first_iteration) *
@@ -157,9 +213,10 @@ CheckpointInfo RunSaver::info(const Progress& progress, State& state) const {
   return info;
 }
 
-std::unique_ptr<RunSaver::Job> RunSaver::job_of(const Progress& progress) {
+std::unique_ptr<RunSaver::Job> RunSaver::job_of(const Kind& kind, const Progress& progress) {
   RankModel& model = stepper_.model();
-  if (reporter_.leads()) {
+  ++sequence_;
+  if (reporter_.leads() && !on_nodes(kind)) {
     try {
       inputs_.files->remove(in(config_.checkpoint.save, kSaveNow));
     } catch (const std::exception& error) {
@@ -173,7 +230,9 @@ std::unique_ptr<RunSaver::Job> RunSaver::job_of(const Progress& progress) {
   const auto min_slice = static_cast<std::uint64_t>(asked.min_slice);
   auto job = std::make_unique<Job>(
       Job{.iterations = progress.iterations,
-          .list = SaveList(model, state, min_slice, metadata),
+          .on_nodes = on_nodes(kind),
+          .list = SaveList(model, state, min_slice, metadata,
+                           on_nodes(kind) ? SaveList::Weights::slices : SaveList::Weights::whole),
           .info = info(progress, state),
           .place = {.files = inputs_.files,
                     .folder = in(asked.save, checkpoint_name(progress.iterations)),
@@ -189,88 +248,138 @@ std::unique_ptr<RunSaver::Job> RunSaver::job_of(const Progress& progress) {
 
 std::string RunSaver::write(Context& context, const ProcessGroup& group, Job& job,
                             const EachPortion& each) {
-  const std::string failure = write_checkpoint(context, group, job.list, job.place, job.info, each);
-  if (failure.empty() && group.rank() == 0) conclude(job);
+  const std::string failure =
+      job.on_nodes ? write_on_nodes(context, group, job.list, place_, job.info, each)
+                   : write_checkpoint(context, group, job.list, job.place, job.info, each);
+  if (failure.empty() && (job.on_nodes ? place_.role.leads : group.rank() == 0)) conclude(job);
   return failure;
 }
 
-void RunSaver::save(const Progress& progress) {
-  finish();
-  if (progress.iterations == saved_) return;
+void RunSaver::save(const Progress& progress, bool asked) {
+  const bool durable = asked || durable_.due(progress.iterations);
+  save(durable ? durable_ : nodes_, progress);
+}
+
+void RunSaver::save(Kind& kind, const Progress& progress) {
+  finish(kind);
+  if (progress.iterations == kind.saved) return;
   if (config_.checkpoint.asynchronous) {
-    begin_beside(progress);
+    begin_beside(kind, progress);
   } else {
-    save_last(progress);
+    save_now(kind, progress);
   }
+}
+
+bool RunSaver::save_now(Kind& kind, const Progress& progress) {
+  if (progress.iterations == kind.saved) return true;
+  const Waiting waiting(*this, kind);
+  Context& context = stepper_.context();
+  Context host(*host_, 1);
+  const auto job = job_of(kind, progress);
+  const std::string failure =
+      write(on_nodes(kind) ? host : context, files_, *job,
+            [&](const PortionSink& sink) { job->list.portions().each(context, sink); });
+  ended(kind, *job, failure);
+  return failure.empty();
 }
 
 bool RunSaver::save_last(const Progress& progress) {
   finish();
-  if (progress.iterations == saved_) return true;
-  const Waiting waiting(files_, pause_);
-  Context& context = stepper_.context();
-  const auto job = job_of(progress);
-  const std::string failure = write(context, files_, *job, [&](const PortionSink& sink) {
-    job->list.portions().each(context, sink);
-  });
-  ended(*job, failure);
-  return failure.empty();
+  if (!save_now(durable_, progress)) return false;
+  tell_best_intervals();
+  if (nodes_.interval == 0 || !place_.role.leads) return true;
+  try {
+    leave_node(place_);
+  } catch (const std::exception& error) {
+    reporter_.message(std::string("warning: ") + error.what());
+  }
+  return true;
 }
 
-void RunSaver::begin_beside(const Progress& progress) {
-  const Waiting waiting(files_, pause_);
+void RunSaver::begin_beside(Kind& kind, const Progress& progress) {
+  const Waiting waiting(*this, kind);
   Context& context = stepper_.context();
   context.synchronize();
-  job_ = job_of(progress);
-  Job& job = *job_;
+  kind.job = job_of(kind, progress);
+  Job& job = *kind.job;
   const CheckpointConfig& asked = config_.checkpoint;
   const BackgroundLimits limits{.staging = asked.staging_limit,
                                 .niceness = static_cast<int>(asked.niceness),
                                 .io = io_priority_of(asked.io_priority)};
-  job.background = std::make_unique<BackgroundSave>(
-      context.device(), job.list, limits, *staging_,
-      [this, &job](const EachPortion& each) { return write(*host_context_, beside_, job, each); });
+  job.background =
+      std::make_unique<BackgroundSave>(context.device(), job.list, limits, *kind.staging,
+                                       [this, &kind, &job](const EachPortion& each) {
+                                         Context host(*host_, 1);
+                                         return write(host, kind.beside, job, each);
+                                       });
+}
+
+void RunSaver::iterated(double seconds) {
+  const double own = seconds - std::exchange(pause_before_, 0.0);
+  const bool durable = durable_.job != nullptr;
+  durable_.costs.iteration(own, durable);
+  if (!durable) nodes_.costs.iteration(own, nodes_.job != nullptr);
 }
 
 void RunSaver::look() {
-  if (job_ && job_->background->done()) finish();
+  for (Kind* kind : {&durable_, &nodes_}) {
+    if (kind->job && kind->job->background->done()) finish(*kind);
+  }
 }
 
 void RunSaver::finish() {
-  if (!job_) return;
-  const Waiting waiting(files_, pause_);
-  const std::unique_ptr<Job> job = std::move(job_);
-  ended(*job, job->background->result());
+  finish(nodes_);
+  finish(durable_);
+}
+
+void RunSaver::finish(Kind& kind) {
+  if (!kind.job) return;
+  const Waiting waiting(*this, kind);
+  const std::unique_ptr<Job> job = std::move(kind.job);
+  ended(kind, *job, job->background->result());
 }
 
 void RunSaver::finish_alone() noexcept {
-  if (!job_) return;
-  try {
-    const Waiting waiting(files_, pause_);
-    job_->background->result();
-  } catch (...) {
-    // The error that this rank has to tell says more.
+  for (Kind* kind : {&nodes_, &durable_}) {
+    if (!kind->job) continue;
+    try {
+      const Waiting waiting(*this, *kind);
+      kind->job->background->result();
+    } catch (...) {
+      // The error that this rank has to tell says more.
+    }
+    kind->job.reset();
   }
-  job_.reset();
 }
 
-void RunSaver::ended(const Job& job, const std::string& failure) {
+void RunSaver::ended(Kind& kind, const Job& job, const std::string& failure) {
   for (const std::string& message : job.messages) reporter_.message(message);
+  const std::int64_t before = kind.saved;
   if (failure.empty()) {
-    saved_ = job.iterations;
-    ++sequence_;
+    kind.saved = job.iterations;
+    kind.costs.saved();
+    if (kind.costs.saves() == 1) tell_best_intervals();
     return;
   }
   ++failures_;
-  reporter_.message(fmt::format("CHECKPOINT FAILED after iteration {}: {}; {}", job.iterations,
-                                failure,
-                                saved_ < 0 ? "there is no earlier one"
-                                           : fmt::format("the one of iteration {} stays", saved_)));
+  reporter_.message(fmt::format("CHECKPOINT{} FAILED after iteration {}: {}; {}",
+                                job.on_nodes ? " ON THE NODES" : "", job.iterations, failure,
+                                before < 0 ? "there is no earlier one"
+                                           : fmt::format("the one of iteration {} stays", before)));
+}
+
+void RunSaver::tell_best_intervals() {
+  const CheckpointConfig& asked = config_.checkpoint;
+  const std::string text =
+      best_intervals_text(durable_.costs, nodes_.interval > 0 ? &nodes_.costs : nullptr,
+                          asked.mtbf_hours, asked.local.mtbf_hours);
+  if (!text.empty()) reporter_.message(text);
 }
 
 void RunSaver::conclude(Job& job) const {
   const std::string& save = config_.checkpoint.save;
   try {
+    if (job.on_nodes) return keep_on_node(place_, job.iterations);
     inputs_.files->replace(in(save, latest_name), checkpoint_name(job.iterations) + "\n");
     const CheckpointConfig& asked = config_.checkpoint;
     const Retention rules{asked.save_total_limit, asked.save_every_keep, asked.keep_best};

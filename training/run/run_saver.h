@@ -1,5 +1,6 @@
-// Saves the checkpoints of a run: when one is due, what goes into it beside the state, and which
-// older ones go. Before training goes on, or while it does (checkpoint.asynchronous).
+// Saves the checkpoints of a run, in checkpoint.save and on the nodes (checkpoint.local): when one
+// is due, what goes into it beside the state, and which older ones go. Before training goes on, or
+// while it does (checkpoint.asynchronous).
 #pragma once
 
 #include <cstdint>
@@ -12,8 +13,10 @@
 
 #include "training/checkpoint/background_save.h"
 #include "training/checkpoint/checkpoint_writer.h"
+#include "training/checkpoint/node_checkpoint.h"
 #include "training/engine/stepper.h"
 #include "training/run/run_reporter.h"
+#include "training/run/save_costs.h"
 #include "training/run/trainer.h"
 
 namespace trident {
@@ -22,11 +25,12 @@ class RunSaver {
  public:
   // All outlive it. `files`: a patient group of the world; saves beside training have one of their
   // own.
-  RunSaver(const TrainingInputs&, const TrainerHooks&, Stepper&, const ProcessGroup& files,
-           RunReporter&);
+  RunSaver(const TrainingInputs&, const TrainerHooks&, Stepper&, const Nodes&,
+           const ProcessGroup& files, RunReporter&);
 
-  // Before the log files are written. `run_id`: on rank 0, as on_begin gives it. Checkpoints that
-  // the run goes back behind, or could not go on from, it sets aside.
+  // Collective, before the log files are written. `run_id`: on rank 0, as on_begin gives it.
+  // Checkpoints that the run goes back behind, or could not go on from, it sets aside; those on
+  // nodes it removes.
   void begin(const std::string& run_id);
   // Whether a checkpoint is due after so many iterations.
   bool due(std::int64_t iterations) const;
@@ -41,11 +45,15 @@ class RunSaver {
     std::int64_t skipped = 0;     // in a row
     std::optional<double> validation_loss;
   };
-  // Collective. Of a state that is settled, unless there is a checkpoint of it. Begins one beside
-  // training where the config asks for that, after the one before has ended.
-  void save(const Progress&);
-  // The same, to its end. Whether there is one; why not it has told.
+  // Collective. Of a state that is settled, unless there is a checkpoint of it: `asked`, or what
+  // is due. Begins one beside training where the config asks for that, after the one before of its
+  // kind has ended.
+  void save(const Progress&, bool asked);
+  // In checkpoint.save, to its end. Whether there is one; why not it has told. Then nothing stays
+  // on the nodes.
   bool save_last(const Progress&);
+  // An iteration has taken so long.
+  void iterated(double seconds);
   // Tells of a save that has ended meanwhile.
   void look();
   // Collective: waits for the save beside training, if there is one.
@@ -56,45 +64,62 @@ class RunSaver {
   // So many have failed that have ended, as far as this rank has looked.
   std::int64_t failures() const { return failures_; }
   // Milliseconds that training has waited for saves since the last call.
-  double take_pause() { return std::exchange(pause_, 0.0); }
+  double take_pause() { return std::exchange(pause_, 0.0) * 1e3; }
 
  private:
   // A checkpoint that is being written.
   struct Job {
     std::int64_t iterations = 0;
+    bool on_nodes = false;
     SaveList list;
     CheckpointInfo info;
-    CheckpointPlace place;
+    CheckpointPlace place;                       // unless it goes to the nodes
     std::vector<std::string> messages;           // of rank 0, for when it has ended
     std::unique_ptr<BackgroundSave> background;  // last: uses the others
   };
 
+  // One of the two kinds, of which one is written at a time each.
+  struct Kind {
+    std::int64_t interval = 0;
+    std::int64_t saved = -1;  // iterations of the newest
+    ProcessGroup beside;      // of saves beside training
+    std::unique_ptr<Staging> staging;
+    SaveCosts costs;
+    std::unique_ptr<Job> job;
+
+    bool due(std::int64_t iterations) const { return interval > 0 && iterations % interval == 0; }
+  };
+  bool on_nodes(const Kind& kind) const { return &kind == &nodes_; }
+
   void set_aside_later(const std::vector<FoundCheckpoint>&);
-  std::unique_ptr<Job> job_of(const Progress&);
+  void begin_on_nodes();
+  std::unique_ptr<Job> job_of(const Kind&, const Progress&);
   CheckpointInfo info(const Progress&, State&) const;
   // On the thread that saves. Gives why there is none.
   std::string write(Context&, const ProcessGroup&, Job&, const EachPortion&);
-  // Rank 0: `latest`, and which ones go.
+  // Rank 0: `latest`, and which ones go; on the nodes those who lead them.
   void conclude(Job&) const;
-  void begin_beside(const Progress&);
-  void ended(const Job&, const std::string& failure);
+  void save(Kind&, const Progress&);
+  bool save_now(Kind&, const Progress&);
+  void begin_beside(Kind&, const Progress&);
+  void finish(Kind&);
+  void ended(Kind&, const Job&, const std::string& failure);
+  void tell_best_intervals();
+  class Waiting;
 
   const TrainingInputs& inputs_;
   const Config& config_;
   const TrainerHooks& hooks_;
   Stepper& stepper_;
-  ProcessGroup files_, beside_;
+  ProcessGroup files_;
   RunReporter& reporter_;
   std::string run_id_;
-  std::int64_t sequence_ = 0;
-  std::int64_t saved_ = -1;  // iterations of the newest
+  std::int64_t sequence_ = 0;  // of the one that was begun last
   std::int64_t failures_ = 0;
-  double pause_ = 0;
-  // Of saves beside training: what they say to each other goes over the host.
+  double pause_ = 0, pause_before_ = 0;  // seconds; since it was taken, and of this iteration
   std::unique_ptr<Device> host_;
-  std::unique_ptr<Context> host_context_;
-  std::unique_ptr<Staging> staging_;
-  std::unique_ptr<Job> job_;
+  NodePlace place_;  // where the nodes have a folder
+  Kind durable_, nodes_;
 };
 
 // What a run's numbers depend on beside its config, for people: its layout, threads and device.

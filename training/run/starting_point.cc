@@ -12,7 +12,9 @@
 #include "core/json.h"
 #include "core/printable.h"
 #include "training/checkpoint/checkpoint_reader.h"
+#include "training/checkpoint/found_on_nodes.h"
 #include "training/hugging_face/key_mapping.h"
+#include "training/run/held_folder.h"
 #include "training/run/run_folder.h"
 
 namespace trident {
@@ -100,7 +102,8 @@ void take_parts(const CheckpointConfig& asked, StartingPoint& start) {
   for (FoundCheckpoint& one : start.checkpoints) rename_tensors(*one.manifest, asked.key_mapping);
 }
 
-void look(const Config& config, StartingPoint& start) {
+void look(const Config& config, const std::vector<FoundCheckpoint>& on_nodes,
+          StartingPoint& start) {
   const CheckpointConfig& asked = config.checkpoint;
   std::vector<FoundCheckpoint> there;
   if (!asked.save.empty()) {
@@ -115,6 +118,12 @@ void look(const Config& config, StartingPoint& start) {
   }
   if (asked.resume != "never") {
     start.checkpoints = whole_ones(there, start);
+    for (const FoundCheckpoint& one : on_nodes) {
+      const bool other = !start.checkpoints.empty() &&
+                         start.checkpoints.front().manifest->run_id != one.manifest->run_id;
+      if (!other) start.checkpoints.push_back(one);
+    }
+    start.checkpoints = newest_first(std::move(start.checkpoints));
     start.own = !start.checkpoints.empty();
     if (start.own) return;
     if (!start.messages.empty()) {
@@ -154,6 +163,17 @@ void look(const Config& config, StartingPoint& start) {
                   asked.load, loaded.front().path));
 }
 
+std::string text_of(const FoundCheckpoint& checkpoint, const std::string& file) {
+  if (checkpoint.on_nodes == nullptr) {
+    return CheckpointReader(checkpoint.path, *checkpoint.manifest).text(file);
+  }
+  const auto text = checkpoint.on_nodes->texts.find(file);
+  if (text == checkpoint.on_nodes->texts.end()) {
+    throw RequestError(fmt::format("{}: there is no {}", checkpoint.path, file));
+  }
+  return text->second;
+}
+
 // Of the vocabulary that this config.json is of, where the run's has more; else 0.
 std::int64_t entries_of(const std::string& saved, const Config& config, const std::string& name) {
   const json document = parse_json(saved, name);
@@ -169,7 +189,7 @@ void compare_configs(const Config& config, StartingPoint& start) {
     const FoundCheckpoint& first = start.checkpoints.front();
     std::string saved;
     try {
-      saved = CheckpointReader(first.path, *first.manifest).text("trident/config.json");
+      saved = text_of(first, "trident/config.json");
     } catch (const RequestError& error) {
       fall_back(start, config, error.what());
       return;
@@ -252,9 +272,16 @@ std::vector<std::string> config_differences(const std::string& saved, const Conf
   return lines;
 }
 
-StartingPoint find_start(const Config& config) {
+std::string run_on_nodes(const Config& config) {
+  const CheckpointConfig& asked = config.checkpoint;
+  const bool looks =
+      !asked.local.dir.empty() && asked.resume != "never" && !is_iteration(asked.load);
+  return looks ? described(asked.save).run() : "";
+}
+
+StartingPoint find_start(const Config& config, const std::vector<FoundCheckpoint>& on_nodes) {
   StartingPoint start;
-  look(config, start);
+  look(config, on_nodes, start);
   start.again = !start.own && died_before_saving(config);
   if (start.again) {
     start.messages.push_back(

@@ -24,12 +24,16 @@ struct StartingPoint {
   std::vector<std::string> messages;  // what there is to say of that, for people
 };
 
+// The run whose checkpoints on nodes could be gone on from, as checkpoint.save says; "": none.
+std::string run_on_nodes(const Config& config);
+
 // Of the run that goes on; "" where it is a new one.
 std::string run_of(const StartingPoint& start);
 
 // What `config` asks for, by what lies there. RequestError where that isn't there, or where the
 // checkpoint is of another model.
-StartingPoint find_start(const Config& config);
+// `on_nodes`: what the nodes have kept of the run in checkpoint.save, the newest first.
+StartingPoint find_start(const Config& config, const std::vector<FoundCheckpoint>& on_nodes = {});
 
 // RequestError where other checkpoints lie in checkpoint.save than find_start() has found: a run
 // has come and gone since. For whoever has locked it.

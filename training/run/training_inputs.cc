@@ -39,6 +39,11 @@ DataSpec data_spec(const Config& config, const std::string& written) {
 // Those of where the run begins.
 void take_extras(TrainingInputs& inputs) {
   const std::vector<FoundCheckpoint>& checkpoints = inputs.start.checkpoints;
+  if (!checkpoints.empty() && checkpoints.front().on_nodes != nullptr) {
+    const FoundCheckpoint& first = checkpoints.front();
+    inputs.extras = extras_in(first.on_nodes->texts, first.path, *inputs.architecture);
+    return;
+  }
   const std::string from = checkpoints.empty() ? inputs.start.weights : checkpoints.front().path;
   inputs.extras = {};
   if (!from.empty()) inputs.extras = read_extras(from, *inputs.architecture, false);
@@ -59,7 +64,28 @@ void take_tokenizer(TrainingInputs& inputs) {
 
 }  // namespace
 
+std::vector<FoundCheckpoint> find_on_nodes(const Config& config, int rank,
+                                           const AskProcesses& ask) {
+  const std::string& dir = config.checkpoint.local.dir;
+  std::vector<FoundCheckpoint> list;
+  for (FoundOnNodes& one : find_on_nodes(
+           dir, rank, [&] { return run_on_nodes(config); }, ask)) {
+    const std::string name = checkpoint_name(one.manifest.iteration);
+    list.push_back({.path = (std::filesystem::path(one.set->run) / "node-*" / name).string(),
+                    .iteration = one.manifest.iteration,
+                    .manifest = std::move(one.manifest),
+                    .on_nodes = one.set});
+  }
+  return list;
+}
+
 TrainingInputs prepare_training(const LoadedConfig& loaded) {
+  const auto alone = [](const std::string& own, const auto& answer) { return answer({own}); };
+  return prepare_training(loaded, find_on_nodes(loaded.config, 0, alone));
+}
+
+TrainingInputs prepare_training(const LoadedConfig& loaded,
+                                const std::vector<FoundCheckpoint>& on_nodes) {
   TrainingInputs inputs{.config = loaded.config,
                         .written = loaded.written,
                         .architecture = architecture_of(loaded.config)};
@@ -67,7 +93,7 @@ TrainingInputs prepare_training(const LoadedConfig& loaded) {
   RequestProblems problems;
   problems.collect([&] { inputs.schedule = schedule_of(config); });
   problems.collect([&] {
-    inputs.start = find_start(config);
+    inputs.start = find_start(config, on_nodes);
     const std::string& weights = inputs.start.weights;
     if (!weights.empty()) {
       const std::int64_t fewer = check_hugging_face(weights, config, *inputs.architecture);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
+#include <memory>
 #include <set>
 #include <span>
 
@@ -13,6 +14,7 @@
 #include "core/error.h"
 #include "training/checkpoint/checkpoint_reader.h"
 #include "training/checkpoint/exchanged_texts.h"
+#include "training/checkpoint/gather_from_nodes.h"
 #include "training/checkpoint/restore.h"
 #include "training/engine/finite_weights.h"
 #include "training/engine/replicas.h"
@@ -59,7 +61,7 @@ TrainingRun::TrainingRun(const TrainingInputs& inputs, Transport& transport, Con
       evaluator_(model_, inputs.lists),
       monitor_(stepper_, world_.duplicate("monitor")),
       reporter_(inputs, world_, hooks),
-      saver_(inputs, hooks, stepper_, files_, reporter_),
+      saver_(inputs, hooks, stepper_, transport.nodes(), files_, reporter_),
       train_(inputs.datasets.train, training_shape(inputs, topology_)),
       extras_(inputs.extras) {
   for (const auto& [name, dataset] : inputs.datasets.validation) {
@@ -135,12 +137,25 @@ void TrainingRun::restore_checkpoint() {
   std::string mismatch, damage, failure;
   const ClockReading begin = read_clock();
   const FileWork reading = world_.file_work();
+  const TakenParts& taken = inputs_.start.taken;
+  std::unique_ptr<GatheredParts> gathered;  // until all have read
+  const std::unique_ptr<Device> host = make_cpu_device();
   try {
-    CheckpointReader reader(from.path, *from.manifest);
     State state = stepper_.state();
-    const TakenParts& taken = inputs_.start.taken;
     if (taken.all()) state.numbers.push_back({"skipped", &skipped_});
+    if (from.on_nodes != nullptr) {
+      Context context(*host, 1);
+      gathered = std::make_unique<GatheredParts>(context, files_, *inputs_.files, *from.manifest,
+                                                 *from.on_nodes,
+                                                 needed_files(state, *from.manifest, taken));
+    }
+    CheckpointReader reader =
+        gathered ? CheckpointReader(from.path, *from.manifest,
+                                    [&](const std::string& file) { return gathered->path(file); })
+                 : CheckpointReader(from.path, *from.manifest);
     restore_state(context_, state, reader, taken);
+  } catch (const CommunicationError&) {
+    throw;
   } catch (const MismatchedState& error) {
     mismatch = error.what();
   } catch (const RequestError& error) {
@@ -257,6 +272,7 @@ bool TrainingRun::iteration(std::int64_t k) {
   if (!failure_.empty()) return false;
 
   saver_.look();
+  saver_.iterated(seconds);
   last_ = {k, rate, seconds, stepper_.weight_version()};
   done_ = k + 1;
   validation_loss_.reset();
@@ -269,7 +285,7 @@ bool TrainingRun::iteration(std::int64_t k) {
 }
 
 void TrainingRun::save_checkpoint() {
-  saver_.save({done_, skipped_, validation_loss_});
+  saver_.save({done_, skipped_, validation_loss_}, save_asked_);
   save_asked_ = false;
 }
 

@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""Checkpoints on nodes that each have a folder of their own, as hosts have: runs that are killed at
+random moments, with a node's folder lost now and then, go on from the other nodes' copies.
+
+    python3 tests/app/nodes_test.py build/release/trident [--kills 6] [--seed 1]
+
+Ranks 0 and 1 play one host, ranks 2 and 3 another: checkpoint.local.dir differs, so what a rank lacks
+has to be sent to it.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+ENVIRONMENT = os.environ | {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
+MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", "4", "sh", "-c"]
+ITERATIONS = 16
+CONFIG = {
+    "model": {"architecture": "gpt2", "num_layers": 2, "hidden_size": 64, "num_attention_heads": 2,
+              "vocab_size": 256},
+    "parallel": {"data_parallel_size": 2, "tensor_model_parallel_size": 2},
+    "zero_optimization": {"stage": 1},
+    "batch": {"global_batch_size": 4, "micro_batch_size": 1},
+    "data": {"train": [{"path": "text.txt"}], "sequence_length": 16},
+    "training": {"train_iters": ITERATIONS},
+    "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
+    "runtime": {"threads_per_rank": 1, "ranks_per_node": 2},
+    "checkpoint": {"save": "weights", "save_interval": 8, "local": {"dir": "anywhere", "interval": 1}},
+    "logging": {"dir": "run", "tensorboard": False, "trace": False}}
+
+
+class Nodes(unittest.TestCase):
+    program, kills, seed = "", 6, 1
+
+    def setUp(self):
+        self.root = pathlib.Path(tempfile.mkdtemp(prefix="trident-nodes-"))
+        self.addCleanup(shutil.rmtree, self.root, ignore_errors=True)
+
+    def folder(self, name):
+        folder = self.root / name
+        folder.mkdir()
+        (folder / "text.txt").write_text("In the beginning was the word, and it was good. " * 60)
+        (folder / "c.json").write_text(json.dumps(CONFIG))
+        return folder
+
+    def start(self, folder, more=()):
+        sets = "".join(f" --set {one}" for one in more)
+        line = (f"exec {self.program} train c.json{sets} "
+                "--set checkpoint.local.dir=$PWD/host-$((OMPI_COMM_WORLD_RANK/2))")
+        with open(folder / "printed.txt", "wb") as log:
+            return subprocess.Popen(MPIRUN + [line], cwd=folder, env=ENVIRONMENT, stdout=log,
+                                    stderr=subprocess.STDOUT)
+
+    def printed(self, folder):
+        return (folder / "printed.txt").read_text(errors="replace")
+
+    def losses(self, folder):
+        path = folder / "run" / "metrics.jsonl"
+        if not path.exists():
+            return []
+        return [(json.loads(line)["iteration"], repr(json.loads(line)["loss"]))
+                for line in path.read_text().split("\n")[:-1]]
+
+    def went_on_at(self, folder):
+        found = re.search(r"going on from (\S+): iteration (\d+)", self.printed(folder))
+        return (found[1], int(found[2])) if found else ("", 0)
+
+    def kill_a_rank(self, process, rank):
+        children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        if children:
+            os.kill(int(children[rank % len(children)]), signal.SIGKILL)
+        process.wait(timeout=120)
+
+    def wait_for(self, folder, process, iteration):
+        deadline = time.monotonic() + 120
+        while process.poll() is None and time.monotonic() < deadline:
+            seen = self.losses(folder)
+            if seen and seen[-1][0] >= iteration:
+                return
+            time.sleep(0.01)
+        self.fail(f"iteration {iteration} wasn't reached:\n{self.printed(folder)}")
+
+    def reference(self):
+        folder = self.folder("whole")
+        self.assertEqual(self.start(folder).wait(timeout=300), 0, self.printed(folder))
+        return self.losses(folder)
+
+    def test_a_lost_node(self):
+        whole = self.reference()
+        for lost in (0, 1):
+            with self.subTest(lost=lost):
+                folder = self.folder(f"lost-{lost}")
+                process = self.start(folder)
+                self.wait_for(folder, process, 4)
+                self.kill_a_rank(process, lost)
+                reached = self.losses(folder)[-1][0]
+                shutil.rmtree(folder / f"host-{lost}")
+                self.assertEqual(self.start(folder).wait(timeout=300), 0, self.printed(folder))
+                place, iteration = self.went_on_at(folder)
+                self.assertIn("node-*", place, self.printed(folder))
+                self.assertGreaterEqual(iteration, reached - 1)
+                self.assertEqual(self.losses(folder), whole)
+                for host in ("host-0", "host-1"):
+                    self.assertEqual(list((folder / host).iterdir()), [])
+
+    def test_killed_at_random(self):
+        whole = self.reference()
+        print(f"seed {self.seed}")
+        random.seed(self.seed)
+        folder = self.folder("random")
+        for _ in range(self.kills):
+            beside = random.random() < 0.5
+            process = self.start(folder, ["checkpoint.asynchronous=" + ("true" if beside else "false")])
+            time.sleep(random.uniform(0.1, 2.5))
+            if process.poll() is not None:
+                break
+            self.kill_a_rank(process, random.randrange(4))
+            if random.random() < 0.5:
+                shutil.rmtree(folder / f"host-{random.randrange(2)}", ignore_errors=True)
+        self.assertEqual(self.start(folder).wait(timeout=300), 0, self.printed(folder))
+        self.assertEqual(self.losses(folder), whole)
+
+    def test_ranks_that_lack_a_folder(self):
+        folder = self.folder("refused")
+        (folder / "host-1").write_text("a file")
+        process = self.start(folder)
+        self.assertEqual(process.wait(timeout=120), 3, self.printed(folder))
+        self.assertIn("/checkpoint/local/dir", self.printed(folder))
+        self.assertIn("host-1", self.printed(folder))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program")
+    parser.add_argument("--kills", type=int, default=6)
+    parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
+    arguments = parser.parse_args()
+    Nodes.program = str(pathlib.Path(arguments.program).resolve())
+    Nodes.kills, Nodes.seed = arguments.kills, arguments.seed
+    unittest.main(argv=sys.argv[:1])

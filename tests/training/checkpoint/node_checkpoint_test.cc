@@ -1,0 +1,326 @@
+// Checkpoints on the nodes themselves, and going on from them when nodes are gone.
+#include "training/checkpoint/node_checkpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <filesystem>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "support/temp_dir.h"
+#include "tests/training/checkpoint/checkpoint_runs.h"
+#include "training/checkpoint/checkpoint_folder.h"
+#include "training/checkpoint/checkpoint_reader.h"
+#include "training/run/save_costs.h"
+#include "training/run/training_job.h"
+
+namespace trident::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// Four ranks on two nodes; a checkpoint there after every second iteration.
+Config on_nodes(const TempDir& dir, const Overrides& more = {},
+                const Layout& layout = {.data = 2, .tensor = 2}) {
+  return run_config(
+      dir.path(),
+      small +
+          Overrides{"training.train_iters=7", "checkpoint.local.interval=2",
+                    "checkpoint.local.dir=" + dir / "nodes", "runtime.ranks_per_node=2"} +
+          more,
+      layout);
+}
+
+void run(const Config& config, const TrainerHooks& hooks = {}) {
+  const Launch launch;
+  TrainingJob job = prepare_job(LoadedConfig{.config = config}, launch);
+  run_job(job, {.trainer = hooks});
+}
+
+// Dies at an iteration, whose line isn't written any more. What it has said.
+std::string killed_at(std::int64_t iteration, const Config& config) {
+  Told told;
+  TrainerHooks hooks = told.hooks();
+  hooks.on_iteration = [=](IterationMetrics& m) {
+    if (m.iteration == iteration) throw std::runtime_error("killed");
+  };
+  try {
+    run(config, hooks);
+    ADD_FAILURE() << "it has come to its end";
+  } catch (const std::runtime_error& error) {
+    EXPECT_STREQ(error.what(), "killed");
+  }
+  return told.all();
+}
+
+std::string run_folder(const TempDir& dir) {
+  std::string found;
+  for (const auto& entry : fs::directory_iterator(dir / "nodes")) found = entry.path().string();
+  return found;
+}
+
+// "node-0/iteration-4" and so on.
+std::set<std::string> kept(const TempDir& dir) {
+  std::set<std::string> list;
+  if (!fs::exists(dir / "nodes")) return list;
+  for (const auto& node : fs::directory_iterator(run_folder(dir))) {
+    for (const auto& entry : fs::directory_iterator(node.path())) {
+      if (entry.is_directory()) {
+        list.insert(entry.path().lexically_relative(run_folder(dir)).string());
+      }
+    }
+  }
+  return list;
+}
+
+void damage(const std::string& path) {
+  std::string text = read_file(path);
+  text[text.size() / 2] ^= 1;
+  write_file_atomic(path, text);
+}
+
+void expect_as_uninterrupted(const TempDir& dir, const TempDir& whole) {
+  EXPECT_EQ(metrics_in(dir.path()), metrics_in(whole.path()));
+  EXPECT_EQ(sums_of(dir / "w/iteration-7"), sums_of(whole / "w/iteration-7"));
+}
+
+struct Case {
+  const char* name;
+  Overrides more = {};
+  Layout layout = {.data = 2, .tensor = 2};
+};
+
+class NodeCheckpointIn : public ::testing::TestWithParam<Case> {};
+
+// Whichever node is lost, the run goes on from the nodes' newest one, and to the bit.
+TEST_P(NodeCheckpointIn, SurvivesTheLossOfANode) {
+  const Case& how = GetParam();
+  const TempDir whole;
+  run(on_nodes(whole, how.more, how.layout));
+  for (const std::string lost : {"", "node-0", "node-1"}) {
+    SCOPED_TRACE("lost: " + lost);
+    const TempDir dir;
+    const Config config = on_nodes(dir, how.more, how.layout);
+    killed_at(6, config);
+    EXPECT_EQ(kept(dir), (std::set<std::string>{"node-0/iteration-4", "node-1/iteration-4"}));
+    EXPECT_TRUE(find_checkpoints(dir / "w").empty());
+    if (!lost.empty()) fs::remove_all(fs::path(run_folder(dir)) / lost);
+    Told told;
+    run(config, told.hooks());
+    EXPECT_THAT(told.all(), HasSubstr("node-*/iteration-4: iteration 4 of run"));
+    expect_as_uninterrupted(dir, whole);
+    EXPECT_TRUE(fs::is_empty(dir / "nodes"));  // the run has ended
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Layouts, NodeCheckpointIn,
+    ::testing::Values(
+        Case{"dp2_tp2"}, Case{"beside", {"checkpoint.asynchronous=true"}},
+        Case{"zero1_bf16", {"zero_optimization.stage=1", "precision.dtype=bf16"}},
+        Case{"zero3", {"zero_optimization.stage=3"}, {.data = 4}},
+        Case{"adafactor",
+             {"optimizer.type=Adafactor", "optimizer.params.betas=null",
+              "optimizer.params.eps=null", "zero_optimization.stage=1"}},
+        Case{"pp2", {"batch.micro_batch_size=1", "model.num_layers=2"}, {.data = 2, .pipeline = 2}},
+        Case{"pipedream_beside",
+             {"pipeline.schedule=pipedream", "gradient_clipping=0",
+              "model.tie_word_embeddings=false", "training.on_non_finite=stop",
+              "checkpoint.asynchronous=true", "batch.micro_batch_size=1", "model.num_layers=2"},
+             {.data = 2, .pipeline = 2}},
+        Case{"three_nodes",
+             {"runtime.ranks_per_node=1", "checkpoint.local.replicas=2"},
+             {.tensor = 2}}),
+    [](const auto& one) { return std::string(one.param.name); });
+
+TEST(NodeCheckpoint, GoesOnInAnotherLayout) {
+  const TempDir dir;
+  killed_at(6, on_nodes(dir, {"zero_optimization.stage=1", "model.num_layers=2"}));
+  fs::remove_all(fs::path(run_folder(dir)) / "node-1");
+  Told told;
+  run(on_nodes(dir, {"runtime.ranks_per_node=1", "model.num_layers=2"}, {.pipeline = 2}),
+      told.hooks());
+  EXPECT_THAT(told.all(), HasSubstr("node-*/iteration-4: iteration 4 of run"));
+  EXPECT_EQ(metrics_in(dir.path()).size(), 7u);
+}
+
+TEST(NodeCheckpoint, WithoutCopiesALostNodeTakesItAlong) {
+  const TempDir dir;
+  const Config config = on_nodes(dir, {"checkpoint.local.replicas=0"});
+  killed_at(6, config);
+  fs::remove_all(fs::path(run_folder(dir)) / "node-1");
+  EXPECT_THAT(killed_at(2, config), HasSubstr("beginning anew"));
+}
+
+TEST(NodeCheckpoint, TheNewestValidOneOfBothKindsIsTaken) {
+  const TempDir whole, dir;
+  const Overrides three{"checkpoint.save_interval=3"};
+  run(on_nodes(whole, three));
+  killed_at(5, on_nodes(dir, three));  // 2 on the nodes, 3 saved, 4 on the nodes
+  // One bad byte is mended by the copy on the other node.
+  const std::string part = "/iteration-4/trident/part-00001-of-00004.safetensors";
+  damage(run_folder(dir) + "/node-0" + part);
+  EXPECT_THAT(killed_at(6, on_nodes(dir, three)), HasSubstr("node-*/iteration-4: iteration 4"));
+  damage(run_folder(dir) + "/node-1" + part);
+  Told told;
+  run(on_nodes(dir, three), told.hooks());
+  EXPECT_THAT(told.all(), HasSubstr("going on from " + dir / "w/iteration-3: iteration 3"));
+  expect_as_uninterrupted(dir, whole);
+}
+
+// What was saved later than where a run goes on is no more.
+TEST(NodeCheckpoint, ARunThatGoesBackLeavesNoLaterOnes) {
+  const TempDir dir;
+  const Overrides three{"checkpoint.save_interval=3"};
+  killed_at(6, on_nodes(dir, three));
+  EXPECT_EQ(kept(dir), (std::set<std::string>{"node-0/iteration-4", "node-1/iteration-4"}));
+  killed_at(4, on_nodes(dir, three + Overrides{"checkpoint.load=3"}));
+  EXPECT_TRUE(kept(dir).empty());
+  EXPECT_THAT(killed_at(5, on_nodes(dir, three)), HasSubstr("w/iteration-3: iteration 3"));
+}
+
+// And a run that begins anew leaves none of the one before it.
+TEST(NodeCheckpoint, ThoseOfARunThatWasReplacedGo) {
+  const TempDir dir;
+  killed_at(6, on_nodes(dir));
+  const std::string before = run_folder(dir);
+  killed_at(2, on_nodes(dir, {"checkpoint.resume=never", "logging.overwrite=true"}));
+  EXPECT_FALSE(fs::exists(before));
+  EXPECT_TRUE(fs::exists(run_folder(dir)));
+}
+
+TEST(NodeCheckpoint, OneThatFailsLeavesTheOneBefore) {
+  const TempDir dir;
+  const Config config = on_nodes(dir);
+  const Launch launch;
+  TrainingJob job = prepare_job(LoadedConfig{.config = config}, launch);
+  std::atomic<bool> fails = false;
+  HookedFiles files([&] {
+    if (fails) throw Error("the memory is full");
+  });
+  job.inputs.files = &files;
+  Told told;
+  TrainerHooks hooks = told.hooks();
+  hooks.on_iteration = [&](IterationMetrics& m) {
+    fails = m.iteration == 4;
+    if (m.iteration == 6) throw std::runtime_error("killed");
+  };
+  EXPECT_THROW(run_job(job, {.trainer = hooks}), std::runtime_error);
+  EXPECT_THAT(told.all(), HasSubstr("CHECKPOINT ON THE NODES FAILED after iteration 4: rank "));
+  EXPECT_THAT(told.all(), HasSubstr("the memory is full; the one of iteration 2 stays"));
+  EXPECT_EQ(kept(dir), (std::set<std::string>{"node-0/iteration-2", "node-1/iteration-2"}));
+}
+
+TEST(NodeCheckpoint, OneNodeAloneHasAnOrdinaryCheckpoint) {
+  const TempDir dir;
+  EXPECT_THAT(killed_at(6, on_nodes(dir, {"runtime.ranks_per_node=4"})),
+              HasSubstr("/checkpoint/local/replicas: 1, but there is one node alone"));
+  const std::string folder = run_folder(dir) + "/node-0/iteration-4";
+  EXPECT_TRUE(damages(folder, open_checkpoint(folder)).empty());
+}
+
+TEST(NodeCheckpoint, AFolderThatIsNotTheUsersOwnIsRefused) {
+  const TempDir dir;
+  const Config config = on_nodes(dir, {"checkpoint.save_interval=3"});
+  killed_at(6, config);
+  const std::string own = run_folder(dir);
+  fs::rename(own, dir / "elsewhere");
+  fs::create_directory_symlink(dir / "elsewhere", own);
+  Told told;
+  try {
+    run(config, told.hooks());
+    FAIL() << "it has run";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("/checkpoint/local/dir: "), HasSubstr(own),
+                                    HasSubstr("is no directory of this user's own")));
+  }
+}
+
+TEST(NodeRole, CopiesLieOnOtherNodesAndAreShared) {
+  // Three nodes of 2, 3 and 1 ranks.
+  const Nodes nodes = Nodes::found({0, 0, 1, 1, 1, 2});
+  for (const std::int64_t replicas : {0, 1, 2, 5}) {
+    std::vector<NodeRole> roles;
+    for (int rank = 0; rank < 6; ++rank) roles.push_back(node_role(nodes, rank, replicas));
+    for (int rank = 0; rank < 6; ++rank) {
+      const NodeRole& role = roles[static_cast<std::size_t>(rank)];
+      EXPECT_EQ(role.node, nodes.of(rank));
+      EXPECT_EQ(role.leads, nodes.inside(rank).front() == rank);
+      EXPECT_EQ(role.copied_to.size(),
+                static_cast<std::size_t>(std::min<std::int64_t>(2, replicas)));
+      std::set<int> where{nodes.of(rank)};
+      for (const int to : role.copied_to) {
+        EXPECT_TRUE(where.insert(nodes.of(to)).second);
+        const NodeRole& other = roles[static_cast<std::size_t>(to)];
+        EXPECT_EQ(std::ranges::count(other.copies_of, rank), 1);
+        for (const int there : nodes.inside(to)) {
+          const auto& keeps = roles[static_cast<std::size_t>(there)].node_keeps;
+          EXPECT_EQ(std::ranges::count(keeps, rank), 1);
+        }
+      }
+      for (const int from : role.copies_of) {
+        EXPECT_EQ(std::ranges::count(roles[static_cast<std::size_t>(from)].copied_to, rank), 1);
+      }
+    }
+  }
+}
+
+// Against Daly's equations 37 (the estimate) and 20 (what a run takes), minimised here.
+TEST(SaveCosts, TheBestIntervalLosesLeast) {
+  const auto wall = [](double interval, double cost, double mtbf) {  // for a second of work
+    return mtbf * std::expm1((interval + cost) / mtbf) / interval;
+  };
+  for (const auto& [cost, mtbf] : {std::pair{5.0, 86400.0}, {60.0, 3600.0}, {300.0, 7200.0}}) {
+    double best = 1, least = wall(1, cost, mtbf);
+    for (double interval = 1; interval < 2 * mtbf; interval *= 1.001) {
+      if (wall(interval, cost, mtbf) < least) least = wall(best = interval, cost, mtbf);
+    }
+    EXPECT_NEAR(best_save_interval(cost, mtbf), best, 0.01 * best);
+  }
+  EXPECT_EQ(best_save_interval(100, 40), 40);
+  EXPECT_EQ(best_save_interval(0, 40), 0);
+}
+
+TEST(SaveCosts, CountsWaitsAndSlowerIterations) {
+  SaveCosts costs;
+  for (int i = 0; i < 20; ++i) costs.iteration(2.0, false);
+  for (int i = 0; i < 3; ++i) costs.iteration(2.5, true);
+  costs.waited(0.5);
+  costs.saved();
+  costs.saved();
+  EXPECT_DOUBLE_EQ(costs.usual_iteration(), 2.0);
+  EXPECT_DOUBLE_EQ(costs.each(), 1.0);
+  EXPECT_EQ(best_intervals_text(costs, nullptr, 0, 0), "");
+  // sqrt(2 * 1 s * 36000 s) = 268.3 s; Daly: 267.7.
+  EXPECT_THAT(best_intervals_text(costs, nullptr, 10, 0),
+              HasSubstr("checkpoint.save_interval 134 (every 268 s"));
+  SaveCosts cheap;
+  EXPECT_EQ(best_intervals_text(costs, &cheap, 10, 0), "");
+  cheap.saved();
+  cheap.waited(0.02);
+  EXPECT_THAT(best_intervals_text(costs, &cheap, 10, 1000),
+              AllOf(HasSubstr("checkpoint.local.interval 19 (every 37.9 s"),
+                    HasSubstr("checkpoint.save_interval 1341 (every 2.68e+03 s")));
+}
+
+// The run says so itself.
+TEST(SaveCosts, AreToldAtTheEndOfARun) {
+  const TempDir dir;
+  Told told;
+  run(on_nodes(dir, {"checkpoint.mtbf_hours=24", "checkpoint.save_interval=3"}), told.hooks());
+  EXPECT_THAT(told.all(), HasSubstr("best intervals by Daly (2006): checkpoint.local.interval "));
+}
+
+}  // namespace
+}  // namespace trident::testing

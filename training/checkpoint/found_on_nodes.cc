@@ -1,0 +1,262 @@
+#include "training/checkpoint/found_on_nodes.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <exception>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "core/bytes.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "training/checkpoint/checkpoint_folder.h"
+#include "training/checkpoint/checkpoint_reader.h"
+
+namespace trident {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr std::size_t kMostSets = 2;  // the newest so many are looked at
+
+std::string bytes_of(const json& document) {
+  std::string bytes;
+  json::to_cbor(document, bytes);
+  return bytes;
+}
+
+json document_of(const std::string& bytes) {
+  return json::from_cbor(bytes);
+}
+
+// The same for processes that see the same folder, however it is called, on the same host.
+std::string place_key(const std::string& dir) {
+  std::string boot;
+  try {
+    boot = read_stream("/proc/sys/kernel/random/boot_id", 4096);
+  } catch (const std::exception&) {
+    // Where there is none, hosts with equal device numbers seem one: then a part isn't found.
+  }
+  struct stat status {};
+  if (::stat(dir.c_str(), &status) != 0) return boot + "/" + dir;
+  return fmt::format("{}/{}/{}", boot, status.st_dev, status.st_ino);
+}
+
+// What a place has of one checkpoint in one node's folder.
+struct Kept {
+  std::string folder;  // below the run's
+  Manifest manifest;
+};
+
+// The newest ones here, by folder.
+std::vector<Kept> kept_in(const fs::path& run) {
+  std::vector<Kept> list;
+  std::error_code ignored;
+  if (!is_own_directory(run)) return list;
+  for (const auto& node : fs::directory_iterator(run, ignored)) {
+    if (!is_own_directory(node.path())) continue;
+    for (const auto& entry : fs::directory_iterator(node.path(), ignored)) {
+      const auto iteration = iteration_of(entry.path().filename().string());
+      if (!iteration || !is_own_directory(entry.path())) continue;
+      try {
+        const std::string path = (entry.path() / manifest_name).string();
+        Manifest manifest = parse_manifest(read_file(path), path);
+        if (manifest.iteration != *iteration) continue;
+        list.push_back({entry.path().lexically_relative(run).string(), std::move(manifest)});
+      } catch (const std::exception&) {
+        // Not whole: as good as not there.
+      }
+    }
+  }
+  std::set<std::int64_t> sequences;
+  for (const Kept& one : list) sequences.insert(one.manifest.sequence);
+  while (sequences.size() > kMostSets) sequences.erase(sequences.begin());
+  std::erase_if(list, [&](const Kept& one) { return !sequences.contains(one.manifest.sequence); });
+  std::ranges::sort(list, {}, &Kept::folder);
+  return list;
+}
+
+bool is_whole(const std::string& path, const SavedFile& file) {
+  try {
+    ProvedFile(path, file).prove_all();
+    return true;
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+// What this process tells: of its share of the files here those that are whole.
+json proved(const fs::path& run, const std::vector<Kept>& kept, std::size_t share,
+            std::size_t shares) {
+  json all = json::array();
+  std::size_t turn = 0;
+  for (const Kept& one : kept) {
+    json files = json::array();
+    std::size_t index = 0;  // of the file, as the manifest lists them
+    for (const auto& [name, file] : one.manifest.files) {
+      const std::string path = (run / one.folder / name).string();
+      std::error_code ignored;
+      if (fs::exists(fs::symlink_status(path, ignored)) && turn++ % shares == share &&
+          is_whole(path, file)) {
+        files.push_back(index);
+      }
+      ++index;
+    }
+    all.push_back({{"root", one.manifest.root},
+                   {"sequence", one.manifest.sequence},
+                   {"of", one.manifest.files.size()},
+                   {"folder", one.folder},
+                   {"files", std::move(files)}});
+  }
+  return all;
+}
+
+// Rank 0, of what all have told: the whole ones, the newest first, with the process that gives the
+// texts of each.
+std::string whole_ones(const std::vector<std::string>& told, const std::vector<int>& place_of) {
+  struct Set {
+    std::int64_t sequence = 0;
+    std::size_t of = 0;
+    int teller = 0;
+    std::map<std::size_t, std::set<std::pair<int, std::string>>> holders;
+  };
+  std::map<std::string, Set> sets;  // by root
+  for (std::size_t rank = 0; rank < told.size(); ++rank) {
+    const json all = document_of(told[rank]);
+    for (const json& one : all) {
+      Set& set = sets[one["root"].get<std::string>()];
+      set.sequence = one["sequence"].get<std::int64_t>();
+      set.of = one["of"].get<std::size_t>();
+      set.teller = static_cast<int>(rank);
+      for (const json& file : one["files"]) {
+        set.holders[file.get<std::size_t>()].emplace(place_of[rank],
+                                                     one["folder"].get<std::string>());
+      }
+    }
+  }
+  std::vector<std::pair<std::string, Set>> whole(sets.begin(), sets.end());
+  std::erase_if(whole, [](const auto& one) { return one.second.holders.size() != one.second.of; });
+  std::ranges::sort(whole, std::greater(), [](const auto& one) { return one.second.sequence; });
+  json answer = json::array();
+  for (const auto& [root, set] : whole) {
+    json files = json::array();
+    for (const auto& [file, holders] : set.holders) {
+      json copies = json::array();
+      for (const auto& [place, folder] : holders) copies.push_back({place, folder});
+      files.push_back(std::move(copies));
+    }
+    answer.push_back({{"root", root}, {"teller", set.teller}, {"files", std::move(files)}});
+  }
+  return bytes_of(answer);
+}
+
+bool is_part(const std::string& file) {
+  return file.starts_with("trident/part-");
+}
+
+// The manifest and the small files of one, for everybody.
+json texts_of(const fs::path& run, const Kept& kept) {
+  json texts = json::object();
+  const auto add = [&](const std::string& name) {
+    texts[name] = read_file((run / kept.folder / name).string());
+  };
+  add(manifest_name);
+  for (const auto& [name, file] : kept.manifest.files) {
+    if (!is_part(name)) add(name);
+  }
+  return texts;
+}
+
+}  // namespace
+
+int NodeSet::place(int rank) const {
+  return place_of.size() == 1 ? place_of.front() : place_of.at(static_cast<std::size_t>(rank));
+}
+
+std::string NodeSet::path_here(const std::string& file) const {
+  const auto found = parts.find(file);
+  if (found == parts.end()) return "";
+  const auto copy = std::ranges::find(found->second, own_place, &Copy::place);
+  if (copy == found->second.end()) return "";
+  return (fs::path(run) / copy->folder / file).string();
+}
+
+std::vector<FoundOnNodes> find_on_nodes(const std::string& dir, int rank,
+                                        const std::function<std::string()>& run,
+                                        const AskProcesses& ask) {
+  // Who shares a place, and which run it is.
+  const json places = document_of(
+      ask(bytes_of(dir.empty() ? "" : place_key(dir)), [&](const std::vector<std::string>& told) {
+        json keys = json::array();
+        for (const std::string& key : told) keys.push_back(document_of(key));
+        return bytes_of({{"run", run()}, {"places", std::move(keys)}});
+      }));
+  const auto id = places["run"].get<std::string>();
+  if (id.empty()) return {};
+  const auto keys = places["places"].get<std::vector<std::string>>();
+  const std::size_t own = std::min(static_cast<std::size_t>(rank), keys.size() - 1);
+  NodeSet common{.run = (fs::path(dir) / id).string()};
+  std::size_t share = 0, shares = 0;
+  for (std::size_t r = 0; r < keys.size(); ++r) {
+    common.place_of.push_back(static_cast<int>(std::ranges::find(keys, keys[r]) - keys.begin()));
+    if (keys[r] != keys[own]) continue;
+    if (r == own) share = shares;
+    ++shares;
+  }
+  common.own_place = common.place_of[own];
+
+  const std::vector<Kept> kept = dir.empty() ? std::vector<Kept>{} : kept_in(common.run);
+  const json whole = document_of(
+      ask(bytes_of(proved(common.run, kept, share, shares)),
+          [&](const std::vector<std::string>& told) { return whole_ones(told, common.place_of); }));
+
+  json told = json::object();
+  for (const json& one : whole) {
+    if (one["teller"] != rank) continue;
+    const auto source = std::ranges::find(kept, one["root"].get<std::string>(),
+                                          [](const Kept& k) { return k.manifest.root; });
+    if (source == kept.end()) continue;
+    try {
+      told[source->manifest.root] = texts_of(common.run, *source);
+    } catch (const std::exception&) {
+      // Gone since: nobody has it.
+    }
+  }
+  const json texts = document_of(ask(bytes_of(told), [](const std::vector<std::string>& given) {
+    json all = json::object();
+    for (const std::string& one : given) all.update(document_of(one));
+    return bytes_of(all);
+  }));
+
+  std::vector<FoundOnNodes> found;
+  for (const json& one : whole) {
+    const auto root = one["root"].get<std::string>();
+    if (!texts.contains(root)) continue;
+    NodeSet set = common;
+    for (const auto& [name, text] : texts[root].items()) set.texts[name] = text.get<std::string>();
+    FoundOnNodes& next = found.emplace_back();
+    next.manifest = parse_manifest(set.texts[manifest_name], manifest_name);
+    if (next.manifest.root != root) {  // another one by now
+      found.pop_back();
+      continue;
+    }
+    std::size_t index = 0;
+    for (const auto& [name, file] : next.manifest.files) {
+      std::vector<NodeSet::Copy>& copies = set.parts[name];
+      for (const json& copy : one["files"][index++]) {
+        copies.push_back({copy[0].get<int>(), copy[1].get<std::string>()});
+      }
+    }
+    next.set = std::make_shared<const NodeSet>(std::move(set));
+  }
+  return found;
+}
+
+}  // namespace trident

@@ -1,0 +1,57 @@
+// The checkpoints that nodes have kept of a run (node_checkpoint.h), as a start finds them: which
+// are whole, all nodes' parts taken together, and who has which part.
+//
+// A place is a folder checkpoint.local.dir of a host; processes that see the same one share it. The
+// nodes of the start before may be others, or fewer, or have changed their numbers: what counts is
+// what lies there.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "training/checkpoint/manifest.h"
+
+namespace trident {
+
+// One of them, as this process sees it.
+struct NodeSet {
+  struct Copy {
+    int place = 0;
+    std::string folder;  // below <dir>/<run>: "node-1/iteration-40"
+  };
+
+  std::string run;                                 // <dir>/<run> of this process
+  std::vector<int> place_of;                       // by process; a job of one process has one
+  int own_place = 0;                               // of this process
+  std::map<std::string, std::vector<Copy>> parts;  // by file: who has it whole
+  std::map<std::string, std::string> texts;        // the other files' contents
+
+  // Of world rank `rank`, which a job of one process has in that.
+  int place(int rank) const;
+  // Where a file can be read here; "" where no copy of it is.
+  std::string path_here(const std::string& file) const;
+};
+
+struct FoundOnNodes {
+  Manifest manifest;
+  std::shared_ptr<const NodeSet> set;
+};
+
+// How processes ask each other: each gives bytes, rank 0 makes the answer for all of what they
+// gave, by rank.
+using AskProcesses = std::function<std::string(
+    const std::string& own, const std::function<std::string(const std::vector<std::string>&)>&)>;
+
+// Those of `run` that are whole (every byte of their files is read for that, shared between the
+// processes of a place), the one saved last first. Collective over the job's processes, of which
+// this is `rank`; `run` is asked of process 0 alone, "" finds nothing. What can't be read isn't
+// there.
+std::vector<FoundOnNodes> find_on_nodes(const std::string& dir, int rank,
+                                        const std::function<std::string()>& run,
+                                        const AskProcesses& ask);
+
+}  // namespace trident

@@ -1,0 +1,433 @@
+#include "training/checkpoint/node_checkpoint.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <exception>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "core/bytes.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "training/checkpoint/checkpoint_folder.h"
+#include "training/checkpoint/exchanged_texts.h"
+#include "training/checkpoint/saved_parts.h"
+
+namespace trident {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kSaveFile = "save";  // in a node's folder: the path of its checkpoint.save
+constexpr std::uint64_t kMaxPath = 1 << 16;
+
+std::string part_name(int rank, int ranks) {
+  return fmt::format("trident/part-{:05}-of-{:05}.safetensors", rank + 1, ranks);
+}
+
+// All nodes' ranks, by their first ones.
+std::vector<std::vector<int>> members_of(const Nodes& nodes) {
+  std::vector<std::vector<int>> members;
+  std::set<int> seen;
+  for (int rank = 0; rank < nodes.world_size(); ++rank) {
+    if (seen.insert(nodes.of(rank)).second) members.push_back(nodes.inside(rank));
+  }
+  return members;
+}
+
+// What a rank sends of its part at once, in three messages: how many stretches of the file there
+// are and how many bytes, where the stretches lie, and their bytes.
+class PartStream {
+ public:
+  PartStream(Context& context, const ProcessGroup& group) : context_(context), group_(group) {}
+
+  struct Stretch {
+    std::int64_t offset = 0, count = 0;  // in bytes, of the file
+  };
+
+  void send(const std::vector<int>& peers, std::span<const Stretch> stretches,
+            std::span<const std::byte> bytes) {
+    for (const Work& work : sent_) work.wait(context_);
+    sent_.clear();
+    if (peers.empty()) return;
+    const std::array<std::int64_t, 2> head{static_cast<std::int64_t>(stretches.size()),
+                                           static_cast<std::int64_t>(bytes.size())};
+    std::vector<std::int64_t> places;
+    for (const Stretch& one : stretches) places.insert(places.end(), {one.offset, one.count});
+    send_all(peers, context_.from_host<std::int64_t>({2}, head, Category::communication));
+    if (stretches.empty()) return;
+    const auto count = static_cast<std::int64_t>(places.size());
+    send_all(peers, context_.from_host<std::int64_t>({count}, places, Category::communication));
+    const std::span data(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
+    send_all(peers, context_.from_host<std::uint8_t>({head[1]}, data, Category::communication));
+  }
+  void finish() {
+    for (const Work& work : sent_) work.wait(context_);
+    sent_.clear();
+  }
+
+  // Gives the stretches and bytes of the next ones to `take`. False: there are none any more.
+  template <class Take>
+  bool receive(int peer, const Take& take) {
+    const Tensor head = context_.empty({2}, DType::i64, Category::communication);
+    group_.receive(context_, head, peer);
+    const std::vector<std::int64_t> sizes = context_.to_host<std::int64_t>(head);
+    if (sizes[0] == 0) return false;
+    const Tensor places = context_.empty({2 * sizes[0]}, DType::i64, Category::communication);
+    group_.receive(context_, places, peer);
+    const Tensor bytes = context_.empty({sizes[1]}, DType::u8, Category::communication);
+    group_.receive(context_, bytes, peer);
+    const std::vector<std::int64_t> flat = context_.to_host<std::int64_t>(places);
+    std::vector<Stretch> stretches;
+    for (std::size_t i = 0; i < flat.size(); i += 2) stretches.push_back({flat[i], flat[i + 1]});
+    context_.read_on_host(bytes, [&](std::span<const std::byte> data) { take(stretches, data); });
+    return true;
+  }
+
+ private:
+  void send_all(const std::vector<int>& peers, const Tensor& tensor) {
+    for (const int peer : peers) sent_.push_back(group_.send(context_, tensor, peer, Async::yes));
+  }
+
+  Context& context_;
+  const ProcessGroup& group_;
+  std::vector<Work> sent_;
+};
+
+class NodeWriter {
+ public:
+  NodeWriter(Context& context, const ProcessGroup& group, const SaveList& list,
+             const NodePlace& place, const CheckpointInfo& info)
+      : context_(context),
+        group_(group),
+        list_(list),
+        place_(place),
+        role_(place.role),
+        info_(info),
+        saving_(saving_path(place.node(), info.manifest.iteration)) {}
+
+  std::string run(const EachPortion& each) {
+    slices_ = exchanged_slices(context_, group_, list_.slices());
+    std::string failure = attempt([&] { make_files(); });
+    bool good = agreed(failure);
+    if (good) {
+      failure = write(each);
+      good = agreed(failure);
+    }
+    if (!good) return give_up(failure);
+    sums_.join_at_first(context_, group_);
+    std::string manifest;
+    failure = attempt([&] {
+      if (group_.rank() == 0) manifest = manifest_of_all();
+    });
+    if (!agreed(failure)) return give_up(failure);
+    manifest = text_from(context_, group_, 0, manifest);
+    std::map<std::string, std::string> texts;
+    for (const auto& [name, own] : info_.files) {
+      texts[name] = text_from(context_, group_, 0, own);
+    }
+    failure = attempt([&] { put_into_place(manifest, texts); });
+    return agreed(failure) ? "" : give_up(failure);
+  }
+
+ private:
+  template <class Action>
+  std::string attempt(const Action& action) {
+    try {
+      action();
+      return "";
+    } catch (const CommunicationError&) {
+      throw;
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+  }
+
+  bool agreed(std::string& failure) {
+    failure = agreed_failure(context_, group_, failure);
+    return failure.empty();
+  }
+
+  // What other nodes may have put into place goes as well.
+  std::string give_up(const std::string& failure) {
+    files_.clear();
+    if (role_.leads) {
+      attempt([&] { place_.files->remove(saving_); });
+      if (placed_) {
+        attempt([&] { remove_checkpoint(*place_.files, place_.node(), info_.manifest.iteration); });
+      }
+    }
+    return failure;
+  }
+
+  std::string path(const std::string& name) const { return (fs::path(saving_) / name).string(); }
+  std::string part(int rank) const { return part_name(rank, group_.size()); }
+
+  SafetensorsLayout layout(int rank) const {
+    std::vector<TensorDeclaration> tensors;
+    for (const Slice& slice : slices_[static_cast<std::size_t>(rank)]) {
+      tensors.push_back(slice.declaration());
+    }
+    return lay_out(std::move(tensors), {{"format", "pt"}}, place_.run);
+  }
+  bool has_part(int rank) const { return !slices_[static_cast<std::size_t>(rank)].empty(); }
+
+  void make_files() {
+    for (int rank = 0; rank < group_.size() && group_.rank() == 0; ++rank) {
+      if (has_part(rank)) sums_.of(part(rank), layout(rank).bytes);
+    }
+    if (has_part(group_.rank())) {
+      own_ = layout(group_.rank());
+      sums_.of(part(group_.rank()), own_.bytes).add(0, as_bytes_of(own_.head));
+    }
+    if (!role_.leads) return;
+    FileSystem& files = *place_.files;
+    files.remove(saving_);
+    files.make_directory(path("trident"));
+    for (const std::vector<int>* ranks : {&role_.ranks, &role_.node_keeps}) {
+      for (const int rank : *ranks) {
+        if (!has_part(rank)) continue;
+        const SafetensorsLayout layout = this->layout(rank);
+        files_[rank] = files.create(path(part(rank)), layout.bytes);
+        files_[rank]->write_at(0, as_bytes_of(layout.head));
+      }
+    }
+  }
+
+  OutputFile& file(int rank) {
+    std::unique_ptr<OutputFile>& file = files_[rank];
+    if (!file) file = place_.files->open(path(part(rank)));
+    return *file;
+  }
+
+  // Whatever fails here, the others get what they wait for. Gives what has failed.
+  std::string write(const EachPortion& each) {
+    PartStream stream(context_, group_);
+    std::vector<int> sources;
+    for (const int rank : role_.copies_of) {
+      if (has_part(rank)) sources.push_back(rank);
+    }
+    const std::vector<int> peers = has_part(group_.rank()) ? role_.copied_to : std::vector<int>{};
+    std::string failure;
+    const auto note = [&](const std::string& what) {
+      if (failure.empty()) failure = what;
+    };
+    const auto take = [&] {  // from each source what it sends next
+      std::erase_if(sources, [&](int rank) {
+        return !stream.receive(rank, [&](const auto& stretches, std::span<const std::byte> bytes) {
+          note(attempt([&] { write_copy(rank, stretches, bytes); }));
+        });
+      });
+    };
+    note(attempt([&] {
+      each([&](std::span<const std::byte> bytes, std::span<const FileWrite> writes) {
+        std::vector<PartStream::Stretch> stretches;
+        std::vector<std::byte> packed;
+        for (const FileWrite& one : writes) {
+          const auto from = bytes.subspan(one.begin, one.count);
+          const std::uint64_t offset = own_.offsets.front() + one.offset;
+          note(attempt([&] { write_own(one, offset, from); }));
+          if (peers.empty()) continue;
+          stretches.push_back({static_cast<std::int64_t>(offset), std::ssize(from)});
+          packed.insert(packed.end(), from.begin(), from.end());
+        }
+        if (!stretches.empty()) stream.send(peers, stretches, packed);
+        take();
+      });
+    }));
+    stream.send(peers, {}, {});
+    while (!sources.empty()) take();
+    stream.finish();
+    note(attempt([&] {
+      for (auto& [rank, file] : files_) file->finish();
+    }));
+    files_.clear();
+    return failure;
+  }
+
+  void write_own(const FileWrite& write, std::uint64_t offset, std::span<const std::byte> bytes) {
+    list_.require_finite(bytes, write);
+    sums_.of(part(group_.rank()), own_.bytes).add(offset, bytes);
+    file(group_.rank()).write_at(offset, bytes);
+  }
+
+  void write_copy(int rank, const std::vector<PartStream::Stretch>& stretches,
+                  std::span<const std::byte> bytes) {
+    for (const auto& [offset, count] : stretches) {
+      file(rank).write_at(static_cast<std::uint64_t>(offset),
+                          bytes.first(static_cast<std::size_t>(count)));
+      bytes = bytes.subspan(static_cast<std::size_t>(count));
+    }
+  }
+
+  std::string manifest_of_all() {
+    Manifest manifest = info_.manifest;
+    for (int rank = 0; rank < group_.size(); ++rank) {
+      if (!has_part(rank)) continue;
+      manifest.files[part(rank)].bytes = layout(rank).bytes;
+      add_slices(manifest, slices_[static_cast<std::size_t>(rank)], part(rank));
+    }
+    for (const auto& [name, text] : info_.files) {
+      manifest.files[name].bytes = text.size();
+      sums_.of(name, text.size()).add(0, as_bytes_of(text));
+    }
+    sums_.enter(manifest);
+    std::string text = manifest_text(manifest);
+    parse_manifest(text, path(manifest_name));  // what can't be read back is no checkpoint
+    return text;
+  }
+
+  void put_into_place(const std::string& manifest,
+                      const std::map<std::string, std::string>& texts) {
+    if (!role_.leads) return;
+    FileSystem& files = *place_.files;
+    for (const auto& [name, text] : texts) files.write(path(name), text);
+    files.write(path(manifest_name), manifest);
+    files.sync_directory(path("trident"));
+    files.sync_directory(saving_);
+    files.rename(saving_,
+                 (fs::path(place_.node()) / checkpoint_name(info_.manifest.iteration)).string());
+    placed_ = true;
+    files.sync_directory(place_.node());
+  }
+
+  Context& context_;
+  const ProcessGroup& group_;
+  const SaveList& list_;
+  const NodePlace& place_;
+  const NodeRole& role_;
+  const CheckpointInfo& info_;
+  const std::string saving_;
+  std::vector<std::vector<Slice>> slices_;  // by rank
+  SafetensorsLayout own_;
+  FileSums sums_;
+  std::map<int, std::unique_ptr<OutputFile>> files_;  // by the rank whose part it is
+  bool placed_ = false;
+};
+
+std::vector<fs::path> folders_in(const std::string& path) {
+  std::vector<fs::path> list;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(path, ignored)) {
+    if (is_own_directory(entry.path())) list.push_back(entry.path());
+  }
+  return list;
+}
+
+// Another rank may remove the same at the same time: what fails then is there no more the next
+// time.
+template <class Action>
+void beside_others(const Action& action) {
+  constexpr int kTries = 5;
+  for (int i = 1;; ++i) {
+    try {
+      return action();
+    } catch (const std::exception&) {
+      if (i == kTries) throw;
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+  }
+}
+
+template <class Goes>
+void remove_iterations(const NodePlace& place, const std::string& node, const Goes& goes) {
+  beside_others([&] {
+    for (const fs::path& path : folders_in(node)) {
+      const auto iteration = iteration_of(path.filename().string());
+      if (iteration && goes(*iteration)) remove_checkpoint(*place.files, node, *iteration);
+    }
+  });
+}
+
+// Whether that is the folder of a run that has saved there.
+bool saved_to(const fs::path& run, const std::string& save) {
+  for (const fs::path& node : folders_in(run.string())) {
+    const fs::path file = node / kSaveFile;
+    std::error_code ignored;
+    if (!fs::is_regular_file(fs::symlink_status(file, ignored))) continue;
+    if (read_file(file.string(), kMaxPath) == save) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+NodeRole node_role(const Nodes& nodes, int rank, std::int64_t replicas) {
+  const std::vector<std::vector<int>> members = members_of(nodes);
+  const std::size_t count = members.size();
+  const auto copies =
+      static_cast<std::size_t>(std::clamp<std::int64_t>(replicas, 0, std::ssize(members) - 1));
+  NodeRole role;
+  for (std::size_t node = 0; node < count; ++node) {
+    const auto own = std::ranges::find(members[node], rank) != members[node].end();
+    if (own) {
+      role.node = static_cast<int>(node);
+      role.leads = members[node].front() == rank;
+      role.ranks = members[node];
+    }
+    for (std::size_t place = 0; place < members[node].size(); ++place) {
+      for (std::size_t copy = 1; copy <= copies; ++copy) {
+        const std::vector<int>& there = members[(node + copy) % count];
+        const int from = members[node][place], to = there[place % there.size()];
+        if (from == rank) role.copied_to.push_back(to);
+        if (to == rank) role.copies_of.push_back(from);
+        if (std::ranges::find(there, rank) != there.end()) role.node_keeps.push_back(from);
+      }
+    }
+  }
+  return role;
+}
+
+std::string NodePlace::node() const {
+  return (fs::path(run) / fmt::format("node-{}", role.node)).string();
+}
+
+std::string write_on_nodes(Context& context, const ProcessGroup& group, const SaveList& list,
+                           const NodePlace& place, const CheckpointInfo& info,
+                           const EachPortion& each) {
+  return NodeWriter(context, group, list, place, info).run(each);
+}
+
+void keep_on_node(const NodePlace& place, std::int64_t stays) {
+  for (const fs::path& node : folders_in(place.run)) {
+    const bool own = node == fs::path(place.node());
+    remove_iterations(place, node.string(), [&](std::int64_t iteration) {
+      return own ? iteration != stays : iteration < stays;
+    });
+  }
+}
+
+void begin_on_node(const NodePlace& place, const std::string& save, std::int64_t last) {
+  const fs::path dir = fs::path(place.run).parent_path();
+  std::error_code code;
+  const std::string text = fs::weakly_canonical(fs::absolute(save), code).string();
+  for (const fs::path& run : folders_in(dir.string())) {
+    if (run == fs::path(place.run) || !saved_to(run, text)) continue;
+    beside_others([&] { place.files->remove(run.string()); });
+  }
+  make_own_directory(place.run);
+  make_own_directory(place.node());
+  place.files->replace((fs::path(place.node()) / kSaveFile).string(), text);
+  for (const fs::path& node : folders_in(place.run)) {
+    beside_others([&] { clear_unfinished(*place.files, node.string()); });
+    remove_iterations(place, node.string(),
+                      [&](std::int64_t iteration) { return iteration > last; });
+  }
+}
+
+void leave_node(const NodePlace& place) {
+  beside_others([&] { place.files->remove(place.run); });
+}
+
+}  // namespace trident

@@ -1,0 +1,43 @@
+// What its saves cost a run, and the intervals between them that this makes best.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace trident {
+
+// Seconds of training between two saves that lose the least time, where a save costs `cost` seconds
+// of training and a failure comes every `mtbf` seconds on average: J. T. Daly, "A higher order
+// estimate of the optimum checkpoint interval for restart dumps" (2006), eq. 37, which Young's
+// sqrt(2 cost mtbf) of 1974 begins.
+double best_save_interval(double cost, double mtbf);
+
+// Of one kind of saves.
+class SaveCosts {
+ public:
+  void saved() { ++saves_; }
+  // Training has waited for one.
+  void waited(double seconds) { waited_ += seconds; }
+  // An iteration has taken so long, without the waits, beside a save or (the usual ones) not.
+  void iteration(double seconds, bool beside);
+
+  std::int64_t saves() const { return saves_; }
+  double usual_iteration() const;  // the median; 0 where there was none
+  // Seconds of training that a save has cost on average: waits, and slower iterations beside it.
+  double each() const;
+
+ private:
+  std::int64_t saves_ = 0;
+  double waited_ = 0;
+  std::vector<double> usual_, beside_;  // seconds; of the usual ones the last few
+  std::size_t next_ = 0;
+};
+
+// What to tell of them: `durable` are saved in checkpoint.save; `on_nodes` (null: there are none)
+// on the nodes. Hours between failures of any kind, and between those that take the nodes' along.
+// "" where too little is known yet.
+std::string best_intervals_text(const SaveCosts& durable, const SaveCosts* on_nodes,
+                                double mtbf_hours, double durable_mtbf_hours);
+
+}  // namespace trident
