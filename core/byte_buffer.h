@@ -9,9 +9,10 @@
 
 namespace trident {
 
-// Memory for `bytes` bytes, large areas in huge pages where the system gives them when asked.
+// Memory for `bytes` bytes. Large areas are the system's own, in huge pages where it gives them
+// when asked, and go back to it at once: an allocator would keep them for the thread that had them.
 void* allocate_bytes(std::size_t bytes);
-void free_bytes(void* memory) noexcept;
+void free_bytes(void* memory, std::size_t bytes) noexcept;
 
 template <class T>
 struct UnfilledAllocator {
@@ -21,7 +22,7 @@ struct UnfilledAllocator {
   UnfilledAllocator(const UnfilledAllocator<Other>&) noexcept {}  // NOLINT: as the standard asks
 
   T* allocate(std::size_t count) { return static_cast<T*>(allocate_bytes(count * sizeof(T))); }
-  void deallocate(T* memory, std::size_t) noexcept { free_bytes(memory); }
+  void deallocate(T* memory, std::size_t count) noexcept { free_bytes(memory, count * sizeof(T)); }
   // Without a value: nothing is written.
   template <class Other>
   void construct(Other* at) noexcept {

@@ -142,6 +142,11 @@ void ReadFile::read_at(std::uint64_t offset, std::span<std::byte> out) const {
   }
 }
 
+void ReadFile::will_read(std::uint64_t offset, std::uint64_t count) const noexcept {
+  ::posix_fadvise(file_.get(), static_cast<off_t>(offset), static_cast<off_t>(count),
+                  POSIX_FADV_WILLNEED);
+}
+
 MappedFile::MappedFile(const std::string& path) : path_(path) {
   std::uint64_t size = 0;
   const FileDescriptor file = open_to_read(path, size);

@@ -51,6 +51,8 @@ class ReadFile {
   // Fills `out` from byte `offset` on. A file that ends earlier is a RequestError; so is one whose
   // disk has lost what was there (EIO).
   void read_at(std::uint64_t offset, std::span<std::byte> out) const;
+  // Lets the system begin to read these bytes, if it will; doesn't wait.
+  void will_read(std::uint64_t offset, std::uint64_t count) const noexcept;
   std::uint64_t size() const { return size_; }  // bytes, when it was opened
   const std::string& path() const { return path_; }
 

@@ -16,6 +16,7 @@
 #include <new>
 #include <system_error>
 
+#include "core/byte_buffer.h"
 #include "core/bytes.h"
 #include "core/error.h"
 #include "core/file.h"
@@ -24,12 +25,8 @@ namespace trident {
 namespace {
 
 constexpr std::uint64_t kSmall = 64 << 10;       // of a write by itself, that isn't put together
-constexpr std::uint64_t kBuffer = 8 << 20;       // bytes written to the disk at once
+constexpr std::uint64_t kBuffer = 2 << 20;       // bytes written to the disk at once
 constexpr std::uint64_t kLeastDirect = 4 << 20;  // of a file, to be written so
-
-struct FreeBuffer {
-  void operator()(std::byte* bytes) const { std::free(bytes); }
-};
 
 // Large files are written past the page cache, where they would only be in training's way: what
 // follows each other is put together, and its whole pages go to the disk at once. The rest, up to a
@@ -47,10 +44,7 @@ class RealFile final : public OutputFile {
     }
     while (!bytes.empty()) {
       if (begin_ == end_) begin_ = end_ = offset;
-      if (buffer_ == nullptr) {
-        buffer_.reset(static_cast<std::byte*>(std::aligned_alloc(page_, kBuffer)));
-        if (buffer_ == nullptr) throw std::bad_alloc();
-      }
+      buffer_.resize(kBuffer);
       // At the place in the buffer that it has in its page.
       const std::uint64_t first = begin_ / page_ * page_;
       const std::uint64_t count = std::min<std::uint64_t>(bytes.size(), first + kBuffer - end_);
@@ -65,7 +59,7 @@ class RealFile final : public OutputFile {
   void finish() override {
     const std::lock_guard lock(mutex_);
     flush();
-    buffer_.reset();
+    buffer_ = {};
     if (::fsync(file_.get()) != 0) throw_file_error(path_, "fsync", errno);
     direct_ = FileDescriptor();
     if (::close(file_.release()) != 0) throw_file_error(path_, "closing", errno);
@@ -131,7 +125,7 @@ class RealFile final : public OutputFile {
   const std::uint64_t page_ = std::max<std::uint64_t>(
       4096, static_cast<std::uint64_t>(std::max(0L, ::sysconf(_SC_PAGESIZE))));
   std::mutex mutex_;
-  std::unique_ptr<std::byte[], FreeBuffer> buffer_;
+  ByteBuffer buffer_;                  // begins with a page
   std::uint64_t begin_ = 0, end_ = 0;  // of what the buffer holds, in the file
 };
 

@@ -51,6 +51,11 @@ const ProvedFile::Block& ProvedFile::block(std::size_t index) {
   block.index = SIZE_MAX;  // until it is proved
   const std::uint64_t begin = index * checkpoint_block;
   block.bytes.resize(std::min(checkpoint_block, saved_.bytes - begin));
+  // The disk reads on while this one is proved and used.
+  if (index >= ahead_) ahead_ = index + 1;
+  for (; ahead_ <= index + read_ahead && ahead_ < saved_.blocks.size(); ++ahead_) {
+    file_.will_read(ahead_ * checkpoint_block, checkpoint_block);
+  }
   file_.read_at(begin, block.bytes);
   if (const std::uint64_t sum = crc64(block.bytes); sum != saved_.blocks[index]) {
     throw RequestError(fmt::format("{}: bytes {} to {} are damaged: their sum is {}, {} says {}",

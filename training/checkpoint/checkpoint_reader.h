@@ -36,10 +36,11 @@ class ProvedFile {
   };
   const Block& block(std::size_t index);
 
-  static constexpr std::size_t kept = 2;
+  static constexpr std::size_t kept = 2, read_ahead = 2;
   ReadFile file_;
   const SavedFile& saved_;
   std::list<Block> blocks_;  // the one used last in front
+  std::size_t ahead_ = 0;    // the first block that nobody has asked the system for
 };
 
 class CheckpointReader {

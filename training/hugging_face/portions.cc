@@ -107,11 +107,13 @@ std::optional<Portion> PortionList::next(Context& context, ByteBuffer memory) {
 }
 
 void PortionList::each(Context& context, const PortionSink& sink) {
+  ByteBuffer memory;  // that the next one uses again
   while (next_ < parts_.size()) {
     const Part& part = parts_[next_++];
     if (convert_ || part.lies_apart() || part.place.transposed) {
-      const Portion portion = copy_of(context, part, {});
+      Portion portion = copy_of(context, part, std::move(memory));
       sink(portion.bytes, portion.writes);
+      memory = std::move(portion.bytes);
     } else {
       const std::vector<FileWrite> writes = writes_of(part, size_of(part.tensor.dtype()));
       context.read_on_host(part.tensor.flat(part.held.local, part.span()),
