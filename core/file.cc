@@ -100,12 +100,20 @@ bool is_own_directory(const std::string& path) {
          status.st_uid == ::geteuid();
 }
 
+bool is_private_directory(const std::string& path) {
+  struct stat status {};
+  return is_own_directory(path) && ::lstat(path.c_str(), &status) == 0 &&
+         (status.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
 void make_own_directory(const std::string& path) {
   std::error_code ignored;  // then mkdir names the reason
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
   if (::mkdir(path.c_str(), S_IRWXU) != 0 && errno != EEXIST)
     throw_file_error(path, "mkdir", errno);
-  if (!is_own_directory(path)) throw Error(path + ": is no directory of this user's own");
+  if (!is_private_directory(path)) {
+    throw Error(path + ": is no directory of this user's own that nobody else may write to");
+  }
 }
 
 FileDescriptor& FileDescriptor::operator=(FileDescriptor&& other) noexcept {

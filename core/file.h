@@ -16,11 +16,12 @@ namespace trident {
 // Error "path: operation failed: reason", the system's for an errno.
 [[noreturn]] void throw_file_error(const std::string& path, std::string_view operation, int code);
 
-// Whether it is a directory, not a link to one, and this user's: in a folder that all may write
-// to, somebody else's isn't to be trusted.
+// Whether it is a directory, not a link to one, and this user's.
 bool is_own_directory(const std::string& path);
+// And that nobody else may write there.
+bool is_private_directory(const std::string& path);
 // Makes one that nobody else may enter, with what is missing of its parents, where there is none.
-// Error where it can't be, or is somebody else's.
+// Error where it can't be, or is no private directory.
 void make_own_directory(const std::string& path);
 
 // An open file descriptor, closed on destruction. Moves, never copies.

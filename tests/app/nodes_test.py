@@ -132,6 +132,30 @@ class Nodes(unittest.TestCase):
         self.assertEqual(self.start(folder).wait(timeout=300), 0, self.printed(folder))
         self.assertEqual(self.losses(folder), whole)
 
+    def test_ranks_of_a_node_with_folders_of_their_own(self):
+        folder = self.folder("apart")
+        line = (f"exec {self.program} train c.json "
+                "--set checkpoint.local.dir=$PWD/host-$OMPI_COMM_WORLD_RANK")
+        result = subprocess.run(MPIRUN + [line], cwd=folder, env=ENVIRONMENT, capture_output=True,
+                                text=True, timeout=120)
+        self.assertEqual(result.returncode, 3, result.stderr)
+        self.assertIn("rank 1: ", result.stderr)
+        self.assertIn("is another folder than the one that rank 0 of this node has made",
+                      result.stderr)
+
+    def test_a_folder_that_goes_while_the_run_goes_on(self):
+        for beside in ("false", "true"):
+            with self.subTest(beside=beside):
+                folder = self.folder(f"tidied-{beside}")
+                process = self.start(folder, [f"checkpoint.asynchronous={beside}"])
+                self.wait_for(folder, process, 1)
+                while process.poll() is None:
+                    shutil.rmtree(folder / "host-0", ignore_errors=True)
+                    shutil.rmtree(folder / "host-1", ignore_errors=True)
+                    time.sleep(0.01)
+                self.assertEqual(process.returncode, 0, self.printed(folder))
+                self.assertEqual(len(self.losses(folder)), ITERATIONS)
+
     def test_ranks_that_lack_a_folder(self):
         folder = self.folder("refused")
         (folder / "host-1").write_text("a file")

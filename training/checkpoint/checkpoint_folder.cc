@@ -23,7 +23,6 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "iteration-", kSaving = ".trident-saving-",
                            kRemoving = ".trident-removing-", kAside = "set-aside-";
-constexpr std::uint64_t kMaxManifest = std::uint64_t{1} << 30;  // bytes
 
 // RequestError where it is a link, whose target may be anybody's, or no regular file. Gives its
 // bytes.
@@ -79,7 +78,7 @@ Manifest open_checkpoint(const std::string& folder) {
     throw RequestError(fs::path(path).parent_path().string() + ": is a link");
   }
   own_file(path, "is missing: there is no whole checkpoint");
-  Manifest manifest = parse_manifest(read_file(path, kMaxManifest), path);
+  Manifest manifest = parse_manifest(read_file(path, max_manifest_bytes), path);
   for (const auto& [name, file] : manifest.files) check_file(folder, name, file);
   return manifest;
 }

@@ -25,6 +25,7 @@ std::optional<std::int64_t> iteration_of(const std::string& name);
 // Where a checkpoint is written until it is whole.
 std::string saving_path(const std::string& save, std::int64_t iteration);
 
+inline constexpr std::uint64_t max_manifest_bytes = std::uint64_t{1} << 30;
 // The manifest of the checkpoint in `folder`. RequestError where there is none, where it is
 // damaged, or where one of the files that it names is missing, is no regular file or has another
 // size. Their contents are proved when they are read (checkpoint_reader.h).

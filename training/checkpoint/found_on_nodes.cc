@@ -24,7 +24,8 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr std::size_t kMostSets = 2;  // the newest so many are looked at
+constexpr std::size_t kMostSets = 2;                          // the newest so many are looked at
+constexpr std::uint64_t kMaxText = std::uint64_t{256} << 20;  // bytes: a tokenizer's file
 
 std::string bytes_of(const json& document) {
   std::string bytes;
@@ -59,15 +60,18 @@ struct Kept {
 std::vector<Kept> kept_in(const fs::path& run) {
   std::vector<Kept> list;
   std::error_code ignored;
-  if (!is_own_directory(run)) return list;
+  if (!is_private_directory(run)) return list;
   for (const auto& node : fs::directory_iterator(run, ignored)) {
-    if (!is_own_directory(node.path())) continue;
+    if (!is_private_directory(node.path())) continue;
     for (const auto& entry : fs::directory_iterator(node.path(), ignored)) {
       const auto iteration = iteration_of(entry.path().filename().string());
-      if (!iteration || !is_own_directory(entry.path())) continue;
+      if (!iteration || !is_own_directory(entry.path()) ||
+          !is_own_directory(entry.path() / "trident")) {
+        continue;
+      }
       try {
         const std::string path = (entry.path() / manifest_name).string();
-        Manifest manifest = parse_manifest(read_file(path), path);
+        Manifest manifest = parse_manifest(read_file(path, max_manifest_bytes), path);
         if (manifest.iteration != *iteration) continue;
         list.push_back({entry.path().lexically_relative(run).string(), std::move(manifest)});
       } catch (const std::exception&) {
@@ -75,10 +79,6 @@ std::vector<Kept> kept_in(const fs::path& run) {
       }
     }
   }
-  std::set<std::int64_t> sequences;
-  for (const Kept& one : list) sequences.insert(one.manifest.sequence);
-  while (sequences.size() > kMostSets) sequences.erase(sequences.begin());
-  std::erase_if(list, [&](const Kept& one) { return !sequences.contains(one.manifest.sequence); });
   std::ranges::sort(list, {}, &Kept::folder);
   return list;
 }
@@ -110,7 +110,7 @@ json proved(const fs::path& run, const std::vector<Kept>& kept, std::size_t shar
       ++index;
     }
     all.push_back({{"root", one.manifest.root},
-                   {"sequence", one.manifest.sequence},
+                   {"iteration", one.manifest.iteration},
                    {"of", one.manifest.files.size()},
                    {"folder", one.folder},
                    {"files", std::move(files)}});
@@ -122,7 +122,7 @@ json proved(const fs::path& run, const std::vector<Kept>& kept, std::size_t shar
 // texts of each.
 std::string whole_ones(const std::vector<std::string>& told, const std::vector<int>& place_of) {
   struct Set {
-    std::int64_t sequence = 0;
+    std::int64_t iteration = 0;
     std::size_t of = 0;
     int teller = 0;
     std::map<std::size_t, std::set<std::pair<int, std::string>>> holders;
@@ -132,7 +132,7 @@ std::string whole_ones(const std::vector<std::string>& told, const std::vector<i
     const json all = document_of(told[rank]);
     for (const json& one : all) {
       Set& set = sets[one["root"].get<std::string>()];
-      set.sequence = one["sequence"].get<std::int64_t>();
+      set.iteration = one["iteration"].get<std::int64_t>();
       set.of = one["of"].get<std::size_t>();
       set.teller = static_cast<int>(rank);
       for (const json& file : one["files"]) {
@@ -143,7 +143,7 @@ std::string whole_ones(const std::vector<std::string>& told, const std::vector<i
   }
   std::vector<std::pair<std::string, Set>> whole(sets.begin(), sets.end());
   std::erase_if(whole, [](const auto& one) { return one.second.holders.size() != one.second.of; });
-  std::ranges::sort(whole, std::greater(), [](const auto& one) { return one.second.sequence; });
+  std::ranges::sort(whole, std::greater(), [](const auto& one) { return one.second.iteration; });
   json answer = json::array();
   for (const auto& [root, set] : whole) {
     json files = json::array();
@@ -163,15 +163,53 @@ bool is_part(const std::string& file) {
 
 // The manifest and the small files of one, for everybody.
 json texts_of(const fs::path& run, const Kept& kept) {
+  const std::string folder = (run / kept.folder).string();
   json texts = json::object();
-  const auto add = [&](const std::string& name) {
-    texts[name] = read_file((run / kept.folder / name).string());
-  };
-  add(manifest_name);
+  texts[manifest_name] = read_file((fs::path(folder) / manifest_name).string(), max_manifest_bytes);
+  CheckpointReader reader(folder, kept.manifest);
   for (const auto& [name, file] : kept.manifest.files) {
-    if (!is_part(name)) add(name);
+    if (is_part(name)) continue;
+    if (file.bytes > kMaxText) throw RequestError(name + ": is too large");
+    texts[name] = reader.text(name);
   }
   return texts;
+}
+
+std::string start_of(const Manifest& manifest) {
+  const auto start = manifest.made_by.find("start");
+  return start == manifest.made_by.end() ? "" : start->second;
+}
+
+// Of those that have led here the latest.
+void keep_latest(std::vector<Kept>& kept, const Starts& starts) {
+  std::erase_if(kept, [&](const Kept& one) {
+    return !starts.leads_here(start_of(one.manifest), one.manifest.iteration);
+  });
+  std::set<std::int64_t> iterations;
+  for (const Kept& one : kept) iterations.insert(one.manifest.iteration);
+  while (iterations.size() > kMostSets) iterations.erase(iterations.begin());
+  std::erase_if(kept,
+                [&](const Kept& one) { return !iterations.contains(one.manifest.iteration); });
+}
+
+std::vector<std::string> listing_of(const std::vector<Kept>& kept) {
+  std::vector<std::string> lines;
+  for (const Kept& one : kept) lines.push_back(one.folder + " " + one.manifest.root);
+  return lines;
+}
+
+json json_of(const Starts& starts) {
+  json list = json::array();
+  for (const auto& [id, after] : starts.list) list.push_back({id, after});
+  return {{"run", starts.run}, {"starts", std::move(list)}};
+}
+
+Starts starts_of(const json& document) {
+  Starts starts{.run = document["run"].get<std::string>()};
+  for (const json& one : document["starts"]) {
+    starts.list.push_back({one[0].get<std::string>(), one[1].get<std::int64_t>()});
+  }
+  return starts;
 }
 
 }  // namespace
@@ -188,21 +226,24 @@ std::string NodeSet::path_here(const std::string& file) const {
   return (fs::path(run) / copy->folder / file).string();
 }
 
-std::vector<FoundOnNodes> find_on_nodes(const std::string& dir, int rank,
-                                        const std::function<std::string()>& run,
-                                        const AskProcesses& ask) {
+std::vector<std::string> kept_on_node(const std::string& run) {
+  return listing_of(kept_in(run));
+}
+
+FoundOnNodes find_on_nodes(const std::string& dir, int rank, const std::function<Starts()>& starts,
+                           const AskProcesses& ask) {
   // Who shares a place, and which run it is.
   const json places = document_of(
       ask(bytes_of(dir.empty() ? "" : place_key(dir)), [&](const std::vector<std::string>& told) {
         json keys = json::array();
         for (const std::string& key : told) keys.push_back(document_of(key));
-        return bytes_of({{"run", run()}, {"places", std::move(keys)}});
+        return bytes_of({{"starts", json_of(starts())}, {"places", std::move(keys)}});
       }));
-  const auto id = places["run"].get<std::string>();
-  if (id.empty()) return {};
+  const Starts branch = starts_of(places["starts"]);
+  if (branch.run.empty()) return {};
   const auto keys = places["places"].get<std::vector<std::string>>();
   const std::size_t own = std::min(static_cast<std::size_t>(rank), keys.size() - 1);
-  NodeSet common{.run = (fs::path(dir) / id).string()};
+  NodeSet common{.run = (fs::path(dir) / branch.run).string()};
   std::size_t share = 0, shares = 0;
   for (std::size_t r = 0; r < keys.size(); ++r) {
     common.place_of.push_back(static_cast<int>(std::ranges::find(keys, keys[r]) - keys.begin()));
@@ -212,7 +253,11 @@ std::vector<FoundOnNodes> find_on_nodes(const std::string& dir, int rank,
   }
   common.own_place = common.place_of[own];
 
-  const std::vector<Kept> kept = dir.empty() ? std::vector<Kept>{} : kept_in(common.run);
+  FoundOnNodes found;
+  std::vector<Kept> kept;
+  if (!dir.empty()) kept = kept_in(common.run);
+  found.listing = listing_of(kept);
+  keep_latest(kept, branch);
   const json whole = document_of(
       ask(bytes_of(proved(common.run, kept, share, shares)),
           [&](const std::vector<std::string>& told) { return whole_ones(told, common.place_of); }));
@@ -235,16 +280,15 @@ std::vector<FoundOnNodes> find_on_nodes(const std::string& dir, int rank,
     return bytes_of(all);
   }));
 
-  std::vector<FoundOnNodes> found;
   for (const json& one : whole) {
     const auto root = one["root"].get<std::string>();
     if (!texts.contains(root)) continue;
     NodeSet set = common;
     for (const auto& [name, text] : texts[root].items()) set.texts[name] = text.get<std::string>();
-    FoundOnNodes& next = found.emplace_back();
+    FoundOnNodes::One& next = found.list.emplace_back();
     next.manifest = parse_manifest(set.texts[manifest_name], manifest_name);
     if (next.manifest.root != root) {  // another one by now
-      found.pop_back();
+      found.list.pop_back();
       continue;
     }
     std::size_t index = 0;

@@ -10,10 +10,12 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "training/checkpoint/manifest.h"
+#include "training/checkpoint/starts.h"
 
 namespace trident {
 
@@ -37,21 +39,28 @@ struct NodeSet {
 };
 
 struct FoundOnNodes {
-  Manifest manifest;
-  std::shared_ptr<const NodeSet> set;
+  struct One {
+    Manifest manifest;
+    std::shared_ptr<const NodeSet> set;
+  };
+  std::vector<One> list;
+  // What lay in this process's folder: kept_on_node() then. Nothing where nobody has looked.
+  std::optional<std::vector<std::string>> listing;
 };
+
+// What checkpoints lie in the folder of a run on one node, as lines to compare.
+std::vector<std::string> kept_on_node(const std::string& run);
 
 // How processes ask each other: each gives bytes, rank 0 makes the answer for all of what they
 // gave, by rank.
 using AskProcesses = std::function<std::string(
     const std::string& own, const std::function<std::string(const std::vector<std::string>&)>&)>;
 
-// Those of `run` that are whole (every byte of their files is read for that, shared between the
-// processes of a place), the one saved last first. Collective over the job's processes, of which
-// this is `rank`; `run` is asked of process 0 alone, "" finds nothing. What can't be read isn't
-// there.
-std::vector<FoundOnNodes> find_on_nodes(const std::string& dir, int rank,
-                                        const std::function<std::string()>& run,
-                                        const AskProcesses& ask);
+// Those of a run that are whole (every byte of their files is read for that, shared between the
+// processes of a place) and have led to where it is now (starts.h), of the latest iteration first.
+// Collective over the job's processes, of which this is `rank`; `starts` is asked of process 0
+// alone, a run "" finds nothing. What can't be read isn't there.
+FoundOnNodes find_on_nodes(const std::string& dir, int rank, const std::function<Starts()>& starts,
+                           const AskProcesses& ask);
 
 }  // namespace trident

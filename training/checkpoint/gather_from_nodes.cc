@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "training/checkpoint/exchanged_texts.h"
+#include "training/checkpoint/node_checkpoint.h"
 
 namespace trident {
 namespace {
@@ -71,6 +72,11 @@ void GatheredParts::gather(Context& context, const ProcessGroup& group,
       receivers.emplace(std::pair(place, file), rank);
     }
   }
+  // Memory that is short may hold what a dead start has left.
+  if (ranks_of[set_.own_place].front() == group.rank() && !receivers.empty()) {
+    clear_unfinished_on_node(files_, set_.run);
+  }
+  group.barrier(context);
   std::string damage, failure;
   std::size_t turn = 0;  // of those who have it
   for (const auto& [at, receiver] : receivers) {
@@ -89,7 +95,7 @@ void GatheredParts::gather(Context& context, const ProcessGroup& group,
     if (!damage.empty() || !path(file).empty()) continue;
     damage = fmt::format("{}: nobody has it any more", file);
   }
-  if (!failure.empty()) throw Error(failure);
+  if (!failure.empty()) throw RequestError(failure);
   if (!damage.empty()) throw RequestError(damage);
 }
 

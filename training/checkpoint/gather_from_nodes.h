@@ -19,7 +19,7 @@ class GatheredParts {
  public:
   // Collective over `group`, of all ranks, whose waits should be patient; `context` is one of the
   // host. RequestError on ranks that lack a file then: it was damaged or removed since it was
-  // found; Error where it can't be written.
+  // found, or there is no room for it; an older checkpoint may do.
   GatheredParts(Context& context, const ProcessGroup& group, FileSystem& files,
                 const Manifest& manifest, const NodeSet& set, const std::set<std::string>& needed);
   GatheredParts(const GatheredParts&) = delete;

@@ -29,7 +29,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kSaveFile = "save";  // in a node's folder: the path of its checkpoint.save
+constexpr const char* kSaveFile = "save";     // in a node's folder: the path of its checkpoint.save
+constexpr const char* kFetched = "fetched-";  // gather_from_nodes.cc makes them
 constexpr std::uint64_t kMaxPath = 1 << 16;
 
 std::string part_name(int rank, int ranks) {
@@ -104,6 +105,15 @@ class PartStream {
   const ProcessGroup& group_;
   std::vector<Work> sent_;
 };
+
+// The run's folder and the node's, as only their owner may enter them.
+void make_folders(const NodePlace& place) {
+  make_own_directory(place.run);
+  make_own_directory(place.node());
+  const std::string owner = (fs::path(place.node()) / kSaveFile).string();
+  std::error_code ignored;
+  if (!fs::exists(fs::symlink_status(owner, ignored))) place.files->replace(owner, place.save);
+}
 
 class NodeWriter {
  public:
@@ -193,6 +203,7 @@ class NodeWriter {
     }
     if (!role_.leads) return;
     FileSystem& files = *place_.files;
+    make_folders(place_);  // somebody may tidy up there
     files.remove(saving_);
     files.make_directory(path("trident"));
     for (const std::vector<int>* ranks : {&role_.ranks, &role_.node_keeps}) {
@@ -206,9 +217,10 @@ class NodeWriter {
   }
 
   OutputFile& file(int rank) {
-    std::unique_ptr<OutputFile>& file = files_[rank];
-    if (!file) file = place_.files->open(path(part(rank)));
-    return *file;
+    const auto found = files_.find(rank);
+    if (found != files_.end()) return *found->second;
+    std::unique_ptr<OutputFile> opened = place_.files->open(path(part(rank)));
+    return *(files_[rank] = std::move(opened));
   }
 
   // Whatever fails here, the others get what they wait for. Gives what has failed.
@@ -350,13 +362,14 @@ void remove_iterations(const NodePlace& place, const std::string& node, const Go
   });
 }
 
-// Whether that is the folder of a run that has saved there.
+// Whether that is the folder of a run that has saved there. What can't be read isn't.
 bool saved_to(const fs::path& run, const std::string& save) {
   for (const fs::path& node : folders_in(run.string())) {
-    const fs::path file = node / kSaveFile;
-    std::error_code ignored;
-    if (!fs::is_regular_file(fs::symlink_status(file, ignored))) continue;
-    if (read_file(file.string(), kMaxPath) == save) return true;
+    try {
+      if (read_file((node / kSaveFile).string(), kMaxPath) == save) return true;
+    } catch (const std::exception&) {
+      // Another's, and going perhaps.
+    }
   }
   return false;
 }
@@ -408,22 +421,38 @@ void keep_on_node(const NodePlace& place, std::int64_t stays) {
   }
 }
 
-void begin_on_node(const NodePlace& place, const std::string& save, std::int64_t last) {
-  const fs::path dir = fs::path(place.run).parent_path();
-  std::error_code code;
-  const std::string text = fs::weakly_canonical(fs::absolute(save), code).string();
-  for (const fs::path& run : folders_in(dir.string())) {
-    if (run == fs::path(place.run) || !saved_to(run, text)) continue;
+void begin_on_node(const NodePlace& place, std::int64_t last) {
+  const std::string dir = fs::path(place.run).parent_path().string();
+  for (const fs::path& run : folders_in(dir)) {
+    if (run == fs::path(place.run) || !saved_to(run, place.save)) continue;
     beside_others([&] { place.files->remove(run.string()); });
   }
-  make_own_directory(place.run);
-  make_own_directory(place.node());
-  place.files->replace((fs::path(place.node()) / kSaveFile).string(), text);
+  make_folders(place);
+  clear_unfinished_on_node(*place.files, place.run);
   for (const fs::path& node : folders_in(place.run)) {
-    beside_others([&] { clear_unfinished(*place.files, node.string()); });
     remove_iterations(place, node.string(),
                       [&](std::int64_t iteration) { return iteration > last; });
   }
+}
+
+void clear_unfinished_on_node(FileSystem& files, const std::string& run) {
+  for (const fs::path& folder : folders_in(run)) {
+    beside_others([&] {
+      if (folder.filename().string().starts_with(kFetched)) {
+        files.remove(folder.string());
+      } else {
+        clear_unfinished(files, folder.string());
+      }
+    });
+  }
+}
+
+std::string save_identity(const std::string& save) {
+  std::error_code ignored;
+  struct stat status {};
+  ::stat(save.c_str(), &status);
+  return fmt::format("{}\n{}:{}", fs::weakly_canonical(fs::absolute(save), ignored).string(),
+                     status.st_dev, status.st_ino);
 }
 
 void leave_node(const NodePlace& place) {

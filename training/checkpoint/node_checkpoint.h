@@ -40,11 +40,15 @@ NodeRole node_role(const Nodes&, int rank, std::int64_t replicas);
 
 struct NodePlace {
   FileSystem* files = nullptr;
-  std::string run;  // folder of the run: <dir>/<run>
+  std::string run;   // folder of the run: <dir>/<run>
+  std::string save;  // what tells its checkpoint.save from others (save_identity())
   NodeRole role;
 
   std::string node() const;  // this node's folder there
 };
+
+// The path and, on this host, the folder itself.
+std::string save_identity(const std::string& save);
 
 // Collective over `group`, of all ranks, whose waits should be patient. `list` has slices alone;
 // rank 0's `info` counts. `context` is one of the host. Gives why it could not be written, the same
@@ -58,9 +62,13 @@ std::string write_on_nodes(Context& context, const ProcessGroup& group, const Sa
 void keep_on_node(const NodePlace& place, std::int64_t stays);
 
 // Before a run goes on after iteration `last` (-1: it is new): makes this node's folder, which only
-// its owner may enter; removes what was saved later, what dead saves have left, and what runs
-// before this one have left here that saved to `save`.
-void begin_on_node(const NodePlace& place, const std::string& save, std::int64_t last);
+// its owner may enter; removes what was saved later, what dead saves have left, and what other runs
+// have left here that saved to the same folder.
+void begin_on_node(const NodePlace& place, std::int64_t last);
+
+// For whom no other process writes there: what dead saves, and dead starts, have left in the folder
+// of a run, as far as it can be removed.
+void clear_unfinished_on_node(FileSystem&, const std::string& run);
 
 // Nothing of the run stays on this node.
 void leave_node(const NodePlace& place);

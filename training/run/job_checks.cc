@@ -19,7 +19,7 @@ namespace trident {
 namespace {
 
 // Reading all of it may take long: 100 MiB/s, of 1 TiB at most.
-std::vector<FoundCheckpoint> found_on_nodes(const Config& config, const Launch& launch) {
+FoundOnNodes found_on_nodes(const Config& config, const Launch& launch) {
   constexpr std::chrono::seconds kLonger(10'000);
   return find_on_nodes(config, launch.rank, [&](const auto& own, const auto& answer) {
     return launch.start->exchange(own, answer, kLonger);
@@ -58,7 +58,7 @@ TrainingInputs checked_inputs(const LoadedConfig& loaded, const Launch& launch,
                  fmt::format("config: /runtime/threads_per_rank: {} rank(s) of {} in one process",
                              ranks_here, config.runtime.threads_per_rank));
   });
-  const std::vector<FoundCheckpoint> on_nodes = found_on_nodes(config, launch);
+  const FoundOnNodes on_nodes = found_on_nodes(config, launch);
   problems.collect([&] { inputs = prepare_training(loaded, on_nodes); });
   if (launch.leads) {  // and with its bytes later
     problems.collect([&] { check_output(config, 0, run_of(inputs.start)); });

@@ -1,6 +1,7 @@
 #include "training/run/run_saver.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <cmath>
 #include <exception>
@@ -11,6 +12,7 @@
 #include "core/axes.h"
 #include "core/clock.h"
 #include "core/error.h"
+#include "core/file.h"
 #include "training/checkpoint/exchanged_texts.h"
 #include "training/run/in_flight.h"
 #include "training/setup/from_config.h"
@@ -19,6 +21,13 @@ namespace trident {
 namespace {
 
 constexpr const char* kSaveNow = "save-now";
+
+// The same for all processes of a host that see it.
+std::string folder_identity(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return "none";
+  return fmt::format("{}:{}", status.st_dev, status.st_ino);
+}
 
 std::string in(const std::string& folder, const std::string& name) {
   return (std::filesystem::path(folder) / name).string();
@@ -34,13 +43,14 @@ IoPriority io_priority_of(const std::string& name) {
 // While training waits for a save: counts that, and others wait as long as it takes.
 class RunSaver::Waiting {
  public:
-  Waiting(RunSaver& saver, Kind& kind)
-      : work_(saver.files_.file_work()), saver_(saver), kind_(kind) {}
+  // `inside`: within what iterated() is told of.
+  Waiting(RunSaver& saver, Kind& kind, bool inside = false)
+      : work_(saver.files_.file_work()), saver_(saver), kind_(kind), inside_(inside) {}
   ~Waiting() {
     const double seconds = static_cast<double>(read_clock().wall_ns - begin_.wall_ns) * 1e-9;
     saver_.pause_ += seconds;
-    saver_.pause_before_ += seconds;
     kind_.costs.waited(seconds);
+    if (inside_) saver_.pause_inside_ += seconds;
   }
   Waiting(const Waiting&) = delete;
   Waiting& operator=(const Waiting&) = delete;
@@ -50,6 +60,7 @@ class RunSaver::Waiting {
   const ClockReading begin_ = read_clock();
   RunSaver& saver_;
   Kind& kind_;
+  const bool inside_;
 };
 
 std::map<std::string, std::string> made_by(const TrainingInputs& inputs) {
@@ -88,7 +99,7 @@ RunSaver::RunSaver(const TrainingInputs& inputs, const TrainerHooks& hooks, Step
   stepper_.before_update([this] {
     for (Kind* kind : {&durable_, &nodes_}) {
       if (!kind->job || kind->job->background->copied()) continue;
-      const Waiting waiting(*this, *kind);
+      const Waiting waiting(*this, *kind, true);
       kind->job->background->wait_until_copied();
     }
   });
@@ -110,7 +121,20 @@ void RunSaver::begin(const std::string& run_id) {
     }
     if (inputs_.start.own) set_aside_later(found);
   }
-  if (nodes_.interval > 0) begin_on_nodes();
+  if (nodes_.interval > 0) {
+    begin_on_nodes();
+  } else if (reporter_.leads() && !config_.checkpoint.save.empty()) {
+    try {
+      record_start();
+    } catch (const std::exception& error) {  // of use to later starts with checkpoints on nodes
+      reporter_.message(std::string("warning: ") + error.what());
+    }
+  }
+}
+
+void RunSaver::record_start() {
+  start_ = trident::record_start(*inputs_.files, config_.checkpoint.save, run_id_,
+                                 inputs_.start.own ? inputs_.first_iteration : 0);
 }
 
 void RunSaver::begin_on_nodes() {
@@ -118,16 +142,39 @@ void RunSaver::begin_on_nodes() {
   Context host(*host_, 1);
   run_id_ = text_from(host, files_, 0, run_id_);
   place_.run = in(asked.local.dir, run_id_);
-  std::string failure;
-  try {
-    if (place_.role.leads) {
-      begin_on_node(place_, asked.save, inputs_.start.own ? inputs_.first_iteration : -1);
+  place_.save = save_identity(asked.save);
+  const auto on_all = [&](const auto& action) {
+    std::string failure;
+    try {
+      action();
+    } catch (const std::exception& error) {
+      failure = error.what();
     }
-  } catch (const std::exception& error) {
-    failure = error.what();
-  }
-  failure = agreed_failure(host, files_, failure);
-  if (!failure.empty()) throw Error("config: /checkpoint/local/dir: " + failure);
+    failure = agreed_failure(host, files_, failure);
+    if (!failure.empty()) throw Error("config: /checkpoint/local/dir: " + failure);
+  };
+  on_all([&] {
+    const auto& found = inputs_.start.listing_on_node;
+    if (inputs_.start.own && found && kept_on_node(place_.run) != *found) {
+      throw Error(place_.run +
+                  ": checkpoints have come or gone there while this run began; start it again");
+    }
+  });
+  on_all([&] {
+    if (reporter_.leads()) record_start();
+  });
+  start_ = text_from(host, files_, 0, start_);
+  on_all([&] {
+    if (place_.role.leads) begin_on_node(place_, inputs_.start.own ? inputs_.first_iteration : -1);
+  });
+  // The ranks of a node see one folder.
+  const auto folders = exchanged_texts(host, files_, folder_identity(place_.node()));
+  on_all([&] {
+    const auto first = static_cast<std::size_t>(place_.role.ranks.front());
+    if (folders[first] == folders[static_cast<std::size_t>(files_.rank())]) return;
+    throw Error(fmt::format("{}: is another folder than the one that rank {} of this node has made",
+                            place_.node(), first));
+  });
   const auto copies = static_cast<std::int64_t>(place_.role.copied_to.size());
   if (reporter_.leads() && copies < asked.local.replicas) {
     reporter_.message(fmt::format(
@@ -141,15 +188,20 @@ void RunSaver::begin_on_nodes() {
 
 void RunSaver::set_aside_later(const std::vector<FoundCheckpoint>& found) {
   const std::int64_t first = inputs_.start.checkpoints.front().manifest->sequence;
+  // The nodes' are numbered by whoever saw the others.
+  const bool by_iteration = inputs_.start.checkpoints.front().on_nodes != nullptr;
+  const auto is_later = [&](const FoundCheckpoint& one) {
+    return by_iteration ? one.iteration > inputs_.first_iteration : one.manifest->sequence > first;
+  };
   std::vector<FoundCheckpoint> later = newest_first(found);
-  std::erase_if(later, [&](const FoundCheckpoint& one) { return one.manifest->sequence <= first; });
+  std::erase_if(later, [&](const FoundCheckpoint& one) { return !is_later(one); });
   for (const FoundCheckpoint& one : found) {
     if (!one.manifest) later.push_back(one);
   }
   if (later.empty()) return;
   const std::string& save = config_.checkpoint.save;
   std::vector<FoundCheckpoint> stay = newest_first(found);
-  std::erase_if(stay, [&](const FoundCheckpoint& one) { return one.manifest->sequence > first; });
+  std::erase_if(stay, is_later);
   try {
     if (!stay.empty()) {
       inputs_.files->replace(in(save, latest_name), checkpoint_name(stay[0].iteration) + "\n");
@@ -181,13 +233,14 @@ bool RunSaver::active() const {
          (durable_.interval > 0 || nodes_.interval > 0 || durable_.saved >= 0);
 }
 
-CheckpointInfo RunSaver::info(const Progress& progress, State& state) const {
+CheckpointInfo RunSaver::info(const Kind& kind, const Progress& progress, State& state) const {
   CheckpointInfo info;
   Manifest& manifest = info.manifest;
   manifest.iteration = progress.iterations;
   manifest.sequence = sequence_;
   manifest.run_id = run_id_;
   manifest.made_by = made_by(inputs_);
+  if (on_nodes(kind)) manifest.made_by["start"] = start_;
   manifest.samples = inputs_.consumed_samples + (progress.iterations - inputs_.first_iteration) *
                                                     config_.batch.global_batch_size;
   manifest.tokens = inputs_.consumed_tokens +
@@ -233,7 +286,7 @@ std::unique_ptr<RunSaver::Job> RunSaver::job_of(const Kind& kind, const Progress
           .on_nodes = on_nodes(kind),
           .list = SaveList(model, state, min_slice, metadata,
                            on_nodes(kind) ? SaveList::Weights::slices : SaveList::Weights::whole),
-          .info = info(progress, state),
+          .info = info(kind, progress, state),
           .place = {.files = inputs_.files,
                     .folder = in(asked.save, checkpoint_name(progress.iterations)),
                     .saving = saving_path(asked.save, progress.iterations),
@@ -251,8 +304,16 @@ std::string RunSaver::write(Context& context, const ProcessGroup& group, Job& jo
   const std::string failure =
       job.on_nodes ? write_on_nodes(context, group, job.list, place_, job.info, each)
                    : write_checkpoint(context, group, job.list, job.place, job.info, each);
-  if (failure.empty() && (job.on_nodes ? place_.role.leads : group.rank() == 0)) conclude(job);
-  return failure;
+  if (!failure.empty()) return failure;
+  if (job.on_nodes ? place_.role.leads : group.rank() == 0) conclude(job);
+  if (job.on_nodes) {  // what there is to say of other nodes
+    std::string lines;
+    for (const std::string& message : job.messages) lines += message;
+    lines = agreed_failure(context, group, lines);
+    job.messages.clear();
+    if (!lines.empty()) job.messages.push_back(lines);
+  }
+  return "";
 }
 
 void RunSaver::save(const Progress& progress, bool asked) {
@@ -272,13 +333,16 @@ void RunSaver::save(Kind& kind, const Progress& progress) {
 
 bool RunSaver::save_now(Kind& kind, const Progress& progress) {
   if (progress.iterations == kind.saved) return true;
-  const Waiting waiting(*this, kind);
-  Context& context = stepper_.context();
-  Context host(*host_, 1);
-  const auto job = job_of(kind, progress);
-  const std::string failure =
-      write(on_nodes(kind) ? host : context, files_, *job,
-            [&](const PortionSink& sink) { job->list.portions().each(context, sink); });
+  std::unique_ptr<Job> job;
+  std::string failure;
+  {
+    const Waiting waiting(*this, kind);
+    Context& context = stepper_.context();
+    Context host(*host_, 1);
+    job = job_of(kind, progress);
+    failure = write(on_nodes(kind) ? host : context, files_, *job,
+                    [&](const PortionSink& sink) { job->list.portions().each(context, sink); });
+  }
   ended(kind, *job, failure);
   return failure.empty();
 }
@@ -287,12 +351,16 @@ bool RunSaver::save_last(const Progress& progress) {
   finish();
   if (!save_now(durable_, progress)) return false;
   tell_best_intervals();
-  if (nodes_.interval == 0 || !place_.role.leads) return true;
+  if (nodes_.interval == 0) return true;
+  std::string left;
   try {
-    leave_node(place_);
+    if (place_.role.leads) leave_node(place_);
   } catch (const std::exception& error) {
-    reporter_.message(std::string("warning: ") + error.what());
+    left = error.what();
   }
+  Context host(*host_, 1);
+  left = agreed_failure(host, files_, left);
+  if (!left.empty()) reporter_.message("warning: " + left);
   return true;
 }
 
@@ -315,10 +383,10 @@ void RunSaver::begin_beside(Kind& kind, const Progress& progress) {
 }
 
 void RunSaver::iterated(double seconds) {
-  const double own = seconds - std::exchange(pause_before_, 0.0);
-  const bool durable = durable_.job != nullptr;
-  durable_.costs.iteration(own, durable);
-  if (!durable) nodes_.costs.iteration(own, nodes_.job != nullptr);
+  const double own = seconds - std::exchange(pause_inside_, 0.0);
+  const bool durable = durable_.job != nullptr, nodes = nodes_.job != nullptr;
+  if (durable || !nodes) durable_.costs.iteration(own, durable);
+  if (!durable) nodes_.costs.iteration(own, nodes);
 }
 
 void RunSaver::look() {
@@ -334,9 +402,15 @@ void RunSaver::finish() {
 
 void RunSaver::finish(Kind& kind) {
   if (!kind.job) return;
-  const Waiting waiting(*this, kind);
-  const std::unique_ptr<Job> job = std::move(kind.job);
-  ended(kind, *job, job->background->result());
+  {
+    const std::unique_ptr<Job> job = std::move(kind.job);
+    std::string failure;
+    {
+      const Waiting waiting(*this, kind);
+      failure = job->background->result();
+    }
+    ended(kind, *job, failure);
+  }
 }
 
 void RunSaver::finish_alone() noexcept {
@@ -355,9 +429,9 @@ void RunSaver::finish_alone() noexcept {
 void RunSaver::ended(Kind& kind, const Job& job, const std::string& failure) {
   for (const std::string& message : job.messages) reporter_.message(message);
   const std::int64_t before = kind.saved;
+  kind.costs.ended();
   if (failure.empty()) {
     kind.saved = job.iterations;
-    kind.costs.saved();
     if (kind.costs.saves() == 1) tell_best_intervals();
     return;
   }

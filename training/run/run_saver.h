@@ -52,7 +52,7 @@ class RunSaver {
   // In checkpoint.save, to its end. Whether there is one; why not it has told. Then nothing stays
   // on the nodes.
   bool save_last(const Progress&);
-  // An iteration has taken so long.
+  // An iteration has taken so long. Before look().
   void iterated(double seconds);
   // Tells of a save that has ended meanwhile.
   void look();
@@ -93,8 +93,9 @@ class RunSaver {
 
   void set_aside_later(const std::vector<FoundCheckpoint>&);
   void begin_on_nodes();
+  void record_start();
   std::unique_ptr<Job> job_of(const Kind&, const Progress&);
-  CheckpointInfo info(const Progress&, State&) const;
+  CheckpointInfo info(const Kind&, const Progress&, State&) const;
   // On the thread that saves. Gives why there is none.
   std::string write(Context&, const ProcessGroup&, Job&, const EachPortion&);
   // Rank 0: `latest`, and which ones go; on the nodes those who lead them.
@@ -113,10 +114,10 @@ class RunSaver {
   Stepper& stepper_;
   ProcessGroup files_;
   RunReporter& reporter_;
-  std::string run_id_;
-  std::int64_t sequence_ = 0;  // of the one that was begun last
+  std::string run_id_, start_;  // start_: record_start()
+  std::int64_t sequence_ = 0;   // of the one that was begun last
   std::int64_t failures_ = 0;
-  double pause_ = 0, pause_before_ = 0;  // seconds; since it was taken, and of this iteration
+  double pause_ = 0, pause_inside_ = 0;  // seconds; since it was taken, and within this iteration
   std::unique_ptr<Device> host_;
   NodePlace place_;  // where the nodes have a folder
   Kind durable_, nodes_;

@@ -9,6 +9,8 @@ namespace trident {
 namespace {
 
 constexpr std::size_t kKept = 101;  // iterations whose median is the usual one
+constexpr std::size_t kLeast = 5;   // with fewer the others count, too
+constexpr std::int64_t kFirst = 2;  // iterations that make their buffers
 
 std::int64_t iterations_in(double seconds, double iteration) {
   constexpr double kMost = 1e12;
@@ -24,6 +26,7 @@ double best_save_interval(double cost, double mtbf) {
 }
 
 void SaveCosts::iteration(double seconds, bool beside) {
+  if (++seen_ <= kFirst) return;
   if (beside) {
     beside_.push_back(seconds);
   } else if (usual_.size() < kKept) {
@@ -34,8 +37,9 @@ void SaveCosts::iteration(double seconds, bool beside) {
 }
 
 double SaveCosts::usual_iteration() const {
-  if (usual_.empty()) return 0;
   std::vector<double> sorted = usual_;
+  if (sorted.size() < kLeast) sorted.insert(sorted.end(), beside_.begin(), beside_.end());
+  if (sorted.empty()) return 0;
   const auto middle = sorted.begin() + std::ssize(sorted) / 2;
   std::ranges::nth_element(sorted, middle);
   return *middle;
@@ -43,10 +47,10 @@ double SaveCosts::usual_iteration() const {
 
 double SaveCosts::each() const {
   if (saves_ == 0) return 0;
-  double cost = waited_;
   const double usual = usual_iteration();
-  for (const double seconds : beside_) cost += seconds - usual;
-  return std::max(0.0, cost / static_cast<double>(saves_));
+  double slower = 0;
+  for (const double seconds : beside_) slower += seconds - usual;
+  return (waited_ + std::max(0.0, slower)) / static_cast<double>(saves_);
 }
 
 std::string best_intervals_text(const SaveCosts& durable, const SaveCosts* on_nodes,

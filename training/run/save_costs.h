@@ -16,19 +16,21 @@ double best_save_interval(double cost, double mtbf);
 // Of one kind of saves.
 class SaveCosts {
  public:
-  void saved() { ++saves_; }
+  // One has ended, well or not.
+  void ended() { ++saves_; }
   // Training has waited for one.
   void waited(double seconds) { waited_ += seconds; }
   // An iteration has taken so long, without the waits, beside a save or (the usual ones) not.
   void iteration(double seconds, bool beside);
 
   std::int64_t saves() const { return saves_; }
-  double usual_iteration() const;  // the median; 0 where there was none
+  // The median of those without a save beside, or of all where these are few; 0: there was none.
+  double usual_iteration() const;
   // Seconds of training that a save has cost on average: waits, and slower iterations beside it.
   double each() const;
 
  private:
-  std::int64_t saves_ = 0;
+  std::int64_t saves_ = 0, seen_ = 0;
   double waited_ = 0;
   std::vector<double> usual_, beside_;  // seconds; of the usual ones the last few
   std::size_t next_ = 0;

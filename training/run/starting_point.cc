@@ -12,7 +12,6 @@
 #include "core/json.h"
 #include "core/printable.h"
 #include "training/checkpoint/checkpoint_reader.h"
-#include "training/checkpoint/found_on_nodes.h"
 #include "training/hugging_face/key_mapping.h"
 #include "training/run/held_folder.h"
 #include "training/run/run_folder.h"
@@ -102,8 +101,23 @@ void take_parts(const CheckpointConfig& asked, StartingPoint& start) {
   for (FoundCheckpoint& one : start.checkpoints) rename_tensors(*one.manifest, asked.key_mapping);
 }
 
-void look(const Config& config, const std::vector<FoundCheckpoint>& on_nodes,
-          StartingPoint& start) {
+// The nodes' checkpoints among those of checkpoint.save, each where it is later than what follows.
+void add_on_nodes(const FoundOnNodes& on_nodes, StartingPoint& start) {
+  for (const FoundOnNodes::One& one : on_nodes.list) {
+    const std::string name = checkpoint_name(one.manifest.iteration);
+    const FoundCheckpoint found{.path = (fs::path(one.set->run) / "node-*" / name).string(),
+                                .iteration = one.manifest.iteration,
+                                .manifest = one.manifest,
+                                .on_nodes = one.set};
+    auto& list = start.checkpoints;
+    if (!list.empty() && list.front().manifest->run_id != one.manifest.run_id) continue;
+    const auto at = std::ranges::find_if(
+        list, [&](const FoundCheckpoint& other) { return other.iteration <= found.iteration; });
+    if (at == list.end() || at->iteration < found.iteration) list.insert(at, found);
+  }
+}
+
+void look(const Config& config, const FoundOnNodes& on_nodes, StartingPoint& start) {
   const CheckpointConfig& asked = config.checkpoint;
   std::vector<FoundCheckpoint> there;
   if (!asked.save.empty()) {
@@ -118,12 +132,7 @@ void look(const Config& config, const std::vector<FoundCheckpoint>& on_nodes,
   }
   if (asked.resume != "never") {
     start.checkpoints = whole_ones(there, start);
-    for (const FoundCheckpoint& one : on_nodes) {
-      const bool other = !start.checkpoints.empty() &&
-                         start.checkpoints.front().manifest->run_id != one.manifest->run_id;
-      if (!other) start.checkpoints.push_back(one);
-    }
-    start.checkpoints = newest_first(std::move(start.checkpoints));
+    add_on_nodes(on_nodes, start);
     start.own = !start.checkpoints.empty();
     if (start.own) return;
     if (!start.messages.empty()) {
@@ -272,15 +281,16 @@ std::vector<std::string> config_differences(const std::string& saved, const Conf
   return lines;
 }
 
-std::string run_on_nodes(const Config& config) {
+Starts starts_on_nodes(const Config& config) {
   const CheckpointConfig& asked = config.checkpoint;
   const bool looks =
       !asked.local.dir.empty() && asked.resume != "never" && !is_iteration(asked.load);
-  return looks ? described(asked.save).run() : "";
+  return looks ? read_starts(asked.save, described(asked.save).run()) : Starts{};
 }
 
-StartingPoint find_start(const Config& config, const std::vector<FoundCheckpoint>& on_nodes) {
+StartingPoint find_start(const Config& config, const FoundOnNodes& on_nodes) {
   StartingPoint start;
+  start.listing_on_node = on_nodes.listing;
   look(config, on_nodes, start);
   start.again = !start.own && died_before_saving(config);
   if (start.again) {

@@ -8,6 +8,8 @@
 
 #include "config/config.h"
 #include "training/checkpoint/checkpoint_folder.h"
+#include "training/checkpoint/found_on_nodes.h"
+#include "training/checkpoint/starts.h"
 #include "training/checkpoint/taken_parts.h"
 
 namespace trident {
@@ -21,19 +23,21 @@ struct StartingPoint {
   std::string weights;  // else the Hugging Face directory, "" where there is none
   // What lay in checkpoint.save when this was found; nothing where nobody has looked.
   std::optional<std::vector<std::string>> listing;
+  std::optional<std::vector<std::string>> listing_on_node;  // and on this process's node
   std::vector<std::string> messages;  // what there is to say of that, for people
 };
 
-// The run whose checkpoints on nodes could be gone on from, as checkpoint.save says; "": none.
-std::string run_on_nodes(const Config& config);
+// The run whose checkpoints on nodes could be gone on from, as checkpoint.save says, and its
+// starts; of none where the config doesn't ask for them.
+Starts starts_on_nodes(const Config& config);
 
 // Of the run that goes on; "" where it is a new one.
 std::string run_of(const StartingPoint& start);
 
 // What `config` asks for, by what lies there. RequestError where that isn't there, or where the
 // checkpoint is of another model.
-// `on_nodes`: what the nodes have kept of the run in checkpoint.save, the newest first.
-StartingPoint find_start(const Config& config, const std::vector<FoundCheckpoint>& on_nodes = {});
+// `on_nodes`: what the nodes have kept of the run in checkpoint.save.
+StartingPoint find_start(const Config& config, const FoundOnNodes& on_nodes = {});
 
 // RequestError where other checkpoints lie in checkpoint.save than find_start() has found: a run
 // has come and gone since. For whoever has locked it.

@@ -64,19 +64,9 @@ void take_tokenizer(TrainingInputs& inputs) {
 
 }  // namespace
 
-std::vector<FoundCheckpoint> find_on_nodes(const Config& config, int rank,
-                                           const AskProcesses& ask) {
-  const std::string& dir = config.checkpoint.local.dir;
-  std::vector<FoundCheckpoint> list;
-  for (FoundOnNodes& one : find_on_nodes(
-           dir, rank, [&] { return run_on_nodes(config); }, ask)) {
-    const std::string name = checkpoint_name(one.manifest.iteration);
-    list.push_back({.path = (std::filesystem::path(one.set->run) / "node-*" / name).string(),
-                    .iteration = one.manifest.iteration,
-                    .manifest = std::move(one.manifest),
-                    .on_nodes = one.set});
-  }
-  return list;
+FoundOnNodes find_on_nodes(const Config& config, int rank, const AskProcesses& ask) {
+  return find_on_nodes(
+      config.checkpoint.local.dir, rank, [&] { return starts_on_nodes(config); }, ask);
 }
 
 TrainingInputs prepare_training(const LoadedConfig& loaded) {
@@ -84,8 +74,7 @@ TrainingInputs prepare_training(const LoadedConfig& loaded) {
   return prepare_training(loaded, find_on_nodes(loaded.config, 0, alone));
 }
 
-TrainingInputs prepare_training(const LoadedConfig& loaded,
-                                const std::vector<FoundCheckpoint>& on_nodes) {
+TrainingInputs prepare_training(const LoadedConfig& loaded, const FoundOnNodes& on_nodes) {
   TrainingInputs inputs{.config = loaded.config,
                         .written = loaded.written,
                         .architecture = architecture_of(loaded.config)};

@@ -54,13 +54,13 @@ struct TrainingInputs {
 // Opens the data, turns train_epochs into iterations, checks schedule and weights. RequestError
 // with all that is wrong. Writes nothing. `on_nodes`: as find_start(); a job of one process finds
 // them here.
-TrainingInputs prepare_training(const LoadedConfig&, const std::vector<FoundCheckpoint>& on_nodes);
+TrainingInputs prepare_training(const LoadedConfig&, const FoundOnNodes& on_nodes);
 TrainingInputs prepare_training(const LoadedConfig&);
 TrainingInputs prepare_training(const Config&);
 
 // What the nodes have kept of the run in checkpoint.save. Collective over the job's processes, of
 // which this is `rank`.
-std::vector<FoundCheckpoint> find_on_nodes(const Config&, int rank, const AskProcesses& ask);
+FoundOnNodes find_on_nodes(const Config&, int rank, const AskProcesses& ask);
 
 // Where start.checkpoints has one, the run begins there; else with what else `start` names.
 void begin_at_start(TrainingInputs&);

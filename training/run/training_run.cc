@@ -271,8 +271,8 @@ bool TrainingRun::iteration(std::int64_t k) {
   if (!goes_on && !steps.own) steps.own = stepper_.settle();
   if (!failure_.empty()) return false;
 
-  saver_.look();
   saver_.iterated(seconds);
+  saver_.look();
   last_ = {k, rate, seconds, stepper_.weight_version()};
   done_ = k + 1;
   validation_loss_.reset();

@@ -20,6 +20,7 @@
 #include "tests/training/checkpoint/checkpoint_runs.h"
 #include "training/checkpoint/checkpoint_folder.h"
 #include "training/checkpoint/checkpoint_reader.h"
+#include "training/checkpoint/starts.h"
 #include "training/run/save_costs.h"
 #include "training/run/training_job.h"
 
@@ -190,6 +191,52 @@ TEST(NodeCheckpoint, ARunThatGoesBackLeavesNoLaterOnes) {
   EXPECT_THAT(killed_at(5, on_nodes(dir, three)), HasSubstr("w/iteration-3: iteration 3"));
 }
 
+// Nodes that were away while the run went on, or went back, come back with what they had.
+TEST(NodeCheckpoint, WhatComesBackFromABranchThatWasLeftIsNotTaken) {
+  const TempDir whole, dir;
+  const Overrides three{"checkpoint.save_interval=3"};
+  run(on_nodes(whole, three));
+  killed_at(6, on_nodes(dir, three));  // 3 saved, 4 on the nodes
+  const std::string folder = run_folder(dir);
+  fs::copy(folder, dir / "away", fs::copy_options::recursive);
+  const auto comes_back = [&] {
+    fs::remove_all(folder);
+    fs::copy(dir / "away", folder, fs::copy_options::recursive);
+    for (const char* node : {"", "/node-0", "/node-1"}) {
+      fs::permissions(folder + node, fs::perms::owner_all);
+    }
+  };
+  // Gone back behind it, with another place for the nodes': 4 is of a branch that was left.
+  killed_at(5, on_nodes(dir, three + Overrides{"checkpoint.load=3",
+                                               "checkpoint.local.dir=" + dir / "elsewhere",
+                                               "checkpoint.local.interval=100"}));
+  comes_back();
+  EXPECT_THAT(killed_at(5, on_nodes(dir, three)), HasSubstr("w/iteration-3: iteration 3"));
+  // Gone on from it, and further: 4 has led here, and is older than 6.
+  comes_back();
+  const std::string start = read_file(dir / "w/.trident-starts");
+  EXPECT_EQ(read_starts(dir / "w", fs::path(folder).filename().string()).list.size(), 3u) << start;
+  killed_at(7, on_nodes(dir, three + Overrides{"checkpoint.local.dir=" + dir / "elsewhere",
+                                               "checkpoint.local.interval=100"}));
+  comes_back();
+  Told told;
+  run(on_nodes(dir, three), told.hooks());
+  EXPECT_THAT(told.all(), HasSubstr("w/iteration-6: iteration 6"));
+  expect_as_uninterrupted(dir, whole);
+}
+
+TEST(Starts, WhatWasSavedBeyondALaterStartLeadsNowhere) {
+  const Starts starts{"run", {{"a", 0}, {"b", 10}, {"c", 6}, {"d", 8}}};
+  EXPECT_TRUE(starts.leads_here("d", 100));
+  EXPECT_TRUE(starts.leads_here("c", 8));
+  EXPECT_FALSE(starts.leads_here("c", 9));
+  EXPECT_TRUE(starts.leads_here("b", 6));
+  EXPECT_FALSE(starts.leads_here("b", 7));  // 8 of d is of c's branch
+  EXPECT_TRUE(starts.leads_here("a", 6));
+  EXPECT_FALSE(starts.leads_here("a", 10));
+  EXPECT_FALSE(starts.leads_here("e", 0));
+}
+
 // And a run that begins anew leaves none of the one before it.
 TEST(NodeCheckpoint, ThoseOfARunThatWasReplacedGo) {
   const TempDir dir;
@@ -242,8 +289,10 @@ TEST(NodeCheckpoint, AFolderThatIsNotTheUsersOwnIsRefused) {
     run(config, told.hooks());
     FAIL() << "it has run";
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), AllOf(HasSubstr("/checkpoint/local/dir: "), HasSubstr(own),
-                                    HasSubstr("is no directory of this user's own")));
+    EXPECT_THAT(
+        error.what(),
+        AllOf(HasSubstr("/checkpoint/local/dir: "), HasSubstr(own),
+              HasSubstr("is no directory of this user's own that nobody else may write to")));
   }
 }
 
@@ -294,11 +343,12 @@ TEST(SaveCosts, TheBestIntervalLosesLeast) {
 
 TEST(SaveCosts, CountsWaitsAndSlowerIterations) {
   SaveCosts costs;
+  for (int i = 0; i < 2; ++i) costs.iteration(9.0, false);  // the first ones
   for (int i = 0; i < 20; ++i) costs.iteration(2.0, false);
   for (int i = 0; i < 3; ++i) costs.iteration(2.5, true);
   costs.waited(0.5);
-  costs.saved();
-  costs.saved();
+  costs.ended();
+  costs.ended();
   EXPECT_DOUBLE_EQ(costs.usual_iteration(), 2.0);
   EXPECT_DOUBLE_EQ(costs.each(), 1.0);
   EXPECT_EQ(best_intervals_text(costs, nullptr, 0, 0), "");
@@ -307,14 +357,42 @@ TEST(SaveCosts, CountsWaitsAndSlowerIterations) {
               HasSubstr("checkpoint.save_interval 134 (every 268 s"));
   SaveCosts cheap;
   EXPECT_EQ(best_intervals_text(costs, &cheap, 10, 0), "");
-  cheap.saved();
+  cheap.ended();
   cheap.waited(0.02);
   EXPECT_THAT(best_intervals_text(costs, &cheap, 10, 1000),
               AllOf(HasSubstr("checkpoint.local.interval 19 (every 37.9 s"),
                     HasSubstr("checkpoint.save_interval 1341 (every 2.68e+03 s")));
 }
 
-// The run says so itself.
+// The run says so itself: a save has cost what metrics.jsonl says that training has waited for it.
+TEST(SaveCosts, OfARunThatSavesAtOnceAreItsPauses) {
+  const TempDir dir;
+  Told told;
+  const Config config = on_nodes(
+      dir, {"checkpoint.mtbf_hours=24", "checkpoint.local.interval=1", "training.train_iters=20"});
+  run(config, told.hooks());
+  double pauses = 0;
+  for (const auto& line : read_metrics(dir / "log/metrics.jsonl")) {
+    pauses += line["save_pause_ms"].get<double>() * 1e-3;
+  }
+  const std::string text = told.all();
+  const auto at = text.find("a save has cost ");
+  ASSERT_NE(at, std::string::npos) << text;
+  // The last save is no iteration's.
+  EXPECT_NEAR(std::stod(text.substr(at + 16)), pauses / 19, 0.2 * pauses / 19) << text;
+}
+
+// Where a save is always under way, its waits count all the same.
+TEST(SaveCosts, OfSavesThatOutlastTheirIntervalAreTheWaits) {
+  SaveCosts costs;
+  for (int i = 0; i < 4; ++i) costs.iteration(5.0, false);
+  for (int i = 0; i < 50; ++i) costs.iteration(2.0, true);
+  for (int i = 0; i < 10; ++i) costs.ended();
+  costs.waited(5);
+  EXPECT_DOUBLE_EQ(costs.usual_iteration(), 2.0);
+  EXPECT_DOUBLE_EQ(costs.each(), 0.5);
+}
+
 TEST(SaveCosts, AreToldAtTheEndOfARun) {
   const TempDir dir;
   Told told;

@@ -1,0 +1,64 @@
+#include "training/checkpoint/starts.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "core/file.h"
+#include "core/json.h"
+
+namespace trident {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::uint64_t kMaxFile = 4 << 20;  // bytes
+constexpr std::size_t kKept = 10'000;        // starts
+
+std::string file_in(const std::string& save) {
+  return (std::filesystem::path(save) / ".trident-starts").string();
+}
+
+}  // namespace
+
+bool Starts::leads_here(const std::string& id, std::int64_t iteration) const {
+  for (auto start = list.rbegin(); start != list.rend(); ++start) {
+    if (start->id == id) return true;
+    if (start->after < iteration) return false;
+  }
+  return false;
+}
+
+Starts read_starts(const std::string& save, const std::string& run) {
+  Starts starts{.run = run};
+  try {
+    const std::string path = file_in(save);
+    const json document = parse_json(read_file(path, kMaxFile), path);
+    if (document.at("run").get<std::string>() != run) return starts;
+    for (const json& one : document.at("starts")) {
+      starts.list.push_back({one.at("id").get<std::string>(), one.at("after").get<std::int64_t>()});
+    }
+  } catch (const std::exception&) {
+    starts.list.clear();
+  }
+  return starts;
+}
+
+std::string record_start(FileSystem& files, const std::string& save, const std::string& run,
+                         std::int64_t after) {
+  Starts starts = read_starts(save, run);
+  std::random_device random;
+  starts.list.push_back({fmt::format("{:08x}{:08x}", random(), random()), after});
+  if (starts.list.size() > kKept) starts.list.erase(starts.list.begin());
+  json list = json::array();
+  for (const auto& [id, iteration] : starts.list)
+    list.push_back({{"id", id}, {"after", iteration}});
+  const json document{{"run", run}, {"starts", std::move(list)}};
+  files.replace(file_in(save), json_text(document) + "\n");
+  return starts.list.back().id;
+}
+
+}  // namespace trident

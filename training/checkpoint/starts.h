@@ -1,0 +1,34 @@
+// Each start of a run, and the iteration after which it went on: checkpoint.save/.trident-starts,
+//   {"run": "<id>", "starts": [{"id": "<of the start>", "after": 40}, ...]}
+// A checkpoint on nodes tells the start that saved it. Nodes come and go between starts, so one may
+// turn up again that was saved later than where the run has gone on since: of a branch that was
+// left, which no run goes on from.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/file_system.h"
+
+namespace trident {
+
+struct Starts {
+  struct Start {
+    std::string id;
+    std::int64_t after = 0;
+  };
+  std::string run;
+  std::vector<Start> list;  // in order
+
+  // Whether what start `id` saved after `iteration` has led to where the run is now.
+  bool leads_here(const std::string& id, std::int64_t iteration) const;
+};
+
+// None of a run whose file is missing or no such.
+Starts read_starts(const std::string& save, const std::string& run);
+// Adds one; gives its id. Error where it can't be written.
+std::string record_start(FileSystem&, const std::string& save, const std::string& run,
+                         std::int64_t after);
+
+}  // namespace trident
