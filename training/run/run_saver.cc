@@ -123,7 +123,7 @@ void RunSaver::begin(const std::string& run_id) {
   }
   if (nodes_.interval > 0) {
     begin_on_nodes();
-  } else if (reporter_.leads() && !config_.checkpoint.save.empty()) {
+  } else if (reporter_.leads() && active()) {
     try {
       record_start();
     } catch (const std::exception& error) {  // of use to later starts with checkpoints on nodes

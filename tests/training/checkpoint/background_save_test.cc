@@ -27,12 +27,16 @@ using ::testing::HasSubstr;
 
 const Overrides beside_training{"checkpoint.asynchronous=true", "checkpoint.min_slice=0"};
 
-// Whoever works on files waits here until somebody has opened it.
+// Once it is shut whoever works on files waits here until it is opened, for good.
 class Gate {
  public:
   void wait() {
     std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, seconds(60), [&] { return open_; })) late_ = true;
+    if (!changed_.wait_for(lock, seconds(60), [&] { return open_ || !shut_; })) late_ = true;
+  }
+  void shut() {
+    const std::lock_guard lock(mutex_);
+    shut_ = true;
   }
   void open() {
     const std::lock_guard lock(mutex_);
@@ -44,7 +48,7 @@ class Gate {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool open_ = false, late_ = false;
+  bool shut_ = false, open_ = false, late_ = false;
 };
 
 // The checkpoints in a run's folder, by iteration: the sums of their tensors.
@@ -92,6 +96,7 @@ TEST(BackgroundSave, TrainingGoesOnAndTheStateIsOfOneIteration) {
     Told told;
     TrainerHooks hooks = told.hooks();
     hooks.on_iteration = [&](IterationMetrics& m) {
+      gate.shut();
       if (m.iteration == 5) gate.open();  // the one after the third waits for it
     };
     train(inputs, usual_device(), hooks);
@@ -170,6 +175,7 @@ TEST(BackgroundSave, ThePlanCountsTheCopies) {
   TrainerHooks hooks = told.hooks();
   std::map<std::string, std::int64_t> peaks;
   hooks.on_iteration = [&](IterationMetrics& m) {
+    gate.shut();
     if (m.iteration == 4) gate.open();
     peaks = m.peak_memory;
   };
