@@ -102,7 +102,12 @@ class Launcher {
                          ": launch reads it at each start: it must be a file");
     }
     program_ = std::filesystem::read_symlink("/proc/self/exe").string();
-    const Config config = load(options.config, Launch{}).config;
+    ConfigRequest request = options.config;  // each start chooses its ranks
+    if (options.min_ranks || options.max_ranks) {
+      request.set.emplace_back(least_size);
+      request.ranks.reset();
+    }
+    const Config config = load(request, Launch{}).config;
     checkpoint_ = config.checkpoint;
     if (checkpoint_.save.empty() ||
         (checkpoint_.save_interval == 0 && checkpoint_.local.interval == 0)) {
