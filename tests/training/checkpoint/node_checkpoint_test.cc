@@ -31,6 +31,9 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
+const std::string on_this_device =
+    usual_device() == On::cuda ? "runtime.device=cuda" : "runtime.device=cpu";
+
 // Four ranks on two nodes; a checkpoint there after every second iteration.
 Config on_nodes(const TempDir& dir, const Overrides& more = {},
                 const Layout& layout = {.data = 2, .tensor = 2}) {
@@ -38,7 +41,8 @@ Config on_nodes(const TempDir& dir, const Overrides& more = {},
       dir.path(),
       small +
           Overrides{"training.train_iters=7", "checkpoint.local.interval=2",
-                    "checkpoint.local.dir=" + dir / "nodes", "runtime.ranks_per_node=2"} +
+                    "checkpoint.local.dir=" + dir / "nodes", "runtime.ranks_per_node=2",
+                    on_this_device, "training.deterministic=true"} +
           more,
       layout);
 }
