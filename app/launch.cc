@@ -47,6 +47,7 @@ struct LaunchOptions {
 };
 
 constexpr double kLongestWait = 60;  // seconds between starts
+constexpr double kHanging = 20;      // seconds without ranks that had some, before it is ended
 constexpr double kEnding = 60;       // seconds that ranks have to end whose starter has ended
 
 std::vector<std::string> words_of(const std::string& text) {
@@ -87,6 +88,29 @@ class TemporaryFile {
 double seconds_since(steady_clock::time_point begin) {
   return duration<double>(steady_clock::now() - begin).count();
 }
+
+// Whether what starts the ranks has had some here, and for a while has had none. (Open MPI's mpirun
+// waits for ever for one that is killed while it connects.)
+class Watch {
+ public:
+  explicit Watch(std::string program) : program_(std::move(program)) {}
+
+  bool hangs() {
+    const auto now = steady_clock::now();
+    if (now < next_) return false;
+    next_ = now + std::chrono::seconds(1);
+    if (running_below(program_) > 0) {
+      seen_ = true;
+      last_ = now;
+    }
+    return seen_ && seconds_since(last_) > kHanging;
+  }
+
+ private:
+  const std::string program_;
+  bool seen_ = false;
+  steady_clock::time_point next_{}, last_{};
+};
 
 class Launcher {
  public:
@@ -252,11 +276,17 @@ class Launcher {
     ChildProcess child(command);
     int told = 0;
     auto next = steady_clock::time_point::min();
+    Watch watch(program_);
     for (;;) {
       if (const auto end = child.wait(milliseconds(50))) {
         // Told before it could listen: there was nothing to save.
         const bool early = end->signal == SIGUSR1 || end->signal == SIGTERM;
         return signals_.stop() && early ? ChildProcess::End{.code = 130} : *end;
+      }
+      if (!with_.empty() && watch.hangs()) {
+        say(fmt::format("{} has had no ranks here for {:.0f} s and doesn't end: it is ended",
+                        with_.front(), kHanging));
+        child.signal_group(SIGKILL);
       }
       if (!signals_.stop() || steady_clock::now() < next) continue;
       if (with_.empty() && told > 0) continue;

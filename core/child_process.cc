@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <set>
 #include <sstream>
 #include <system_error>
@@ -22,10 +23,9 @@
 namespace trident {
 namespace {
 
-// Process ids of this program's children.
-std::vector<pid_t> children() {
-  std::vector<pid_t> list;
-  const std::string own = std::to_string(::getpid());
+// All living processes and their parents.
+std::map<pid_t, pid_t> parents() {
+  std::map<pid_t, pid_t> parent_of;
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
     const std::string name = entry.path().filename().string();
@@ -35,8 +35,18 @@ std::vector<pid_t> children() {
     std::getline(file, text);
     // "pid (name) state parent": the name may hold anything.
     std::istringstream rest(text.substr(std::min(text.size(), text.rfind(')') + 1)));
-    std::string state, parent;
-    if (rest >> state >> parent && parent == own && state != "Z") list.push_back(std::stoi(name));
+    std::string state;
+    pid_t parent = 0;
+    if (rest >> state >> parent && state != "Z") parent_of[std::stoi(name)] = parent;
+  }
+  return parent_of;
+}
+
+// Process ids of this program's children.
+std::vector<pid_t> children() {
+  std::vector<pid_t> list;
+  for (const auto& [pid, parent] : parents()) {
+    if (parent == ::getpid()) list.push_back(pid);
   }
   return list;
 }
@@ -115,6 +125,26 @@ void ChildProcess::signal(int number) {
 
 void ChildProcess::signal_group(int number) {
   if (!end_) ::kill(-pid_, number);
+}
+
+int running_below(const std::string& program) {
+  const std::map<pid_t, pid_t> parent_of = parents();
+  int count = 0;
+  for (const auto& [pid, parent] : parent_of) {
+    pid_t above = parent;
+    // A process that has ended meanwhile has no parent here.
+    for (int i = 0; above != ::getpid() && i < 64; ++i) {
+      const auto next = parent_of.find(above);
+      if (next == parent_of.end()) break;
+      above = next->second;
+    }
+    if (above != ::getpid()) continue;
+    std::error_code ignored;
+    const std::filesystem::path file =
+        std::filesystem::read_symlink(fmt::format("/proc/{}/exe", pid), ignored);
+    if (file.string() == program || file.string() == program + " (deleted)") ++count;
+  }
+  return count;
 }
 
 void adopt_orphans() {

@@ -36,6 +36,8 @@ class ChildProcess {
   std::optional<End> end_;
 };
 
+// How many living processes below this one run `program`, the path of a file.
+int running_below(const std::string& program);
 // From here on what children leave behind when they end becomes this program's.
 void adopt_orphans();
 // Ends all children of this program, and what these leave behind: waits a moment, then sends each

@@ -168,6 +168,23 @@ class LaunchTest(unittest.TestCase):
         last = self.lines()[-1]["iteration"]
         self.assertTrue((self.folder / f"weights/iteration-{last}").is_dir())
 
+    def test_a_starter_that_hangs_without_ranks_is_ended(self):
+        """As mpirun does where a rank dies while it connects."""
+        wrapper = self.folder / "wrapper"
+        wrapper.write_text("""#!/bin/bash
+shift 2
+[ -e hung ] && exec "$@"
+touch hung
+"$@" &
+until [ "$(cat run/metrics.jsonl 2>&1 | wc -l)" -ge 10 ]; do sleep 0.05; done
+kill -9 $!
+sleep 1000
+""")
+        wrapper.chmod(0o755)
+        told, err = self.end(self.start("--with", str(wrapper)), 0)
+        self.assertIn("has had no ranks here for 20 s and doesn't end: it is ended", err)
+        self.assertEqual(told["starts"], 2)
+
     def test_a_second_generation_is_asked_to_save_as_well(self):
         wrapper = self.folder / "wrapper"
         wrapper.write_text("""#!/bin/bash

@@ -81,6 +81,13 @@ def ranks_of(process):
     return [int(pid) for pid in children.split()]
 
 
+def is_alive(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 def losses(folder):
     """(iteration, loss) of each whole line, as written."""
     path = folder / "run" / "metrics.jsonl"
@@ -118,7 +125,15 @@ def kill(process, layout, after):
         os.kill(random.choice(victims), signal.SIGKILL)
     except ProcessLookupError:
         pass
-    process.wait(timeout=120)
+    try:
+        process.wait(timeout=30)
+    except subprocess.TimeoutExpired:
+        # Open MPI's mpirun waits for ever for a rank that is killed while it connects (as launch
+        # notices); ours are gone.
+        if layout != "mpirun" or any(is_alive(rank) for rank in ranks_of(process)):
+            raise
+        process.kill()
+        process.wait()
     return True
 
 
