@@ -14,7 +14,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "training/checkpoint/exchanged_texts.h"
-#include "training/checkpoint/node_checkpoint.h"
+#include "training/checkpoint/node_folder.h"
 
 namespace trident {
 namespace {
@@ -74,7 +74,11 @@ void GatheredParts::gather(Context& context, const ProcessGroup& group,
   }
   // Memory that is short may hold what a dead start has left.
   if (ranks_of[set_.own_place].front() == group.rank() && !receivers.empty()) {
-    clear_unfinished_on_node(files_, set_.run);
+    try {
+      clear_unfinished_on_node(files_, set_.run);
+    } catch (const std::exception&) {
+      // Then there may be no room, which is told; the others wait below.
+    }
   }
   group.barrier(context);
   std::string damage, failure;
@@ -120,7 +124,7 @@ std::string GatheredParts::path(const std::string& file) const {
 
 std::string GatheredParts::fetched(const std::string& file, int receiver) const {
   // Where clear_unfinished() finds it after a kill.
-  return (fs::path(set_.run) / fmt::format("fetched-{}", receiver) /
+  return (fs::path(set_.run) / fmt::format("{}{}", fetched_prefix, receiver) /
           fmt::format(".trident-saving-iteration-{}", manifest_.iteration) / file)
       .string();
 }

@@ -1,25 +1,18 @@
 #include "training/checkpoint/node_checkpoint.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
-#include <algorithm>
 #include <array>
-#include <chrono>
 #include <exception>
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <optional>
-#include <set>
 #include <span>
-#include <system_error>
-#include <thread>
 #include <utility>
+#include <vector>
 
 #include "core/bytes.h"
 #include "core/error.h"
-#include "core/file.h"
 #include "training/checkpoint/checkpoint_folder.h"
 #include "training/checkpoint/exchanged_texts.h"
 #include "training/checkpoint/saved_parts.h"
@@ -29,22 +22,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kSaveFile = "save";     // in a node's folder: the path of its checkpoint.save
-constexpr const char* kFetched = "fetched-";  // gather_from_nodes.cc makes them
-constexpr std::uint64_t kMaxPath = 1 << 16;
-
 std::string part_name(int rank, int ranks) {
   return fmt::format("trident/part-{:05}-of-{:05}.safetensors", rank + 1, ranks);
-}
-
-// All nodes' ranks, by their first ones.
-std::vector<std::vector<int>> members_of(const Nodes& nodes) {
-  std::vector<std::vector<int>> members;
-  std::set<int> seen;
-  for (int rank = 0; rank < nodes.world_size(); ++rank) {
-    if (seen.insert(nodes.of(rank)).second) members.push_back(nodes.inside(rank));
-  }
-  return members;
 }
 
 // What a rank sends of its part at once, in three messages: how many stretches of the file there
@@ -105,15 +84,6 @@ class PartStream {
   const ProcessGroup& group_;
   std::vector<Work> sent_;
 };
-
-// The run's folder and the node's, as only their owner may enter them.
-void make_folders(const NodePlace& place) {
-  make_own_directory(place.run);
-  make_own_directory(place.node());
-  const std::string owner = (fs::path(place.node()) / kSaveFile).string();
-  std::error_code ignored;
-  if (!fs::exists(fs::symlink_status(owner, ignored))) place.files->replace(owner, place.save);
-}
 
 class NodeWriter {
  public:
@@ -203,7 +173,7 @@ class NodeWriter {
     }
     if (!role_.leads) return;
     FileSystem& files = *place_.files;
-    make_folders(place_);  // somebody may tidy up there
+    make_node_folder(place_);  // somebody may tidy up there
     files.remove(saving_);
     files.make_directory(path("trident"));
     for (const std::vector<int>* ranks : {&role_.ranks, &role_.node_keeps}) {
@@ -328,135 +298,12 @@ class NodeWriter {
   bool placed_ = false;
 };
 
-std::vector<fs::path> folders_in(const std::string& path) {
-  std::vector<fs::path> list;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(path, ignored)) {
-    if (is_own_directory(entry.path())) list.push_back(entry.path());
-  }
-  return list;
-}
-
-// Another rank may remove the same at the same time: what fails then is there no more the next
-// time.
-template <class Action>
-void beside_others(const Action& action) {
-  constexpr int kTries = 5;
-  for (int i = 1;; ++i) {
-    try {
-      return action();
-    } catch (const std::exception&) {
-      if (i == kTries) throw;
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
-  }
-}
-
-template <class Goes>
-void remove_iterations(const NodePlace& place, const std::string& node, const Goes& goes) {
-  beside_others([&] {
-    for (const fs::path& path : folders_in(node)) {
-      const auto iteration = iteration_of(path.filename().string());
-      if (iteration && goes(*iteration)) remove_checkpoint(*place.files, node, *iteration);
-    }
-  });
-}
-
-// Whether that is the folder of a run that has saved there. What can't be read isn't.
-bool saved_to(const fs::path& run, const std::string& save) {
-  for (const fs::path& node : folders_in(run.string())) {
-    try {
-      if (read_file((node / kSaveFile).string(), kMaxPath) == save) return true;
-    } catch (const std::exception&) {
-      // Another's, and going perhaps.
-    }
-  }
-  return false;
-}
-
 }  // namespace
-
-NodeRole node_role(const Nodes& nodes, int rank, std::int64_t replicas) {
-  const std::vector<std::vector<int>> members = members_of(nodes);
-  const std::size_t count = members.size();
-  const auto copies =
-      static_cast<std::size_t>(std::clamp<std::int64_t>(replicas, 0, std::ssize(members) - 1));
-  NodeRole role;
-  for (std::size_t node = 0; node < count; ++node) {
-    const auto own = std::ranges::find(members[node], rank) != members[node].end();
-    if (own) {
-      role.node = static_cast<int>(node);
-      role.leads = members[node].front() == rank;
-      role.ranks = members[node];
-    }
-    for (std::size_t place = 0; place < members[node].size(); ++place) {
-      for (std::size_t copy = 1; copy <= copies; ++copy) {
-        const std::vector<int>& there = members[(node + copy) % count];
-        const int from = members[node][place], to = there[place % there.size()];
-        if (from == rank) role.copied_to.push_back(to);
-        if (to == rank) role.copies_of.push_back(from);
-        if (std::ranges::find(there, rank) != there.end()) role.node_keeps.push_back(from);
-      }
-    }
-  }
-  return role;
-}
-
-std::string NodePlace::node() const {
-  return (fs::path(run) / fmt::format("node-{}", role.node)).string();
-}
 
 std::string write_on_nodes(Context& context, const ProcessGroup& group, const SaveList& list,
                            const NodePlace& place, const CheckpointInfo& info,
                            const EachPortion& each) {
   return NodeWriter(context, group, list, place, info).run(each);
-}
-
-void keep_on_node(const NodePlace& place, std::int64_t stays) {
-  for (const fs::path& node : folders_in(place.run)) {
-    const bool own = node == fs::path(place.node());
-    remove_iterations(place, node.string(), [&](std::int64_t iteration) {
-      return own ? iteration != stays : iteration < stays;
-    });
-  }
-}
-
-void begin_on_node(const NodePlace& place, std::int64_t last) {
-  const std::string dir = fs::path(place.run).parent_path().string();
-  for (const fs::path& run : folders_in(dir)) {
-    if (run == fs::path(place.run) || !saved_to(run, place.save)) continue;
-    beside_others([&] { place.files->remove(run.string()); });
-  }
-  make_folders(place);
-  clear_unfinished_on_node(*place.files, place.run);
-  for (const fs::path& node : folders_in(place.run)) {
-    remove_iterations(place, node.string(),
-                      [&](std::int64_t iteration) { return iteration > last; });
-  }
-}
-
-void clear_unfinished_on_node(FileSystem& files, const std::string& run) {
-  for (const fs::path& folder : folders_in(run)) {
-    beside_others([&] {
-      if (folder.filename().string().starts_with(kFetched)) {
-        files.remove(folder.string());
-      } else {
-        clear_unfinished(files, folder.string());
-      }
-    });
-  }
-}
-
-std::string save_identity(const std::string& save) {
-  std::error_code ignored;
-  struct stat status {};
-  ::stat(save.c_str(), &status);
-  return fmt::format("{}\n{}:{}", fs::weakly_canonical(fs::absolute(save), ignored).string(),
-                     status.st_dev, status.st_ino);
-}
-
-void leave_node(const NodePlace& place) {
-  beside_others([&] { place.files->remove(place.run); });
 }
 
 }  // namespace trident

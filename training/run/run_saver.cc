@@ -114,13 +114,14 @@ void RunSaver::begin(const std::string& run_id) {
       sequence_ = std::max(sequence_, one.manifest->sequence);
     }
   }
+  std::vector<FoundCheckpoint> found;
   if (reporter_.leads() && !config_.checkpoint.save.empty()) {
-    const std::vector<FoundCheckpoint> found = find_checkpoints(config_.checkpoint.save);
-    for (const FoundCheckpoint& one : found) {
-      if (one.manifest) sequence_ = std::max(sequence_, one.manifest->sequence);
-    }
-    if (inputs_.start.own) set_aside_later(found);
+    found = find_checkpoints(config_.checkpoint.save);
   }
+  for (const FoundCheckpoint& one : found) {
+    if (one.manifest) sequence_ = std::max(sequence_, one.manifest->sequence);
+  }
+  // Which may refuse to begin: before anything of the run is moved.
   if (nodes_.interval > 0) {
     begin_on_nodes();
   } else if (reporter_.leads() && active()) {
@@ -130,6 +131,7 @@ void RunSaver::begin(const std::string& run_id) {
       reporter_.message(std::string("warning: ") + error.what());
     }
   }
+  if (reporter_.leads() && inputs_.start.own) set_aside_later(found);
 }
 
 void RunSaver::record_start() {
