@@ -86,4 +86,29 @@ void Context::read_on_host(const Tensor& tensor,
   if (!copy.empty()) visit(copy);
 }
 
+void Context::write_on_host(const Tensor& tensor,
+                            const std::function<void(std::span<std::byte>)>& fill) {
+  const auto size = static_cast<std::size_t>(tensor.bytes());
+  bool in_place = false;
+  std::exception_ptr error;  // of the stream's work it would be an error of the whole run
+  stream_->enqueue([&](const Access& access) {
+    void* const at = TensorAddress::of(access, tensor);
+    if (access.queue() != nullptr) return;
+    in_place = true;
+    try {
+      fill({static_cast<std::byte*>(at), size});
+    } catch (...) {
+      error = std::current_exception();
+    }
+  });
+  stream_->synchronize();
+  if (error) std::rethrow_exception(error);
+  if (in_place) return;
+  ByteBuffer filled(size);
+  fill(filled);
+  stream_->enqueue([this, tensor, filled = std::move(filled)](const Access& access) {
+    stream_->write(TensorAddress::of(access, tensor), filled);
+  });
+}
+
 }  // namespace trident

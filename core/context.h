@@ -74,6 +74,10 @@ class Context {
   // in the host's memory, else with a copy. Waits for the stream.
   void read_on_host(const Tensor& tensor,
                     const std::function<void(std::span<const std::byte>)>& visit);
+  // Calls fill(bytes), which writes all of the tensor's elements: where they lie, if the stream's
+  // work finds them in the host's memory, else where they are copied from. What `fill` throws is
+  // thrown; then the elements are any. Waits for the stream before `fill`.
+  void write_on_host(const Tensor& tensor, const std::function<void(std::span<std::byte>)>& fill);
   void synchronize() { stream_->synchronize(); }
 
   template <class T>

@@ -54,8 +54,8 @@ std::uint64_t remainder(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-std::uint64_t crc64(std::span<const std::byte> bytes) {
-  return crc_from(0, bytes);
+std::uint64_t crc64(std::span<const std::byte> bytes, std::uint64_t before) {
+  return crc_from(before, bytes);
 }
 
 std::uint64_t crc64(std::string_view text) {

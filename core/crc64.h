@@ -12,7 +12,8 @@
 
 namespace trident {
 
-std::uint64_t crc64(std::span<const std::byte> bytes);
+// `before`: the sum of the bytes that come before these.
+std::uint64_t crc64(std::span<const std::byte> bytes, std::uint64_t before = 0);
 std::uint64_t crc64(std::string_view text);
 
 // The sums of a file's blocks, from parts that are written in any order and by several ranks.

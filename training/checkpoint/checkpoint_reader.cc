@@ -26,103 +26,114 @@ Box common(const Box& a, const Box& b) {
   return box;
 }
 
+// Elements that follow each other to `line`, `step` bytes apart: the bytes from `done` on, which
+// may begin and end within an element, as blocks do.
+void spread(std::span<const std::byte> bytes, std::uint64_t done, std::size_t element,
+            std::byte* line, std::size_t step) {
+  const auto put = [&](std::size_t count) {
+    std::memcpy(line + done / element * step + done % element, bytes.data(), count);
+    bytes = bytes.subspan(count);
+    done += count;
+  };
+  if (done % element != 0) put(std::min<std::size_t>(element - done % element, bytes.size()));
+  const auto put_all = [&]<std::size_t size>(std::integral_constant<std::size_t, size>) {
+    if (element != size) return;
+    std::byte* to = line + done / size * step;
+    for (; bytes.size() >= size; bytes = bytes.subspan(size), done += size, to += step) {
+      std::memcpy(to, bytes.data(), size);
+    }
+  };
+  put_all(std::integral_constant<std::size_t, 2>{});
+  put_all(std::integral_constant<std::size_t, 4>{});
+  while (!bytes.empty()) put(std::min(element, bytes.size()));
+}
+
 }  // namespace
-
-ProvedFile::ProvedFile(const std::string& path, const SavedFile& saved)
-    : file_(path), saved_(saved) {
-  if (file_.size() != saved.bytes) {
-    throw RequestError(fmt::format("{}: has {} bytes, {} says {}", path, file_.size(),
-                                   manifest_name, saved.bytes));
-  }
-}
-
-const ProvedFile::Block& ProvedFile::block(std::size_t index) {
-  const auto found = std::ranges::find(blocks_, index, &Block::index);
-  if (found != blocks_.end()) {
-    blocks_.splice(blocks_.begin(), blocks_, found);
-    return blocks_.front();
-  }
-  if (blocks_.size() < kept) {
-    blocks_.emplace_front();
-  } else {
-    blocks_.splice(blocks_.begin(), blocks_, std::prev(blocks_.end()));
-  }
-  Block& block = blocks_.front();
-  block.index = SIZE_MAX;  // until it is proved
-  const std::uint64_t begin = index * checkpoint_block;
-  block.bytes.resize(std::min(checkpoint_block, saved_.bytes - begin));
-  // The disk reads on while this one is proved and used.
-  if (index >= ahead_) ahead_ = index + 1;
-  for (; ahead_ <= index + read_ahead && ahead_ < saved_.blocks.size(); ++ahead_) {
-    file_.will_read(ahead_ * checkpoint_block, checkpoint_block);
-  }
-  file_.read_at(begin, block.bytes);
-  if (const std::uint64_t sum = crc64(block.bytes); sum != saved_.blocks[index]) {
-    throw RequestError(fmt::format("{}: bytes {} to {} are damaged: their sum is {}, {} says {}",
-                                   file_.path(), begin, begin + block.bytes.size() - 1, hex64(sum),
-                                   manifest_name, hex64(saved_.blocks[index])));
-  }
-  block.index = index;
-  return block;
-}
-
-std::span<const std::byte> ProvedFile::at(std::uint64_t offset, std::uint64_t most) {
-  const Block& here = block(offset / checkpoint_block);
-  const auto bytes = std::span(here.bytes).subspan(offset % checkpoint_block);
-  return bytes.first(std::min<std::uint64_t>(bytes.size(), most));
-}
-
-void ProvedFile::prove_all() {
-  for (std::size_t i = 0; i < saved_.blocks.size(); ++i) block(i);
-}
 
 CheckpointReader::CheckpointReader(const std::string& folder)
     : CheckpointReader(folder, open_checkpoint(folder)) {}
 
-CheckpointReader::CheckpointReader(const std::string& folder, Manifest manifest)
-    : CheckpointReader(folder, std::move(manifest),
-                       [folder](const std::string& file) { return file_in(folder, file); }) {}
+CheckpointReader::CheckpointReader(const std::string& folder, const Manifest& manifest)
+    : folder_(folder), blocks_(ProvedBlocks::of(folder, manifest)) {}
 
-CheckpointReader::CheckpointReader(const std::string& folder, Manifest manifest, Locate locate)
-    : folder_(folder), manifest_(std::move(manifest)), locate_(std::move(locate)) {}
+CheckpointReader::CheckpointReader(const std::string& folder, const Manifest& manifest,
+                                   ProvedBlocks::Locate locate)
+    : folder_(folder), blocks_(std::make_shared<ProvedBlocks>(manifest, std::move(locate))) {}
 
 const SavedTensor* CheckpointReader::find(const std::string& name) const {
-  const auto it = manifest_.tensors.find(name);
-  return it == manifest_.tensors.end() ? nullptr : &it->second;
+  const auto it = manifest().tensors.find(name);
+  return it == manifest().tensors.end() ? nullptr : &it->second;
 }
 
-CheckpointReader::Source& CheckpointReader::source(const std::string& file) {
-  Source& source = sources_[file];
-  if (source.tensors != nullptr) return source;
-  const std::string path = locate_(file);
-  source.bytes = std::make_unique<ProvedFile>(path, manifest_.files.at(file));
+std::span<const std::byte> CheckpointReader::at(const std::string& file, std::uint64_t offset,
+                                                std::uint64_t most) {
+  const std::uint64_t index = offset / checkpoint_block;
+  if (block_ == nullptr || index != index_ || file != file_) {
+    block_ = nullptr;  // its buffer may serve
+    block_ = blocks_->block(file, index);
+    file_ = file;
+    index_ = index;
+  }
+  const auto bytes = std::span(*block_).subspan(offset % checkpoint_block);
+  return bytes.first(std::min<std::uint64_t>(bytes.size(), most));
+}
+
+const SafetensorsFile& CheckpointReader::tensors_of(const std::string& file) {
+  std::unique_ptr<SafetensorsFile>& tensors = files_[file];
+  if (tensors != nullptr) return *tensors;
   // Its header, before anything believes it.
-  const std::uint64_t size = manifest_.files.at(file).bytes;
+  const std::uint64_t size = manifest().files.at(file).bytes;
   std::uint64_t end = 8;
-  for (std::uint64_t at = 0; at < std::min(end, size);) {
-    const auto bytes = source.bytes->at(at, std::min(end, size) - at);
-    if (at == 0 && bytes.size() == 8) {
+  for (std::uint64_t offset = 0; offset < std::min(end, size);) {
+    const auto bytes = at(file, offset, std::min(end, size) - offset);
+    if (offset == 0 && bytes.size() == 8) {
       end += std::min(size, load_little_endian<std::uint64_t>(bytes.data()));
     }
-    at += bytes.size();
+    offset += bytes.size();
   }
-  source.tensors = std::make_unique<SafetensorsFile>(path);
-  return source;
+  tensors = std::make_unique<SafetensorsFile>(blocks_->path(file));
+  return *tensors;
 }
 
 std::string CheckpointReader::text(const std::string& file) {
-  const auto saved = manifest_.files.find(file);
-  const std::string path = locate_(file);
-  if (saved == manifest_.files.end()) {
-    throw RequestError(fmt::format("{}: {} doesn't list it", path, manifest_name));
+  const auto saved = manifest().files.find(file);
+  if (saved == manifest().files.end()) {
+    throw RequestError(fmt::format("{}: {} doesn't list it", blocks_->path(file), manifest_name));
   }
-  ProvedFile source(path, saved->second);
   std::string text;
   while (text.size() < saved->second.bytes) {
-    const auto bytes = source.at(text.size(), saved->second.bytes - text.size());
+    const auto bytes = at(file, text.size(), saved->second.bytes - text.size());
     text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
   }
   return text;
+}
+
+const SafetensorsEntry& CheckpointReader::entry_of(const SavedTensor& tensor,
+                                                   const SavedPiece& piece) {
+  const SafetensorsEntry& entry = tensors_of(piece.file).at(piece.tensor);
+  std::vector<std::int64_t> shape{piece.box.rows};
+  if (tensor.shape.rank() == 2) shape.push_back(piece.box.columns);
+  if (piece.transposed) std::ranges::reverse(shape);
+  if (entry.dtype == tensor.dtype && entry.shape == shape) return entry;
+  throw RequestError(fmt::format("{}: tensor \"{}\" has another type or shape than {} says",
+                                 blocks_->path(piece.file), printable(piece.tensor),
+                                 manifest_name));
+}
+
+CheckpointReader::Place CheckpointReader::place_of(const std::string& name, const Box& box) {
+  Place first{"", 0};
+  const SavedTensor* tensor = find(name);
+  if (tensor == nullptr) return first;
+  for (const SavedPiece& piece : tensor->pieces) {
+    const Box meet = common(piece.box, box);
+    if (meet.rows <= 0 || meet.columns <= 0) continue;
+    const SafetensorsFile& file = tensors_of(piece.file);
+    const SafetensorsEntry* entry = file.find(piece.tensor);
+    if (entry == nullptr) continue;
+    const Place place{piece.file, file.offset_of(*entry)};
+    if (first.first.empty() || place < first) first = place;
+  }
+  return first;
 }
 
 void CheckpointReader::read(const std::string& name, const Box& box, std::int64_t stride,
@@ -149,15 +160,7 @@ void CheckpointReader::read(const std::string& name, const Box& box, std::int64_
 void CheckpointReader::read_piece(const SavedTensor& tensor, const SavedPiece& piece,
                                   const Box& meet, const Box& box, std::int64_t stride,
                                   std::span<std::byte> out) {
-  Source& from = source(piece.file);
-  const SafetensorsEntry& entry = from.tensors->at(piece.tensor);
-  std::vector<std::int64_t> shape{piece.box.rows};
-  if (tensor.shape.rank() == 2) shape.push_back(piece.box.columns);
-  if (piece.transposed) std::ranges::reverse(shape);
-  if (entry.dtype != tensor.dtype || entry.shape != shape) {
-    throw RequestError(fmt::format("{}: tensor \"{}\" has another type or shape than {} says",
-                                   from.bytes->path(), printable(piece.tensor), manifest_name));
-  }
+  const SafetensorsEntry& entry = entry_of(tensor, piece);
   const std::size_t element = size_of(tensor.dtype);
   // Lines of the file: rows, or columns where it has the transposed tensor.
   const bool turned = piece.transposed;
@@ -173,24 +176,18 @@ void CheckpointReader::read_piece(const SavedTensor& tensor, const SavedPiece& p
   };
   // Whole lines that follow each other in the file and in `out` alike are one.
   const bool at_once = !turned && length == pitch && length == stride;
-  const std::uint64_t begin = from.tensors->offset_of(entry);
+  const std::uint64_t begin = tensors_of(piece.file).offset_of(entry);
   for (std::int64_t line = 0; line < (at_once ? 1 : lines); ++line) {
     std::uint64_t offset =
         begin + static_cast<std::uint64_t>((first + line) * pitch + inside) * element;
     auto left = static_cast<std::uint64_t>(at_once ? lines * length : length) * element;
     std::uint64_t done = 0;
     while (left > 0) {
-      const auto bytes = from.bytes->at(offset, left);
-      if (!turned) {
-        std::memcpy(target(line, 0) + done, bytes.data(), bytes.size());
+      const auto bytes = at(piece.file, offset, left);
+      if (turned) {
+        spread(bytes, done, element, target(line, 0), static_cast<std::size_t>(stride) * element);
       } else {
-        for (std::size_t b = 0; b < bytes.size();) {  // an element may lie in two blocks
-          const std::uint64_t at = done + b;
-          const std::size_t n = std::min<std::size_t>(element - at % element, bytes.size() - b);
-          std::memcpy(target(line, static_cast<std::int64_t>(at / element)) + at % element,
-                      &bytes[b], n);
-          b += n;
-        }
+        std::memcpy(target(line, 0) + done, bytes.data(), bytes.size());
       }
       offset += bytes.size();
       done += bytes.size();

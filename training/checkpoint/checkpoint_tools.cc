@@ -193,12 +193,12 @@ std::vector<Difference> differences(CheckpointReader& a, CheckpointReader& b) {
 void export_weights(const FoundCheckpoint& checkpoint, const std::string& directory) {
   NewWeights folder(directory);
   const auto copy = [&](const std::string& name, const SavedFile& saved) {
-    ProvedFile from((fs::path(checkpoint.path) / name).string(), saved);
+    const ProvedFile from((fs::path(checkpoint.path) / name).string(), saved);
     AtomicFile to((fs::path(folder.path()) / name).string());
-    for (std::uint64_t at = 0; at < saved.bytes;) {
-      const auto bytes = from.at(at, saved.bytes - at);
-      to.write_at(at, bytes);
-      at += bytes.size();
+    ByteBuffer bytes;
+    for (std::size_t block = 0; block < from.blocks(); ++block) {
+      from.read(block, bytes);
+      to.write_at(block * checkpoint_block, bytes);
     }
     to.commit();
   };

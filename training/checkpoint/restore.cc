@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
-#include "core/byte_buffer.h"
 #include "core/error.h"
 #include "core/printable.h"
 #include "parallel/parameter.h"
@@ -66,9 +66,22 @@ bool fewer_rows(const Shape& saved, const StateTensor& into, std::int64_t entrie
          (saved.rank() == 1 || saved.dim(1) == whole.dim(1));
 }
 
-// `values`: memory that the next tensor uses again.
+// fp32 of what is saved in 16 bits.
+void read_wider(CheckpointReader& reader, const std::string& name, const SavedTensor& saved,
+                const Box& box, std::int64_t stride, std::span<std::byte> out) {
+  const auto columns = static_cast<std::size_t>(box.columns);
+  std::vector<std::byte> narrow(static_cast<std::size_t>(box.rows) * columns *
+                                size_of(saved.dtype));
+  reader.read(name, box, box.columns, narrow);
+  const std::vector<std::byte> wide = as_f32(saved.dtype, narrow);
+  for (std::size_t row = 0; row < static_cast<std::size_t>(box.rows); ++row) {
+    std::memcpy(&out[row * static_cast<std::size_t>(stride) * sizeof(float)],
+                &wide[row * columns * sizeof(float)], columns * sizeof(float));
+  }
+}
+
 void restore_tensor(Context& context, const StateTensor& into, CheckpointReader& reader,
-                    std::int64_t entries, ByteBuffer& values) {
+                    std::int64_t entries) {
   if (into.tensor.numel() == 0) return;
   const auto [name, saved] = source_of(into, reader);
   const bool widens = into.tensor.dtype() == DType::f32 &&
@@ -82,34 +95,35 @@ void restore_tensor(Context& context, const StateTensor& into, CheckpointReader&
         into.placement.global.to_string(), name_of(into.tensor.dtype())));
   }
   const std::size_t element = size_of(into.tensor.dtype());
-  // Padding is in no box and stays 0; so do states of rows that are new, whose weights stay.
-  values.clear();
-  values.resize(static_cast<std::size_t>(into.tensor.numel()) * element);
   const std::vector<HeldBox> boxes = into.placement.boxes(into.begin, into.tensor.numel());
   std::int64_t held_here = 0;
   for (const HeldBox& held : boxes) held_here += held.box.rows * held.box.columns;
-  if (grown || held_here < into.tensor.numel()) std::ranges::fill(values, std::byte{0});
-  if (grown && into.kind != StateKind::optimizer) context.copy_to_host(values, into.tensor);
-  for (const HeldBox& held : boxes) {
-    Box box = held.box;
-    box.rows = std::min(box.rows, saved->shape.dim(0) - box.row);
-    if (box.rows <= 0) continue;
-    const auto at = static_cast<std::size_t>(held.local - into.begin) * element;
-    if (!widens) {
-      reader.read(name, box, held.stride, std::span(values).subspan(at));
-      continue;
+  const auto read = [&](std::span<std::byte> out) {
+    for (const HeldBox& held : boxes) {
+      Box box = held.box;
+      box.rows = std::min(box.rows, saved->shape.dim(0) - box.row);
+      if (box.rows <= 0) continue;
+      const auto at = static_cast<std::size_t>(held.local - into.begin) * element;
+      if (widens) {
+        read_wider(reader, name, *saved, box, held.stride, out.subspan(at));
+      } else {
+        reader.read(name, box, held.stride, out.subspan(at));
+      }
     }
-    const auto columns = static_cast<std::size_t>(box.columns);
-    std::vector<std::byte> narrow(static_cast<std::size_t>(box.rows) * columns *
-                                  size_of(saved->dtype));
-    reader.read(name, box, box.columns, narrow);
-    const std::vector<std::byte> wide = as_f32(saved->dtype, narrow);
-    for (std::size_t row = 0; row < static_cast<std::size_t>(box.rows); ++row) {
-      std::memcpy(&values[at + row * static_cast<std::size_t>(held.stride) * element],
-                  &wide[row * columns * element], columns * element);
-    }
+  };
+  if (grown) {  // the rows that are new: weights stay, states of theirs are 0
+    std::vector<std::byte> values(static_cast<std::size_t>(into.tensor.numel()) * element);
+    if (into.kind != StateKind::optimizer) context.copy_to_host(values, into.tensor);
+    context.synchronize();
+    read(values);
+    context.copy_from_host(into.tensor, values);
+    return;
   }
-  context.copy_from_host(into.tensor, values);
+  context.write_on_host(into.tensor, [&](std::span<std::byte> out) {
+    // Padding is in no box.
+    if (held_here < into.tensor.numel()) std::ranges::fill(out, std::byte{0});
+    read(out);
+  });
 }
 
 void restore_number(const StateNumber& into, const CheckpointReader& reader) {
@@ -171,9 +185,18 @@ std::set<std::string> needed_files(const State& state, const Manifest& manifest,
 
 void restore_state(Context& context, State& state, CheckpointReader& reader,
                    const TakenParts& taken) {
-  ByteBuffer values;
+  std::vector<std::pair<CheckpointReader::Place, const StateTensor*>> in_order;
   for (const StateTensor& tensor : state.tensors) {
-    if (is_restored(tensor, taken)) restore_tensor(context, tensor, reader, taken.entries, values);
+    if (!is_restored(tensor, taken) || tensor.tensor.numel() == 0) continue;
+    const auto boxes = tensor.placement.boxes(tensor.begin, tensor.tensor.numel());
+    const std::string name = source_of(tensor, reader).first;
+    in_order.emplace_back(
+        boxes.empty() ? CheckpointReader::Place{} : reader.place_of(name, boxes.front().box),
+        &tensor);
+  }
+  std::ranges::stable_sort(in_order, {}, [](const auto& one) { return one.first; });
+  for (const auto& [place, tensor] : in_order) {
+    restore_tensor(context, *tensor, reader, taken.entries);
   }
   const bool scaled = std::ranges::any_of(reader.manifest().tensors, [](const auto& tensor) {
     return tensor.first.starts_with("weight/") && tensor.second.dtype == DType::f16;
