@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -171,7 +172,8 @@ int prune(const CheckpointOptions& options) {
   const Pruned pruned = prune_checkpoints(save, options.keep, options.dry_run);
   for (const std::string& problem : pruned.damaged) fmt::print("not counted: {}\n", problem);
   for (const std::int64_t gone : pruned.removed) {
-    fmt::print("{} {}\n", options.dry_run ? "would remove" : "removed", checkpoint_name(gone));
+    fmt::print("{} {}\n", options.dry_run ? "would remove" : "removed",
+               printable((std::filesystem::path(save) / checkpoint_name(gone)).string(), 400));
   }
   return 0;
 }

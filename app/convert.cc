@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "app/commands.h"
+#include "training/checkpoint/checkpoint_tools.h"
 #include "training/hugging_face/model_directory.h"
 
 namespace trident::app {
@@ -26,8 +27,9 @@ void add(CLI::App& app, Action& action, const char* name, const char* about) {
   command->add_flag("--overwrite", options->overwrite, "Replace the model that is there");
   command->callback([options, &action] {
     action = [options] {
-      convert_weights(built_in_architectures(), weights_directory(options->from), options->to,
-                      options->overwrite);
+      const std::string from = weights_directory(options->from);
+      require_whole_weights(from);
+      convert_weights(built_in_architectures(), from, options->to, options->overwrite);
       fmt::print("wrote {}\n", options->to);
       return 0;
     };

@@ -9,6 +9,7 @@
 #include "app/options.h"
 #include "core/error.h"
 #include "kernels/cuda_device.h"
+#include "training/checkpoint/checkpoint_tools.h"
 #include "training/hugging_face/model_directory.h"
 
 namespace trident::app {
@@ -23,6 +24,7 @@ struct Request {
 int run(const Request& options, const Launch& launch) {
   const auto architectures = built_in_architectures();
   const std::string directory = weights_directory(options.directory);
+  require_whole_weights(directory);
   const Config config = config_of_directory(architectures, directory);
   const bool bytes = options.ids.empty();
   if (bytes && config.model.vocab_size != 256) {

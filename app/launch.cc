@@ -112,6 +112,8 @@ class Watch {
   steady_clock::time_point next_{}, last_{};
 };
 
+constexpr double kStillHeld = 15;  // seconds
+
 class Launcher {
  public:
   explicit Launcher(const LaunchOptions& options)
@@ -139,7 +141,8 @@ class Launcher {
           "config: /checkpoint/save_interval: launch goes on from checkpoints; set it and "
           "checkpoint.save");
     }
-    metrics_ = (std::filesystem::path(config.logging.dir) / MetricsFile::kName).string();
+    logs_ = config.logging.dir;
+    metrics_ = (std::filesystem::path(logs_) / MetricsFile::kName).string();
     run_before_ = described(checkpoint_.save).run();
     gpus_ = config.runtime.device == "cuda";
     const bool processes = config.runtime.transport == "mpi" || !options.hostfile.empty();
@@ -154,6 +157,7 @@ class Launcher {
   }
 
   int run() {
+    wait_for_folders();
     GoodputCounter time(metrics_);
     std::int64_t starts = 0, furthest = time.iteration();
     double wait = options_.backoff;
@@ -203,6 +207,27 @@ class Launcher {
   }
 
  private:
+  // A requeued job may begin while the run that it goes on with still dies: a first start that is
+  // refused for that would be the last.
+  void wait_for_folders() const {
+    const auto since = steady_clock::now();
+    std::string told;
+    for (const std::string& path : {logs_, checkpoint_.save}) {
+      while (seconds_since(since) < kStillHeld && !signals_.stop()) {
+        try {
+          HeldFolder folder{.path = path};
+          take_hold(folder, false, 0);
+          break;
+        } catch (const RequestError& error) {
+          if (told.empty())
+            say(fmt::format("waiting {:.0f} s at most: {}", kStillHeld, error.what()));
+          told = error.what();
+          std::this_thread::sleep_for(milliseconds(100));
+        }
+      }
+    }
+  }
+
   static void say(const std::string& text) { print_error("trident launch: " + text); }
   static bool in_slurm() { return std::getenv("SLURM_JOB_ID") != nullptr; }
 
@@ -340,7 +365,7 @@ class Launcher {
   CheckpointConfig checkpoint_;
   std::string run_before_;  // that checkpoint.save was of
   bool begun_ = false;      // a start of this launch has trained
-  std::string metrics_, program_;
+  std::string logs_, metrics_, program_;
   bool gpus_ = false;
   std::vector<std::string> with_;  // that starts the ranks; none: one process has them all
 };
@@ -381,6 +406,7 @@ void add_launch(CLI::App& app, const Launch& launch, Action& action) {
             "trident launch: starts ranks itself, and was started as one by mpirun or srun");
       }
       ignore_closed_pipes();
+      if (!(options->backoff >= 0)) throw RequestError("--backoff: needs a number of seconds");
       return Launcher(*options).run();
     };
   });

@@ -2,6 +2,7 @@
 // written; 3 a failure while running; 130 stopped by Ctrl-C or SIGTERM after saving.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -91,5 +92,6 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   occupy_standard_streams();
+  signal(SIGXFSZ, SIG_IGN);  // a file larger than `ulimit -f` allows is a write that fails
   return run(argc, argv);
 }

@@ -73,6 +73,7 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments) {
     ::sigemptyset(&none);
     ::sigprocmask(SIG_SETMASK, &none, nullptr);
     ::signal(SIGPIPE, SIG_DFL);
+    ::signal(SIGXFSZ, SIG_DFL);
     ::signal(SIGTTOU, SIG_IGN);  // `stty tostop` would stop it at its first line
     if (nothing.get() >= 0) ::dup2(nothing.get(), STDIN_FILENO);
     ::execvp(list[0], list.data());

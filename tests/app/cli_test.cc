@@ -263,7 +263,7 @@ TEST_F(CliTest, DryRunRefusesWhatTheRunWouldRefuseAllAtOnce) {
   std::vector<std::string> wrong{"data.train.0.path=nowhere", "checkpoint.load=none",
                                  "runtime.transport=mpi", "checkpoint.resume=auto"};
   std::vector<std::string> messages{
-      "config: /data/train/0/path: nowhere: no such file", "run/metrics.jsonl: exists already",
+      "config: /data/train/0/path: nowhere: no such file",
       "/checkpoint/resume: \"auto\", but no checkpoint in \"weights\" is whole",
       "config: /runtime/transport: \"mpi\" needs processes that mpirun or srun started"};
   for (const bool dry : {true, false}) {

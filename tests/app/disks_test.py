@@ -123,6 +123,17 @@ class SlowDisk(Run):
         self.expect_weights()
 
 
+class Limits(Run):
+    def test_a_file_that_may_not_grow_is_a_save_that_fails(self):
+        limited = ["bash", "-c", "ulimit -f 40; exec \"$0\" \"$@\""]
+        code, text = self.run_it(limited + self.train("checkpoint.save_interval=2"))
+        self.assertEqual(code, 3, text)
+        self.assertIn("CHECKPOINT FAILED after iteration 2", text)
+        self.assertIn("File too large", text)
+        self.assertEqual(self.iterations(), 3)
+        self.assertEqual([p.name for p in (self.folder / "weights").glob(".trident-saving-*")], [])
+
+
 class Signals(Run):
     def stop(self, sent, to_rank=False):
         """Sends the signal to mpirun or a rank of a job that trains; the job's exit code."""

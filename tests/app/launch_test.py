@@ -4,6 +4,7 @@
     python3 tests/app/launch_test.py build/release/trident
 """
 
+import fcntl
 import json
 import os
 import pathlib
@@ -228,10 +229,25 @@ exit 1
         self.assertEqual(self.end(process, 2)[0]["starts"], 1)
         (self.folder / "evil").write_text("-oProxyCommand=touch${IFS}pwned slots=1\n")
         for options in (("--set", "checkpoint.save_interval=0"), ("--with", "no-such-program"),
-                        ("--min-ranks", "3", "--max-ranks", "3"), ("--hostfile", "evil")):
+                        ("--min-ranks", "3", "--max-ranks", "3"), ("--hostfile", "evil"),
+                        ("--backoff", "nan")):
             process = self.start(*options)
             process.communicate(timeout=60)
             self.assertEqual(process.returncode, 2)
+
+    def test_what_a_dying_run_still_holds_is_waited_for(self):
+        held = self.folder / "weights"
+        held.mkdir()
+        lock = os.open(held, os.O_RDONLY)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        process = self.start("--set", "training.train_iters=8")
+        time.sleep(2)
+        self.assertEqual(self.lines(), [])
+        os.close(lock)
+        told, err = self.end(process, 0)
+        self.assertIn("waiting 15 s at most: ", err)
+        self.assertEqual(told["starts"], 1)
+        self.assertEqual(len(self.lines()), 8)
 
     def test_as_many_ranks_as_there_are(self):
         whole = self.reference()

@@ -160,7 +160,7 @@ class Nodes(unittest.TestCase):
         folder = self.folder("refused")
         (folder / "host-1").write_text("a file")
         process = self.start(folder)
-        self.assertEqual(process.wait(timeout=120), 3, self.printed(folder))
+        self.assertEqual(process.wait(timeout=120), 2, self.printed(folder))
         self.assertIn("/checkpoint/local/dir", self.printed(folder))
         self.assertIn("host-1", self.printed(folder))
 

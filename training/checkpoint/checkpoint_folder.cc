@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -30,10 +31,16 @@ std::uint64_t own_file(const std::string& path, const std::string& missing) {
   struct stat status {};
   if (::lstat(path.c_str(), &status) != 0) {
     if (errno == ENOENT || errno == ENOTDIR) throw RequestError(path + ": " + missing);
-    if (errno != EIO && errno != EACCES) throw_file_error(path, "lstat", errno);
+    if (errno == EACCES) throw ForeignCheckpoint(path + ": " + std::strerror(errno));
+    if (errno != EIO && errno != ENAMETOOLONG && errno != ELOOP) {
+      throw_file_error(path, "lstat", errno);
+    }
     throw RequestError(path + ": " + std::strerror(errno));
   }
   if (!S_ISREG(status.st_mode)) throw RequestError(path + ": not a regular file");
+  if (::access(path.c_str(), R_OK) != 0 && (errno == EACCES || errno == EPERM)) {
+    throw ForeignCheckpoint(path + ": can't be read: " + std::strerror(errno));
+  }
   return static_cast<std::uint64_t>(status.st_size);
 }
 
@@ -108,6 +115,9 @@ std::vector<FoundCheckpoint> find_checkpoints(const std::string& save) {
             fmt::format("{}: holds iteration {}", found.path, found.manifest->iteration);
         found.manifest.reset();
       }
+    } catch (const ForeignCheckpoint& error) {
+      found.problem = error.what();
+      found.foreign = true;
     } catch (const RequestError& error) {  // an Error is of this moment, and no damage
       found.problem = error.what();
     }

@@ -37,6 +37,7 @@ struct FoundCheckpoint {
   std::int64_t iteration = 0;  // by its name
   std::optional<Manifest> manifest;
   std::string problem;                           // why there is no manifest
+  bool foreign = false;                          // it isn't damaged (ForeignCheckpoint)
   std::shared_ptr<const NodeSet> on_nodes = {};  // it doesn't lie at `path` alone, but there
 };
 // By iteration. Follows no links.

@@ -190,6 +190,15 @@ std::vector<Difference> differences(CheckpointReader& a, CheckpointReader& b) {
   return list;
 }
 
+void require_whole_weights(const std::string& directory) {
+  if (!fs::exists(fs::path(directory) / manifest_name)) return;
+  const Manifest manifest = open_checkpoint(directory);
+  for (const auto& [name, saved] : manifest.files) {
+    if (name.starts_with("trident/")) continue;
+    ProvedFile((fs::path(directory) / name).string(), saved).prove_all();
+  }
+}
+
 void export_weights(const FoundCheckpoint& checkpoint, const std::string& directory) {
   NewWeights folder(directory);
   const auto copy = [&](const std::string& name, const SavedFile& saved) {

@@ -22,6 +22,10 @@ std::string checkpoints_of(const std::string& path);
 std::int64_t bytes_of(const Manifest& manifest);
 
 // The CRC-64/XZ of a whole tensor's elements, row by row, whatever pieces it lies in.
+// Where the directory is a checkpoint's folder: reads its weights and what goes along with them,
+// and compares them with their sums. RequestError where one is damaged.
+void require_whole_weights(const std::string& directory);
+
 std::uint64_t tensor_sum(CheckpointReader& reader, const std::string& name);
 
 // A tensor or number that two checkpoints don't have alike.

@@ -56,7 +56,7 @@ struct Kept {
   Manifest manifest;
 };
 
-// The newest ones here, by folder.
+// The newest ones here, by folder. Error where one can't be read now.
 std::vector<Kept> kept_in(const fs::path& run) {
   std::vector<Kept> list;
   std::error_code ignored;
@@ -74,7 +74,7 @@ std::vector<Kept> kept_in(const fs::path& run) {
         Manifest manifest = parse_manifest(read_file(path, max_manifest_bytes), path);
         if (manifest.iteration != *iteration) continue;
         list.push_back({entry.path().lexically_relative(run).string(), std::move(manifest)});
-      } catch (const std::exception&) {
+      } catch (const RequestError&) {
         // Not whole: as good as not there.
       }
     }
@@ -83,12 +83,13 @@ std::vector<Kept> kept_in(const fs::path& run) {
   return list;
 }
 
-bool is_whole(const std::string& path, const SavedFile& file) {
+// "" where it is whole. Error where it can't be read now.
+std::string damage_of(const std::string& path, const SavedFile& file) {
   try {
     ProvedFile(path, file).prove_all();
-    return true;
-  } catch (const std::exception&) {
-    return false;
+    return "";
+  } catch (const RequestError& error) {
+    return error.what();
   }
 }
 
@@ -98,14 +99,15 @@ json proved(const fs::path& run, const std::vector<Kept>& kept, std::size_t shar
   json all = json::array();
   std::size_t turn = 0;
   for (const Kept& one : kept) {
-    json files = json::array();
+    json files = json::array(), damaged = json::array();
     std::size_t index = 0;  // of the file, as the manifest lists them
     for (const auto& [name, file] : one.manifest.files) {
       const std::string path = (run / one.folder / name).string();
       std::error_code ignored;
-      if (fs::exists(fs::symlink_status(path, ignored)) && turn++ % shares == share &&
-          is_whole(path, file)) {
-        files.push_back(index);
+      if (fs::exists(fs::symlink_status(path, ignored)) && turn++ % shares == share) {
+        const std::string damage = damage_of(path, file);
+        if (damage.empty()) files.push_back(index);
+        if (!damage.empty()) damaged.push_back(damage);
       }
       ++index;
     }
@@ -113,28 +115,35 @@ json proved(const fs::path& run, const std::vector<Kept>& kept, std::size_t shar
                    {"iteration", one.manifest.iteration},
                    {"of", one.manifest.files.size()},
                    {"folder", one.folder},
-                   {"files", std::move(files)}});
+                   {"files", std::move(files)},
+                   {"damaged", std::move(damaged)}});
   }
   return all;
 }
 
 // Rank 0, of what all have told: the whole ones, the newest first, with the process that gives the
-// texts of each.
+// texts of each; why others aren't, and what can't be placed.
 std::string whole_ones(const std::vector<std::string>& told, const std::vector<int>& place_of) {
   struct Set {
     std::int64_t iteration = 0;
     std::size_t of = 0;
     int teller = 0;
+    std::vector<std::string> damages;
     std::map<std::size_t, std::set<std::pair<int, std::string>>> holders;
   };
   std::map<std::string, Set> sets;  // by root
+  json unplaced{-1, ""};
+  std::string problem;
   for (std::size_t rank = 0; rank < told.size(); ++rank) {
     const json all = document_of(told[rank]);
-    for (const json& one : all) {
+    unplaced = std::max(unplaced, all["unplaced"]);
+    if (problem.empty()) problem = all["problem"].get<std::string>();
+    for (const json& one : all["sets"]) {
       Set& set = sets[one["root"].get<std::string>()];
       set.iteration = one["iteration"].get<std::int64_t>();
       set.of = one["of"].get<std::size_t>();
       set.teller = static_cast<int>(rank);
+      for (const json& damage : one["damaged"]) set.damages.push_back(damage.get<std::string>());
       for (const json& file : one["files"]) {
         set.holders[file.get<std::size_t>()].emplace(place_of[rank],
                                                      one["folder"].get<std::string>());
@@ -142,8 +151,21 @@ std::string whole_ones(const std::vector<std::string>& told, const std::vector<i
     }
   }
   std::vector<std::pair<std::string, Set>> whole(sets.begin(), sets.end());
-  std::erase_if(whole, [](const auto& one) { return one.second.holders.size() != one.second.of; });
   std::ranges::sort(whole, std::greater(), [](const auto& one) { return one.second.iteration; });
+  json left = json::array();
+  bool newer = true;  // than those that are whole
+  std::erase_if(whole, [&](const auto& one) {
+    const Set& set = one.second;
+    if (set.holders.size() == set.of) newer = false;
+    if (set.holders.size() == set.of) return false;
+    if (newer) {
+      left.push_back(fmt::format("iteration {} on the nodes: {} of {} files are there whole{}{}",
+                                 set.iteration, set.holders.size(), set.of,
+                                 set.damages.empty() ? "" : "; ",
+                                 set.damages.empty() ? "" : set.damages.front()));
+    }
+    return true;
+  });
   json answer = json::array();
   for (const auto& [root, set] : whole) {
     json files = json::array();
@@ -154,7 +176,10 @@ std::string whole_ones(const std::vector<std::string>& told, const std::vector<i
     }
     answer.push_back({{"root", root}, {"teller", set.teller}, {"files", std::move(files)}});
   }
-  return bytes_of(answer);
+  return bytes_of({{"sets", std::move(answer)},
+                   {"left", std::move(left)},
+                   {"unplaced", std::move(unplaced)},
+                   {"problem", problem}});
 }
 
 bool is_part(const std::string& file) {
@@ -180,6 +205,16 @@ std::string start_of(const Manifest& manifest) {
   return start == manifest.made_by.end() ? "" : start->second;
 }
 
+// The latest one of a start that nobody knows, with its folder.
+json unplaced_of(const std::vector<Kept>& kept, const Starts& starts) {
+  json latest{-1, ""};
+  for (const Kept& one : kept) {
+    if (starts.knows(start_of(one.manifest))) continue;
+    latest = std::max(latest, json{one.manifest.iteration, one.folder});
+  }
+  return latest;
+}
+
 // Of those that have led here the latest.
 void keep_latest(std::vector<Kept>& kept, const Starts& starts) {
   std::erase_if(kept, [&](const Kept& one) {
@@ -202,6 +237,10 @@ json json_of(const Starts& starts) {
   json list = json::array();
   for (const auto& [id, after] : starts.list) list.push_back({id, after});
   return {{"run", starts.run}, {"starts", std::move(list)}};
+}
+
+void require_none(const json& problem) {
+  if (const auto text = problem.get<std::string>(); !text.empty()) throw Error(text);
 }
 
 Starts starts_of(const json& document) {
@@ -237,8 +276,17 @@ FoundOnNodes find_on_nodes(const std::string& dir, int rank, const std::function
       ask(bytes_of(dir.empty() ? "" : place_key(dir)), [&](const std::vector<std::string>& told) {
         json keys = json::array();
         for (const std::string& key : told) keys.push_back(document_of(key));
-        return bytes_of({{"starts", json_of(starts())}, {"places", std::move(keys)}});
+        std::string problem;
+        Starts known;
+        try {
+          known = starts();
+        } catch (const std::exception& error) {  // for all: nobody waits for the others then
+          problem = error.what();
+        }
+        return bytes_of(
+            {{"problem", problem}, {"starts", json_of(known)}, {"places", std::move(keys)}});
       }));
+  require_none(places["problem"]);
   const Starts branch = starts_of(places["starts"]);
   if (branch.run.empty()) return {};
   const auto keys = places["places"].get<std::vector<std::string>>();
@@ -255,12 +303,25 @@ FoundOnNodes find_on_nodes(const std::string& dir, int rank, const std::function
 
   FoundOnNodes found;
   std::vector<Kept> kept;
-  if (!dir.empty()) kept = kept_in(common.run);
-  found.listing = listing_of(kept);
-  keep_latest(kept, branch);
-  const json whole = document_of(
-      ask(bytes_of(proved(common.run, kept, share, shares)),
-          [&](const std::vector<std::string>& told) { return whole_ones(told, common.place_of); }));
+  json own_told{{"sets", json::array()}, {"unplaced", json{-1, ""}}, {"problem", ""}};
+  try {
+    if (!dir.empty()) kept = kept_in(common.run);
+    found.listing = listing_of(kept);
+    own_told["unplaced"] = unplaced_of(kept, branch);
+    keep_latest(kept, branch);
+    own_told["sets"] = proved(common.run, kept, share, shares);
+  } catch (const std::exception& error) {
+    own_told["problem"] = error.what();
+  }
+  const json answer =
+      document_of(ask(bytes_of(own_told), [&](const std::vector<std::string>& told) {
+        return whole_ones(told, common.place_of);
+      }));
+  require_none(answer["problem"]);
+  found.left = answer["left"].get<std::vector<std::string>>();
+  found.unplaced = answer["unplaced"][0].get<std::int64_t>();
+  found.unplaced_in = answer["unplaced"][1].get<std::string>();
+  const json& whole = answer["sets"];
 
   json told = json::object();
   for (const json& one : whole) {

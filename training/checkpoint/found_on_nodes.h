@@ -44,6 +44,10 @@ struct FoundOnNodes {
     std::shared_ptr<const NodeSet> set;
   };
   std::vector<One> list;
+  std::vector<std::string> left;  // why those that are newer than the first of `list` aren't in it
+  // Those of starts that checkpoint.save doesn't know: the latest one's iteration and folder.
+  std::int64_t unplaced = -1;
+  std::string unplaced_in;
   // What lay in this process's folder: kept_on_node() then. Nothing where nobody has looked.
   std::optional<std::vector<std::string>> listing;
 };
@@ -59,7 +63,8 @@ using AskProcesses = std::function<std::string(
 // Those of a run that are whole (every byte of their files is read for that, shared between the
 // processes of a place) and have led to where it is now (starts.h), of the latest iteration first.
 // Collective over the job's processes, of which this is `rank`; `starts` is asked of process 0
-// alone, a run "" finds nothing. What can't be read isn't there.
+// alone, a run "" finds nothing. What is damaged isn't there; what a process can't read at this
+// moment is an Error of all.
 FoundOnNodes find_on_nodes(const std::string& dir, int rank, const std::function<Starts()>& starts,
                            const AskProcesses& ask);
 

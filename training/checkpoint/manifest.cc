@@ -310,8 +310,9 @@ Manifest parse_manifest(std::string_view text, const std::string& name) {
   }
   const std::int64_t version = read.count(read.member(document, "", "version"), "/version");
   if (version != Manifest::version) {
-    read.fail("/version", fmt::format("{} is another format's than this program reads, {}", version,
-                                      Manifest::version));
+    throw ForeignCheckpoint(
+        fmt::format("{}: /version: {} is another format's than this program reads, {}", name,
+                    version, Manifest::version));
   }
   read.only(document, "",
             {"format", "version", "block_bytes", "iteration", "sequence", "run_id", "made_by",

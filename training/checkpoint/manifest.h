@@ -27,10 +27,18 @@
 #include <vector>
 
 #include "core/dtype.h"
+#include "core/error.h"
 #include "core/tensor.h"
 #include "parallel/placement.h"
 
 namespace trident {
+
+// Of a checkpoint with which nothing may be wrong, but which can't be taken here: somebody else's
+// rights, or a later format.
+class ForeignCheckpoint : public RequestError {
+ public:
+  using RequestError::RequestError;
+};
 
 inline constexpr std::uint64_t checkpoint_block = std::uint64_t{16} << 20;  // bytes
 inline constexpr const char* manifest_name = "trident/manifest.json";
@@ -78,7 +86,7 @@ std::string manifest_text(Manifest& manifest);
 // RequestError that begins with `name` and gives the JSON pointer and the rule where the text is no
 // manifest of a whole checkpoint: root and format are right, every file that a piece names is
 // listed, names stay in the folder, counts are at most 2^53, and the pieces of each tensor tile it
-// and fit into their files.
+// and fit into their files. ForeignCheckpoint where it is of another version of the format.
 Manifest parse_manifest(std::string_view text, const std::string& name);
 
 // "exp_avg/layers.0.mlp.up.weight"

@@ -2,11 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <system_error>
 
+#include "core/error.h"
 #include "core/file.h"
 #include "core/json.h"
 
@@ -32,17 +35,27 @@ bool Starts::leads_here(const std::string& id, std::int64_t iteration) const {
   return false;
 }
 
+bool Starts::knows(const std::string& id) const {
+  return std::ranges::find(list, id, &Start::id) != list.end();
+}
+
 Starts read_starts(const std::string& save, const std::string& run) {
   Starts starts{.run = run};
+  const std::string path = file_in(save);
+  std::error_code code;
+  const auto found = std::filesystem::symlink_status(path, code);
+  if (found.type() == std::filesystem::file_type::not_found) return starts;
   try {
-    const std::string path = file_in(save);
     const json document = parse_json(read_file(path, kMaxFile), path);
     if (document.at("run").get<std::string>() != run) return starts;
     for (const json& one : document.at("starts")) {
       starts.list.push_back({one.at("id").get<std::string>(), one.at("after").get<std::int64_t>()});
     }
-  } catch (const std::exception&) {
-    starts.list.clear();
+  } catch (const std::exception& error) {
+    throw Error(fmt::format(
+        "{}: it tells which checkpoints on nodes have led here, and can't be read ({}); with "
+        "checkpoint.load an iteration of checkpoint.save is gone on from without them",
+        path, error.what()));
   }
   return starts;
 }

@@ -23,9 +23,11 @@ struct Starts {
 
   // Whether what start `id` saved after `iteration` has led to where the run is now.
   bool leads_here(const std::string& id, std::int64_t iteration) const;
+  bool knows(const std::string& id) const;
 };
 
-// None of a run whose file is missing or no such.
+// None of a run whose file is missing, or another's. Error where it can't be read, or is no such:
+// which checkpoints have led here isn't known then.
 Starts read_starts(const std::string& save, const std::string& run);
 // Adds one; gives its id. Error where it can't be written.
 std::string record_start(FileSystem&, const std::string& save, const std::string& run,

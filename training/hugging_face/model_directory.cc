@@ -48,8 +48,26 @@ std::string weights_directory(const std::string& path) {
   if (!checkpoint.is_object() || !checkpoint.contains("save") || !checkpoint["save"].is_string()) {
     throw RequestError(place + "this run saved no weights");
   }
-  const auto saved = checkpoint["save"].get<std::string>();
+  namespace fs = std::filesystem;
+  auto saved = checkpoint["save"].get<std::string>();
   std::error_code none;
+  // A run's folder that was moved or copied has its weights where they lay beside its logs: where
+  // the config says there may be another run by now.
+  const json::json_pointer dir("/logging/dir");
+  if (config.contains(dir) && config[dir].is_string()) {
+    const fs::path logs = config[dir].get<std::string>();
+    if (!fs::equivalent(logs, path, none)) {
+      const fs::path from_logs = fs::path(saved).lexically_relative(logs);
+      const fs::path beside = fs::path(path) / from_logs;
+      if (from_logs.empty() || !fs::is_directory(beside, none)) {
+        throw RequestError(fmt::format(
+            "{}\"{}\" was the place of the weights when \"{}\" was that of the logs, which this "
+            "isn't (from where the run was started it is); name the directory of the weights",
+            place, printable(saved), printable(logs.string())));
+      }
+      saved = beside.lexically_normal().string();
+    }
+  }
   if (!std::filesystem::is_directory(saved, none)) {
     throw RequestError(
         fmt::format("{}\"{}\" is no directory here (from where the run was started "

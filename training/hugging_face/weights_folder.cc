@@ -249,6 +249,11 @@ void check_set_place(const std::string& directory) {
   if (fs::exists(saving) && !fs::is_directory(saving) && !fs::is_symlink(saving)) {
     problems.push_back((in / kFolder).string() + ": is no folder of a save; remove it");
   }
+  if (fs::exists(fs::symlink_status(in / "trident" / "manifest.json", ignored))) {
+    problems.push_back(directory +
+                       ": is a run's checkpoint, which other weights would damage; "
+                       "choose another directory");
+  }
   if (!problems.empty()) throw RequestError(problems);
 }
 

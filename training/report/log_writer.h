@@ -28,6 +28,7 @@ class LogWriter {
 
   // These return at once.
   void write(const IterationMetrics&);
+  void sync_metrics();  // lines that were written before
   void write_timeline(const Timeline& predicted, const Timeline& measured);
   void write_report(std::string html);
   // A file of the logs that somebody else could not write.

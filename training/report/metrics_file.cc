@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -38,6 +39,22 @@ std::size_t each_line(std::string_view text, Visit visit) {
   }
 }
 
+struct Until {
+  std::size_t bytes = 0;  // of the lines up to an iteration
+  std::int64_t last = 0;  // iteration among them
+};
+
+Until lines_until(const std::string& path, std::int64_t iteration) {
+  Until until;
+  until.bytes =
+      each_line(read_file(path, kMaxBytes), [&](std::string_view line, std::size_t number) {
+        const auto own = parse_line(line, path, number)["iteration"].get<std::int64_t>();
+        if (own <= iteration) until.last = std::max(until.last, own);
+        return own <= iteration;
+      });
+  return until;
+}
+
 std::string path_in(const std::string& directory) {
   return (std::filesystem::path(directory) / MetricsFile::kName).string();
 }
@@ -71,14 +88,16 @@ MetricsFile MetricsFile::resume(const std::string& directory, std::int64_t itera
   const std::string path = path_in(directory);
   std::error_code code;
   if (std::filesystem::exists(path, code)) {
-    const std::string text = read_file(path, kMaxBytes);
-    const std::size_t keep = each_line(text, [&](std::string_view line, std::size_t number) {
-      return parse_line(line, path, number)["iteration"].get<std::int64_t>() <= iteration;
-    });
-    std::filesystem::resize_file(path, keep, code);
+    std::filesystem::resize_file(path, lines_until(path, iteration).bytes, code);
     if (code) throw Error(fmt::format("{}: cutting it back failed: {}", path, code.message()));
   }
   return MetricsFile(path, false);
+}
+
+std::int64_t MetricsFile::require_resumable(const std::string& directory, std::int64_t iteration) {
+  const std::string path = path_in(directory);
+  std::error_code code;
+  return std::filesystem::exists(path, code) ? lines_until(path, iteration).last : 0;
 }
 
 void MetricsFile::append(const nlohmann::ordered_json& line) {

@@ -4,19 +4,37 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
+#include <span>
+#include <string>
 #include <vector>
 
+#include "core/content_hash.h"
 #include "core/error.h"
+#include "core/file.h"
 #include "core/process.h"
 #include "core/request_problems.h"
 #include "core/threads.h"
+#include "training/checkpoint/checkpoint_folder.h"
+#include "training/checkpoint/manifest.h"
 #include "training/run/agreement.h"
 #include "training/run/job_config.h"
 #include "training/run/run_folder.h"
+#include "training/run/run_saver.h"
 
 namespace trident {
 
 namespace {
+
+bool goes_on(const Config& config) {
+  const CheckpointConfig& asked = config.checkpoint;
+  if (asked.save.empty() || asked.resume == "never") return false;
+  try {
+    return !find_checkpoints(asked.save).empty();
+  } catch (const Error&) {
+    return true;
+  }
+}
 
 // Reading all of it may take long: 100 MiB/s, of 1 TiB at most.
 FoundOnNodes found_on_nodes(const Config& config, const Launch& launch) {
@@ -58,9 +76,23 @@ TrainingInputs checked_inputs(const LoadedConfig& loaded, const Launch& launch,
                  fmt::format("config: /runtime/threads_per_rank: {} rank(s) of {} in one process",
                              ranks_here, config.runtime.threads_per_rank));
   });
+  problems.collect([&] {
+    const std::string& dir = config.checkpoint.local.dir;
+    try {
+      if (!dir.empty()) check_output_directory(dir);
+    } catch (const RequestError& error) {
+      throw error.at("config: /checkpoint/local/dir: ");
+    }
+  });
   const FoundOnNodes on_nodes = found_on_nodes(config, launch);
-  problems.collect([&] { inputs = prepare_training(loaded, on_nodes); });
-  if (launch.leads) {  // and with its bytes later
+  bool prepared = false;
+  problems.collect([&] {
+    inputs = prepare_training(loaded, on_nodes);
+    prepared = true;
+  });
+  // And with its bytes later. Of a run that could not go on it would take its own logs for
+  // another's.
+  if (launch.leads && (prepared || !goes_on(config))) {
     problems.collect([&] { check_output(config, 0, run_of(inputs.start)); });
   }
   problems.raise();
@@ -95,6 +127,23 @@ void compare_ranks(const TrainingInputs& inputs, const Devices& devices, const L
   start.agree(file_fingerprints(files, launch.rank, [&](const auto& own, const auto& answer) {
     return start.exchange(own, answer, longer);
   }));
+}
+
+std::map<std::string, std::string> made_with(const Config& config, const Devices& devices,
+                                             const Launch& launch) {
+  constexpr std::uint64_t kSampled = std::uint64_t{64} << 20;  // bytes of each file
+  std::map<std::string, std::string> made;
+  for (const Fingerprint& print : machine_fingerprints(devices, launch.environment)) {
+    made[print.name] = print.value;
+  }
+  std::uint64_t hash = 0;
+  for (const InputFile& file : input_files(config, "")) {
+    if (!file.name.starts_with("file of /data/train/")) continue;
+    const std::uint64_t of_file = content_hash_of_file(file.path, kSampled);
+    hash = content_hash(std::as_bytes(std::span(&of_file, 1)), hash);
+  }
+  made[training_data_name] = hex64(hash);
+  return made;
 }
 
 std::string crowded_text(const Config& config, const Launch& launch, const Devices& devices) {

@@ -1,6 +1,7 @@
 // What the processes of a job check before it runs, each for itself and with the others.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 
@@ -18,6 +19,10 @@ TrainingInputs checked_inputs(const LoadedConfig&, const Launch&, std::optional<
 // Refuses ranks that would compute something else than the others, before anything is written.
 // Collective over the job's processes.
 void compare_ranks(const TrainingInputs&, const Devices&, const Launch&);
+
+// What made_by() adds to: program, libraries, processor and the training data's contents. Without
+// them a run that goes on computes the same, to the bit.
+std::map<std::string, std::string> made_with(const Config&, const Devices&, const Launch&);
 
 // A run with more threads than cores goes on, but nobody wants it. Under MPI a line from each host,
 // on rank 0. Collective over the job's processes.

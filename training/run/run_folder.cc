@@ -14,6 +14,7 @@
 #include "core/dtype.h"
 #include "core/error.h"
 #include "training/checkpoint/checkpoint_folder.h"
+#include "training/checkpoint/proved_blocks.h"
 #include "training/hugging_face/weights_folder.h"
 #include "training/report/earlier_run.h"
 #include "training/report/metrics_file.h"
@@ -92,11 +93,29 @@ std::string to_be_replaced(const HeldFolder& weights, bool resumes) {
   return set_file_in(weights.path);
 }
 
+// Whether the weights in `directory` are the checkpoint's: of a copy, whose times don't say whose
+// they are.
+bool has_its_weights(const std::string& directory, const Manifest& manifest) {
+  bool any = false;
+  try {
+    for (const auto& [name, saved] : manifest.files) {
+      if (name.find('/') != std::string::npos || !name.ends_with(".safetensors")) continue;
+      ProvedFile((fs::path(directory) / name).string(), saved).prove_all();
+      any = true;
+    }
+  } catch (const RequestError&) {
+    return false;
+  }
+  return any;
+}
+
 // The run that has saved what is there; "" where that isn't known.
 std::string run_of_saved(const std::string& directory) {
   std::string run = run_of_weights(directory);
+  const bool unsigned_weights = run.empty() && !weights_in(directory).empty();
   for (const FoundCheckpoint& one : find_checkpoints(directory)) {
     if (!one.manifest) continue;
+    if (unsigned_weights && !has_its_weights(directory, *one.manifest)) continue;
     if (!run.empty() && run != one.manifest->run_id) return "";
     run = one.manifest->run_id;
   }
@@ -190,8 +209,9 @@ bool died_before_saving(const Config& config) {
   const bool saves = asked.save_interval > 0 || asked.local.interval > 0;
   if (asked.save.empty() || !saves || asked.resume == "never") return false;
   const HeldFolder logs = described(config.logging.dir), weights = described(asked.save);
+  // Where `latest` is there have been checkpoints.
   return !logs.run().empty() && logs.run() == weights.run() && logs.exists(MetricsFile::kName) &&
-         to_be_replaced(weights, false).empty();
+         to_be_replaced(weights, false).empty() && !weights.exists(latest_name);
 }
 
 void check_output(const Config& config, std::int64_t weight_bytes, const std::string& resumed) {
@@ -218,6 +238,11 @@ RunFolders::RunFolders(const Config& config, std::int64_t weight_bytes, const st
     // Another run may have come and gone since that was looked at.
     check_logs(config, folders[0], resumed);
     if (folders.size() == 2) check_weights(config, folders[0], folders[1], resumed);
+    if (!resumed.empty()) {
+      at(folders[0], [&](const std::string& path) {
+        MetricsFile::require_resumable(path, start.checkpoints.front().iteration);
+      });
+    }
     require_unchanged(start, config);
     for (const HeldFolder& folder : folders) finish_save(folder.path);
     if (folders.size() == 2) clear_checkpoints(folders[1].path, resumed.empty());

@@ -102,6 +102,10 @@ void RunReporter::wrote(const std::string& path) {
   if (leads()) summary_.written.push_back(path);
 }
 
+void RunReporter::sync_log() {
+  if (leads()) log_->sync_metrics();
+}
+
 void RunReporter::failed(const std::string& what, const std::string& why) {
   if (leads()) log_->failed(what, why);
 }

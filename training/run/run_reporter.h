@@ -36,6 +36,8 @@ class RunReporter {
   // A file or folder of the run has been written.
   void wrote(const std::string& path);
   // What a part of the logs could not be written for.
+  // To the disk, beside training: before a checkpoint that counts these iterations.
+  void sync_log();
   void failed(const std::string& what, const std::string& why);
   // Writes the report of what has run, closes the files.
   void end();

@@ -198,7 +198,8 @@ void RunSaver::set_aside_later(const std::vector<FoundCheckpoint>& found) {
   std::vector<FoundCheckpoint> later = newest_first(found);
   std::erase_if(later, [&](const FoundCheckpoint& one) { return !is_later(one); });
   for (const FoundCheckpoint& one : found) {
-    if (!one.manifest) later.push_back(one);
+    const bool stays = one.foreign && one.iteration <= inputs_.first_iteration;
+    if (!one.manifest && !stays) later.push_back(one);
   }
   if (later.empty()) return;
   const std::string& save = config_.checkpoint.save;
@@ -214,9 +215,9 @@ void RunSaver::set_aside_later(const std::vector<FoundCheckpoint>& found) {
   // The newest first: whoever dies on the way has gone back by a part.
   for (const FoundCheckpoint& one : later) {
     const std::string aside = set_aside(*inputs_.files, save, one.iteration);
-    reporter_.message(fmt::format("{} is {}: set aside as {}", checkpoint_name(one.iteration),
-                                  one.manifest ? "later than where this run goes on" : "damaged",
-                                  aside));
+    reporter_.message(fmt::format(
+        "{} is {}: set aside as {}", checkpoint_name(one.iteration),
+        one.manifest || one.foreign ? "later than where this run goes on" : "damaged", aside));
   }
 }
 
@@ -227,7 +228,9 @@ bool RunSaver::due(std::int64_t iterations) const {
 bool RunSaver::asked() const {
   if (!reporter_.leads() || config_.checkpoint.save.empty()) return false;
   std::error_code ignored;
-  return std::filesystem::exists(in(config_.checkpoint.save, kSaveNow), ignored);
+  const auto found =
+      std::filesystem::symlink_status(in(config_.checkpoint.save, kSaveNow), ignored);
+  return std::filesystem::exists(found) && !std::filesystem::is_directory(found);
 }
 
 bool RunSaver::active() const {
@@ -271,7 +274,8 @@ CheckpointInfo RunSaver::info(const Kind& kind, const Progress& progress, State&
 std::unique_ptr<RunSaver::Job> RunSaver::job_of(const Kind& kind, const Progress& progress) {
   RankModel& model = stepper_.model();
   ++sequence_;
-  if (reporter_.leads() && !on_nodes(kind)) {
+  reporter_.sync_log();
+  if (asked() && !on_nodes(kind)) {
     try {
       inputs_.files->remove(in(config_.checkpoint.save, kSaveNow));
     } catch (const std::exception& error) {

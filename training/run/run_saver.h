@@ -125,5 +125,7 @@ class RunSaver {
 
 // What a run's numbers depend on beside its config, for people: its layout, threads and device.
 std::map<std::string, std::string> made_by(const TrainingInputs&);
+// Among them: the contents of the files that data.train leads to, of large ones a part.
+inline constexpr const char* training_data_name = "training data";
 
 }  // namespace trident

@@ -26,17 +26,38 @@ using nlohmann::json;
 constexpr const char* kFreeOfModel[] = {"/model/hidden_dropout", "/model/attention_dropout",
                                         "/model/init_method_std",
                                         "/model/make_vocab_size_divisible_by"};
-// Sections of which nothing has to be said: where files lie, and what the layout line tells.
+// Sections of which nothing has to be said: where files lie, and what the layout line tells; and
+// keys in them that change last digits.
 constexpr const char* kUntold[] = {"/checkpoint/", "/logging/", "/parallel/", "/runtime/",
                                    "/derived"};
+constexpr const char* kTold[] = {"/parallel/sequence_parallel", "/parallel/tp_comm_overlap",
+                                 "/parallel/rank_order", "/runtime/collective_algorithm"};
+
+const std::string kDifferent = "differs from the checkpoint: ";
 
 bool begins_with_any(const std::string& path, const auto& prefixes) {
   return std::ranges::any_of(prefixes, [&](const char* p) { return path.starts_with(p); });
 }
 
+// Whether that is a checkpoint, or was one: weights alone are not what it stands for, then.
 bool is_checkpoint(const std::string& path) {
+  const fs::path folder = path;
+  std::error_code code;
+  if (fs::exists(fs::symlink_status((folder / manifest_name).parent_path(), code))) return true;
+  if (code && code != std::errc::no_such_file_or_directory && code != std::errc::not_a_directory) {
+    throw Error(fmt::format("config: /checkpoint/load: {}: {}", path, code.message()));
+  }
+  const std::string name = (folder / "").parent_path().filename().string();
+  return iteration_of(name) && fs::is_directory(folder, code);
+}
+
+bool lies_in(const std::string& path, const std::string& folder) {
+  if (folder.empty()) return false;
   std::error_code ignored;
-  return fs::exists(fs::path(path) / manifest_name, ignored);
+  const fs::path inner = fs::weakly_canonical(fs::absolute(path, ignored), ignored);
+  const fs::path outer = fs::weakly_canonical(fs::absolute(folder, ignored), ignored);
+  const auto [end, at] = std::ranges::mismatch(outer, inner);
+  return end == outer.end() && at != inner.end();
 }
 
 std::vector<std::string> listing_of(const std::vector<FoundCheckpoint>& found) {
@@ -54,6 +75,10 @@ std::vector<FoundCheckpoint> whole_ones(const std::vector<FoundCheckpoint>& foun
   std::vector<FoundCheckpoint> whole = newest_first(found);
   for (const FoundCheckpoint& one : found) {
     const bool older = !whole.empty() && one.iteration < whole.front().iteration;
+    if (one.foreign && !older) {
+      throw RequestError(
+          fmt::format("{} (not damaged: no earlier one is taken in its place)", one.problem));
+    }
     if (!one.problem.empty() && !older) {
       start.messages.push_back("not a checkpoint to go on from: " + one.problem);
     }
@@ -102,7 +127,8 @@ void take_parts(const CheckpointConfig& asked, StartingPoint& start) {
 }
 
 // The nodes' checkpoints among those of checkpoint.save, each where it is later than what follows.
-void add_on_nodes(const FoundOnNodes& on_nodes, StartingPoint& start) {
+void add_on_nodes(const FoundOnNodes& on_nodes, const CheckpointConfig& asked,
+                  StartingPoint& start) {
   for (const FoundOnNodes::One& one : on_nodes.list) {
     const std::string name = checkpoint_name(one.manifest.iteration);
     const FoundCheckpoint found{.path = (fs::path(one.set->run) / "node-*" / name).string(),
@@ -115,6 +141,18 @@ void add_on_nodes(const FoundOnNodes& on_nodes, StartingPoint& start) {
         list, [&](const FoundCheckpoint& other) { return other.iteration <= found.iteration; });
     if (at == list.end() || at->iteration < found.iteration) list.insert(at, found);
   }
+  for (const std::string& why : on_nodes.left) {
+    start.messages.push_back("not a checkpoint to go on from: " + why);
+  }
+  const std::int64_t newest =
+      start.checkpoints.empty() ? -1 : start.checkpoints.front().manifest->iteration;
+  if (on_nodes.unplaced <= newest) return;
+  throw RequestError(fmt::format(
+      "config: /checkpoint/local/dir: \"{}\": {} is of a start that {} doesn't list, so whether "
+      "the "
+      "run has gone on from there isn't known; bring the list back, or with checkpoint.load an "
+      "iteration of checkpoint.save go on without what the nodes have",
+      asked.local.dir, on_nodes.unplaced_in, (fs::path(asked.save) / ".trident-starts").string()));
 }
 
 void look(const Config& config, const FoundOnNodes& on_nodes, StartingPoint& start) {
@@ -132,15 +170,21 @@ void look(const Config& config, const FoundOnNodes& on_nodes, StartingPoint& sta
   }
   if (asked.resume != "never") {
     start.checkpoints = whole_ones(there, start);
-    add_on_nodes(on_nodes, start);
+    const std::vector<std::string> problems = start.messages;
+    add_on_nodes(on_nodes, asked, start);
     start.own = !start.checkpoints.empty();
+    if (start.own && !asked.load.empty() && asked.load != "auto") {
+      start.messages.push_back(fmt::format(
+          "checkpoint.load \"{}\" is left: the run has checkpoints of its own in \"{}\"",
+          asked.load, asked.save));
+    }
     if (start.own) return;
-    if (!start.messages.empty()) {
+    if (!problems.empty()) {
       throw RequestError(
           fmt::format("config: /checkpoint/resume: \"{}\", but no checkpoint in \"{}\" is whole "
                       "({}); \"never\" "
                       "begins anew",
-                      asked.resume, asked.save, start.messages.back()));
+                      asked.resume, asked.save, problems.back()));
     }
   }
   if (asked.resume == "must") {
@@ -148,6 +192,12 @@ void look(const Config& config, const FoundOnNodes& on_nodes, StartingPoint& sta
         "config: /checkpoint/resume: \"must\", but there is no checkpoint in \"{}\"", asked.save));
   }
   if (asked.load.empty() || asked.load == "auto") return;
+  if (lies_in(asked.load, asked.save)) {
+    throw RequestError(fmt::format(
+        "config: /checkpoint/load: \"{}\" lies in checkpoint.save, whose checkpoints a new run "
+        "replaces; choose another checkpoint.save",
+        asked.load));
+  }
   if (is_checkpoint(asked.load)) {
     start.checkpoints = {named(asked.load)};
     return take_parts(asked, start);
@@ -160,6 +210,7 @@ void look(const Config& config, const FoundOnNodes& on_nodes, StartingPoint& sta
   }
   if (!start.checkpoints.empty()) return take_parts(asked, start);
   start.weights = asked.load;
+  start.messages.push_back(fmt::format("beginning with the weights of {}", asked.load));
   if (!asked.exclude_from_loading.empty()) {
     start.messages.push_back(fmt::format(
         "{} has weights alone: checkpoint.exclude_from_loading leaves nothing out", asked.load));
@@ -192,24 +243,13 @@ std::int64_t entries_of(const std::string& saved, const Config& config, const st
   return entries < config.model.vocab_size ? entries : 0;
 }
 
-// Looks at the first one's config. One that can't be read is damaged; the next one may not be.
-void compare_configs(const Config& config, StartingPoint& start) {
-  while (!start.checkpoints.empty()) {
-    const FoundCheckpoint& first = start.checkpoints.front();
-    std::string saved;
-    try {
-      saved = text_of(first, "trident/config.json");
-    } catch (const RequestError& error) {
-      fall_back(start, config, error.what());
-      return;
-    }
-    const bool grows = config.checkpoint.grow_vocabulary && !start.own;
-    start.taken.entries = grows ? entries_of(saved, config, first.path) : 0;
-    for (const std::string& line :
-         config_differences(saved, config, first.path + "/trident/config.json", grows)) {
-      start.messages.push_back("differs from the checkpoint: " + line);
-    }
-    return;
+// What this program does where a config doesn't say it: an earlier one that filled it in may not
+// have known the key.
+json filled_in(const std::string& saved, const Config& config) {
+  try {
+    return json_or_null(config_to_json(parse_config(saved, {}, {.rules = config.rules}).config));
+  } catch (const std::exception&) {
+    return json::object();  // of keys that are gone: the comparison names them
   }
 }
 
@@ -228,16 +268,41 @@ void require_unchanged(const StartingPoint& start, const Config& config) {
       config.checkpoint.save));
 }
 
+void compare_configs(StartingPoint& start, const Config& config) {
+  if (start.checkpoints.empty()) return;
+  const FoundCheckpoint& first = start.checkpoints.front();
+  std::string saved;
+  try {
+    saved = text_of(first, "trident/config.json");
+  } catch (const RequestError& error) {
+    throw DamagedCheckpoint(error.problems());
+  }
+  const bool grows = config.checkpoint.grow_vocabulary && !start.own;
+  start.taken.entries = grows ? entries_of(saved, config, first.path) : 0;
+  for (const std::string& line :
+       config_differences(saved, config, first.path + "/trident/config.json", grows)) {
+    start.messages.push_back(kDifferent + line);
+  }
+}
+
 void fall_back(StartingPoint& start, const Config& config, const std::string& why) {
+  std::erase_if(start.messages,
+                [](const std::string& message) { return message.starts_with(kDifferent); });
   if (start.checkpoints.size() < 2) {
-    throw RequestError(why +
-                       "\nno other checkpoint is there to go on from (checkpoint.resume "
-                       "\"never\" begins anew)");
+    std::vector<std::string> problems;
+    for (const std::string& message : start.messages) {
+      if (message.starts_with("warning: ")) problems.push_back(message);
+    }
+    problems.push_back(why);
+    problems.emplace_back(is_iteration(config.checkpoint.load)
+                              ? "checkpoint.load asks for this one alone"
+                              : "no other checkpoint is there to go on from (checkpoint.resume "
+                                "\"never\" begins anew)");
+    throw RequestError(problems);
   }
   start.messages.push_back(fmt::format("warning: {} can't be gone on from: {}; taking {}",
                                        start.checkpoints[0].path, why, start.checkpoints[1].path));
   start.checkpoints.erase(start.checkpoints.begin());
-  compare_configs(config, start);
 }
 
 std::vector<std::string> config_differences(const std::string& saved, const Config& config,
@@ -250,7 +315,8 @@ std::vector<std::string> config_differences(const std::string& saved, const Conf
     }
     return values;
   };
-  const auto there = flat(parse_json(saved, name));
+  auto there = flat(parse_json(saved, name));
+  if (const json now = filled_in(saved, config); !now.empty()) there.merge(flat(now));
   const auto here = flat(json_or_null(config_to_json(config)));
   std::vector<std::string> problems, lines;
   auto keys = there;
@@ -262,12 +328,14 @@ std::vector<std::string> config_differences(const std::string& saved, const Conf
   for (const auto& [pointer, ignored] : keys) {
     const auto value = [&](const auto& values) {
       const auto it = values.find(pointer);
-      return it == values.end() ? std::string("nothing") : printable(it->second, 200);
+      return it == values.end() ? std::string("nothing") : it->second;
     };
-    const std::string was = value(there), is = value(here);
-    if (was == is || begins_with_any(pointer, kUntold)) continue;
+    const std::string was_all = value(there), is_all = value(here);
+    const bool told = begins_with_any(pointer, kTold) || !begins_with_any(pointer, kUntold);
+    if (was_all == is_all || !told) continue;
+    const std::string was = printable(was_all, 200), is = printable(is_all, 200);
     const bool model = pointer.starts_with("/model/") && !begins_with_any(pointer, kFreeOfModel);
-    if (pointer == "/model/vocab_size" && more_entries(was)) {
+    if (pointer == "/model/vocab_size" && more_entries(was_all)) {
       lines.push_back(fmt::format("{}: {} in the checkpoint, now {}: the entries beyond begin anew",
                                   pointer, was, is));
     } else if (model) {
@@ -297,7 +365,6 @@ StartingPoint find_start(const Config& config, const FoundOnNodes& on_nodes) {
     start.messages.push_back(
         "an earlier start has ended before its first checkpoint: beginning anew");
   }
-  compare_configs(config, start);
   return start;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "config/config.h"
+#include "core/error.h"
 #include "training/checkpoint/checkpoint_folder.h"
 #include "training/checkpoint/found_on_nodes.h"
 #include "training/checkpoint/starts.h"
@@ -34,14 +35,23 @@ Starts starts_on_nodes(const Config& config);
 // Of the run that goes on; "" where it is a new one.
 std::string run_of(const StartingPoint& start);
 
-// What `config` asks for, by what lies there. RequestError where that isn't there, or where the
-// checkpoint is of another model.
+// A checkpoint can't be gone on from, whatever rank has found that.
+class DamagedCheckpoint : public RequestError {
+ public:
+  using RequestError::RequestError;
+};
+
+// What `config` asks for, by what lies there. RequestError where that isn't there.
 // `on_nodes`: what the nodes have kept of the run in checkpoint.save.
 StartingPoint find_start(const Config& config, const FoundOnNodes& on_nodes = {});
 
 // RequestError where other checkpoints lie in checkpoint.save than find_start() has found: a run
 // has come and gone since. For whoever has locked it.
 void require_unchanged(const StartingPoint& start, const Config& config);
+
+// Says what the first checkpoint's run did otherwise. DamagedCheckpoint where that can't be read,
+// RequestError where the checkpoint is of another model.
+void compare_configs(StartingPoint& start, const Config& config);
 
 // For a run whose first checkpoint has turned out to be damaged, `why`: the next one comes in its
 // place. RequestError where there is none.

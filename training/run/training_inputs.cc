@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
+#include <string>
 #include <utility>
 
 #include "core/error.h"
 #include "core/request_problems.h"
+#include "training/checkpoint/checkpoint_reader.h"
 #include "training/hugging_face/hugging_face.h"
 #include "training/run/in_flight.h"
 #include "training/setup/from_config.h"
@@ -36,17 +39,63 @@ DataSpec data_spec(const Config& config, const std::string& written) {
   return spec;
 }
 
-// Those of where the run begins.
-void take_extras(TrainingInputs& inputs) {
-  const std::vector<FoundCheckpoint>& checkpoints = inputs.start.checkpoints;
-  if (!checkpoints.empty() && checkpoints.front().on_nodes != nullptr) {
-    const FoundCheckpoint& first = checkpoints.front();
-    inputs.extras = extras_in(first.on_nodes->texts, first.path, *inputs.architecture);
-    return;
+// A checkpoint's files of a Hugging Face directory but the weights, proved.
+std::map<std::string, std::string> companions_of(const FoundCheckpoint& checkpoint) {
+  if (checkpoint.on_nodes != nullptr) return checkpoint.on_nodes->texts;
+  std::map<std::string, std::string> texts;
+  CheckpointReader reader(checkpoint.path, *checkpoint.manifest);
+  for (const auto& [name, file] : checkpoint.manifest->files) {
+    if (name.ends_with(".json") && name.find('/') == std::string::npos &&
+        !name.ends_with(".index.json")) {
+      texts[name] = reader.text(name);
+    }
   }
-  const std::string from = checkpoints.empty() ? inputs.start.weights : checkpoints.front().path;
+  return texts;
+}
+
+// Those of where the run begins. DamagedCheckpoint where a file isn't whole.
+void take_extras(TrainingInputs& inputs) {
   inputs.extras = {};
-  if (!from.empty()) inputs.extras = read_extras(from, *inputs.architecture, false);
+  const StartingPoint& start = inputs.start;
+  if (!start.checkpoints.empty()) {
+    const FoundCheckpoint& first = start.checkpoints.front();
+    try {
+      inputs.extras = extras_in(companions_of(first), first.path, *inputs.architecture);
+    } catch (const RequestError& error) {
+      throw DamagedCheckpoint(error.problems());
+    }
+  } else if (!start.weights.empty()) {
+    inputs.extras = read_extras(start.weights, *inputs.architecture, false);
+  }
+}
+
+// Of training.train_epochs: those that the samples make that are left.
+void derive_iterations(TrainingInputs& inputs) {
+  if (inputs.datasets.train == nullptr) return;
+  Config& config = inputs.config;
+  const std::int64_t samples =
+      inputs.datasets.train->samples_per_epoch() * config.training.train_epochs;
+  std::int64_t done = 0, consumed = 0;
+  if (!inputs.start.checkpoints.empty()) {
+    const Manifest& manifest = *inputs.start.checkpoints.front().manifest;
+    if (inputs.start.taken.iteration) done = manifest.iteration;
+    if (inputs.start.taken.data) consumed = manifest.samples;
+  }
+  const std::int64_t left = std::max<std::int64_t>(0, samples - consumed);
+  set_train_iters(config, std::max<std::int64_t>(1, done + left / config.batch.global_batch_size));
+}
+
+// What follows from where the run begins, which is the first checkpoint that can be read.
+void settle_start(TrainingInputs& inputs) {
+  for (;;) {
+    try {
+      if (inputs.iterations_follow) derive_iterations(inputs);
+      compare_configs(inputs.start, inputs.config);
+      return take_extras(inputs);
+    } catch (const DamagedCheckpoint& error) {
+      fall_back(inputs.start, inputs.config, error.what());
+    }
+  }
 }
 
 // Its text goes among the extras, where there is one.
@@ -80,7 +129,9 @@ TrainingInputs prepare_training(const LoadedConfig& loaded, const FoundOnNodes& 
                         .architecture = architecture_of(loaded.config)};
   Config& config = inputs.config;
   RequestProblems problems;
+  inputs.iterations_follow = config.training.train_iters == 0;
   problems.collect([&] { inputs.schedule = schedule_of(config); });
+  problems.collect([&] { inputs.datasets = build_datasets(data_spec(config, loaded.written)); });
   problems.collect([&] {
     inputs.start = find_start(config, on_nodes);
     const std::string& weights = inputs.start.weights;
@@ -91,17 +142,9 @@ TrainingInputs prepare_training(const LoadedConfig& loaded, const FoundOnNodes& 
             "the vocabulary of {} has {} entries; those beyond begin anew", weights, fewer));
       }
     }
-    take_extras(inputs);
+    settle_start(inputs);
   });
   problems.collect([&] { take_tokenizer(inputs); });
-  problems.collect([&] { inputs.datasets = build_datasets(data_spec(config, loaded.written)); });
-  if (inputs.datasets.train != nullptr && config.training.train_iters == 0) {
-    const std::int64_t samples =
-        inputs.datasets.train->samples_per_epoch() * config.training.train_epochs;
-    problems.collect([&] {
-      set_train_iters(config, std::max<std::int64_t>(1, samples / config.batch.global_batch_size));
-    });
-  }
   problems.raise();
   begin_at_start(inputs);
   return inputs;
@@ -139,9 +182,9 @@ void begin_at_start(TrainingInputs& inputs) {
 
 void begin_at_next(TrainingInputs& inputs, const std::string& why) {
   fall_back(inputs.start, inputs.config, why);
-  begin_at_start(inputs);
-  take_extras(inputs);
+  settle_start(inputs);
   take_tokenizer(inputs);
+  begin_at_start(inputs);
 }
 
 void go_on_from(TrainingInputs& inputs, std::int64_t k,

@@ -37,6 +37,7 @@ struct TrainingInputs {
   // by then.
   HuggingFaceExtras extras;
   StartingPoint start;
+  bool iterations_follow = false;  // training.train_iters follows from train_epochs and `start`
   // A run that goes on: its first iteration, from 0, what it has consumed before, and who gives
   // each rank the state that it begins with in place of a checkpoint (go_on_from()).
   std::int64_t first_iteration = 0, consumed_samples = 0, consumed_tokens = 0;

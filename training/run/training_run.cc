@@ -206,6 +206,12 @@ void TrainingRun::announce() {
   for (const auto& [name, now] : made_by(inputs_)) {
     const auto was = manifest.made_by.find(name);
     if (was == manifest.made_by.end() || was->second == now) continue;
+    if (name == training_data_name) {
+      reporter_.message(
+          "the training data's files have other contents than when the checkpoint was saved: "
+          "samples may come twice, or not at all");
+      continue;
+    }
     reporter_.message(
         fmt::format("{}: {} saved it, now {}; last digits may differ", name, was->second, now));
   }

@@ -23,12 +23,6 @@
 
 namespace trident {
 
-// A checkpoint can't be gone on from, whatever rank has found that: all ranks throw it.
-class DamagedCheckpoint : public RequestError {
- public:
-  using RequestError::RequestError;
-};
-
 class TrainingRun {
  public:
   // All of these outlive it. Collective over the transport's world.
@@ -38,8 +32,8 @@ class TrainingRun {
   TrainingSummary run();
 
  private:
-  // Weights and log files. DamagedCheckpoint where the one to begin with is of no use. Sets
-  // stopped_ where a rank is asked to stop before it has trained.
+  // Weights and log files. DamagedCheckpoint on all ranks where the one to begin with is of no use.
+  // Sets stopped_ where a rank is asked to stop before it has trained.
   void begin();
   void take_weights();
   void restore();

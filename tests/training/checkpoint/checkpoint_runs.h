@@ -12,10 +12,14 @@
 #include <utility>
 #include <vector>
 
+#include "core/file.h"
 #include "core/file_system.h"
+#include "support/temp_dir.h"
 #include "support/training_run.h"
+#include "training/checkpoint/checkpoint_folder.h"
 #include "training/checkpoint/checkpoint_tools.h"
 #include "training/report/metrics_file.h"
+#include "training/run/training_job.h"
 
 namespace trident::testing {
 
@@ -30,6 +34,31 @@ inline Config run_config(const std::string& dir, const Overrides& more = {},
                                      "scheduler.type=linear", "scheduler.warmup_iters=1",
                                      "training.train_iters=6", "training.on_non_finite=skip"} +
                            more);
+}
+
+inline Config every_second(const TempDir& dir, const Overrides& more = {}) {
+  return run_config(dir.path(), small + Overrides{"checkpoint.save_interval=2"} + more);
+}
+
+// Through the job, which has the folders.
+struct Job {
+  explicit Job(const Config& config) : job(prepare_job(LoadedConfig{.config = config}, launch)) {}
+  void run(const TrainerHooks& hooks = {}) { run_job(job, {.trainer = hooks}); }
+
+  const Launch launch;
+  TrainingJob job;
+};
+
+inline std::vector<std::int64_t> iterations_in(const std::string& save) {
+  std::vector<std::int64_t> list;
+  for (const FoundCheckpoint& one : find_checkpoints(save)) list.push_back(one.iteration);
+  return list;
+}
+
+inline void damage(const std::string& path) {
+  std::string text = read_file(path);
+  text[text.size() / 2] ^= 1;
+  write_file_atomic(path, text);
 }
 
 // What a run says, by its messages, and when it stops.

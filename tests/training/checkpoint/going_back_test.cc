@@ -24,31 +24,6 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-Config every_second(const TempDir& dir, const Overrides& more = {}) {
-  return run_config(dir.path(), small + Overrides{"checkpoint.save_interval=2"} + more);
-}
-
-// Through the job, which has the folders.
-struct Job {
-  explicit Job(const Config& config) : job(prepare_job(LoadedConfig{.config = config}, launch)) {}
-  void run(const TrainerHooks& hooks = {}) { run_job(job, {.trainer = hooks}); }
-
-  const Launch launch;
-  TrainingJob job;
-};
-
-std::vector<std::int64_t> iterations_in(const std::string& save) {
-  std::vector<std::int64_t> list;
-  for (const FoundCheckpoint& one : find_checkpoints(save)) list.push_back(one.iteration);
-  return list;
-}
-
-void damage(const std::string& path) {
-  std::string text = read_file(path);
-  text[text.size() / 2] ^= 1;
-  write_file_atomic(path, text);
-}
-
 // Killed before its next save, a run that has gone back goes on from there, not from what it left.
 TEST(GoingBack, IsRememberedByARunThatDies) {
   const TempDir whole, dir;

@@ -89,12 +89,6 @@ std::set<std::string> kept(const TempDir& dir) {
   return list;
 }
 
-void damage(const std::string& path) {
-  std::string text = read_file(path);
-  text[text.size() / 2] ^= 1;
-  write_file_atomic(path, text);
-}
-
 void expect_as_uninterrupted(const TempDir& dir, const TempDir& whole) {
   EXPECT_EQ(metrics_in(dir.path()), metrics_in(whole.path()));
   EXPECT_EQ(sums_of(dir / "w/iteration-7"), sums_of(whole / "w/iteration-7"));
@@ -181,6 +175,8 @@ TEST(NodeCheckpoint, TheNewestValidOneOfBothKindsIsTaken) {
   Told told;
   run(on_nodes(dir, three), told.hooks());
   EXPECT_THAT(told.all(), HasSubstr("going on from " + dir / "w/iteration-3: iteration 3"));
+  EXPECT_THAT(told.all(), HasSubstr("iteration 4 on the nodes: "));
+  EXPECT_THAT(told.all(), HasSubstr(part + ": bytes 0 to "));
   expect_as_uninterrupted(dir, whole);
 }
 
@@ -226,6 +222,30 @@ TEST(NodeCheckpoint, WhatComesBackFromABranchThatWasLeftIsNotTaken) {
   Told told;
   run(on_nodes(dir, three), told.hooks());
   EXPECT_THAT(told.all(), HasSubstr("w/iteration-6: iteration 6"));
+  expect_as_uninterrupted(dir, whole);
+}
+
+// Without the list of starts nobody knows whether what the nodes have has led here.
+TEST(NodeCheckpoint, WithoutTheListOfStartsNothingIsTakenAndNothingGoes) {
+  const TempDir whole, dir;
+  const Overrides three{"checkpoint.save_interval=3"};
+  run(on_nodes(whole, three));
+  killed_at(6, on_nodes(dir, three));  // 3 saved, 4 on the nodes
+  const std::string list = dir / "w/.trident-starts", text = read_file(list);
+  const auto refusal = [&] { return message_of<Error>([&] { run(on_nodes(dir, three)); }); };
+  fs::remove(list);
+  EXPECT_THAT(refusal(), HasSubstr("/iteration-4 is of a start that"));
+  write_file_atomic(list, "?");
+  EXPECT_THAT(refusal(), HasSubstr(".trident-starts: it tells which"));
+  fs::remove(list);
+  fs::create_directory(list);
+  EXPECT_THAT(refusal(), HasSubstr(".trident-starts: it tells which"));
+  EXPECT_EQ(kept(dir), (std::set<std::string>{"node-0/iteration-4", "node-1/iteration-4"}));
+  fs::remove(list);
+  write_file_atomic(list, text);
+  Told told;
+  run(on_nodes(dir, three), told.hooks());
+  EXPECT_THAT(told.all(), HasSubstr("node-*/iteration-4: iteration 4"));
   expect_as_uninterrupted(dir, whole);
 }
 
