@@ -100,6 +100,13 @@ Interleave::Draw Interleave::at(std::int64_t i) {
   return last_;
 }
 
+std::vector<std::int64_t> Interleave::drawn(std::int64_t samples) {
+  if (weights_.size() == 1) return {samples};
+  if (samples == 0) return std::vector<std::int64_t>(weights_.size(), 0);
+  at(samples - 1);
+  return state_.drawn;
+}
+
 std::vector<double> Interleave::shares() const {
   std::vector<double> shares;
   for (const auto w : weights_) {

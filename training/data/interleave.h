@@ -30,6 +30,9 @@ class Interleave {
   // each rank has its own.
   Draw at(std::int64_t i);
 
+  // How many of the first `samples` draws are each source's. Costs as at().
+  std::vector<std::int64_t> drawn(std::int64_t samples);
+
   // Draws that were made so far for all that was asked.
   std::int64_t steps() const { return steps_; }
 

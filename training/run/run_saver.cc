@@ -1,7 +1,6 @@
 #include "training/run/run_saver.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <cmath>
 #include <exception>
@@ -21,13 +20,6 @@ namespace trident {
 namespace {
 
 constexpr const char* kSaveNow = "save-now";
-
-// The same for all processes of a host that see it.
-std::string folder_identity(const std::string& path) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return "none";
-  return fmt::format("{}:{}", status.st_dev, status.st_ino);
-}
 
 std::string in(const std::string& folder, const std::string& name) {
   return (std::filesystem::path(folder) / name).string();
@@ -72,6 +64,10 @@ std::map<std::string, std::string> made_by(const TrainingInputs& inputs) {
   return made;
 }
 
+std::string consumed_name(std::size_t source) {
+  return fmt::format("data.train.{}.samples", source);
+}
+
 RunSaver::RunSaver(const TrainingInputs& inputs, const TrainerHooks& hooks, Stepper& stepper,
                    const Nodes& nodes, const ProcessGroup& files, RunReporter& reporter)
     : inputs_(inputs),
@@ -81,6 +77,7 @@ RunSaver::RunSaver(const TrainingInputs& inputs, const TrainerHooks& hooks, Step
       files_(files),
       reporter_(reporter),
       host_(make_cpu_device()) {
+  if (inputs.datasets.train != nullptr) sources_ = inputs.datasets.train->interleave();
   const CheckpointConfig& asked = config_.checkpoint;
   durable_.interval = asked.save_interval;
   nodes_.interval = asked.local.interval;
@@ -106,119 +103,12 @@ RunSaver::RunSaver(const TrainingInputs& inputs, const TrainerHooks& hooks, Step
 }
 
 void RunSaver::begin(const std::string& run_id) {
-  run_id_ = run_id;
   if (inputs_.start.own) {
     const bool there = inputs_.start.checkpoints.front().on_nodes != nullptr;
     (there ? nodes_ : durable_).saved = inputs_.first_iteration;
-    for (const FoundCheckpoint& one : inputs_.start.checkpoints) {
-      sequence_ = std::max(sequence_, one.manifest->sequence);
-    }
   }
-  std::vector<FoundCheckpoint> found;
-  if (reporter_.leads() && !config_.checkpoint.save.empty()) {
-    found = find_checkpoints(config_.checkpoint.save);
-  }
-  for (const FoundCheckpoint& one : found) {
-    if (one.manifest) sequence_ = std::max(sequence_, one.manifest->sequence);
-  }
-  // Which may refuse to begin: before anything of the run is moved.
-  if (nodes_.interval > 0) {
-    begin_on_nodes();
-  } else if (reporter_.leads() && active()) {
-    try {
-      record_start();
-    } catch (const std::exception& error) {  // of use to later starts with checkpoints on nodes
-      reporter_.message(std::string("warning: ") + error.what());
-    }
-  }
-  if (reporter_.leads() && inputs_.start.own) set_aside_later(found);
-}
-
-void RunSaver::record_start() {
-  start_ = trident::record_start(*inputs_.files, config_.checkpoint.save, run_id_,
-                                 inputs_.start.own ? inputs_.first_iteration : 0);
-}
-
-void RunSaver::begin_on_nodes() {
-  const CheckpointConfig& asked = config_.checkpoint;
-  Context host(*host_, 1);
-  run_id_ = text_from(host, files_, 0, run_id_);
-  place_.run = in(asked.local.dir, run_id_);
-  place_.save = save_identity(asked.save);
-  const auto on_all = [&](const auto& action) {
-    std::string failure;
-    try {
-      action();
-    } catch (const std::exception& error) {
-      failure = error.what();
-    }
-    failure = agreed_failure(host, files_, failure);
-    if (!failure.empty()) throw Error("config: /checkpoint/local/dir: " + failure);
-  };
-  on_all([&] {
-    const auto& found = inputs_.start.listing_on_node;
-    if (inputs_.start.own && found && kept_on_node(place_.run) != *found) {
-      throw Error(place_.run +
-                  ": checkpoints have come or gone there while this run began; start it again");
-    }
-  });
-  on_all([&] {
-    if (reporter_.leads()) record_start();
-  });
-  start_ = text_from(host, files_, 0, start_);
-  on_all([&] {
-    if (place_.role.leads) begin_on_node(place_, inputs_.start.own ? inputs_.first_iteration : -1);
-  });
-  // The ranks of a node see one folder.
-  const auto folders = exchanged_texts(host, files_, folder_identity(place_.node()));
-  on_all([&] {
-    const auto first = static_cast<std::size_t>(place_.role.ranks.front());
-    if (folders[first] == folders[static_cast<std::size_t>(files_.rank())]) return;
-    throw Error(fmt::format("{}: is another folder than the one that rank {} of this node has made",
-                            place_.node(), first));
-  });
-  const auto copies = static_cast<std::int64_t>(place_.role.copied_to.size());
-  if (reporter_.leads() && copies < asked.local.replicas) {
-    reporter_.message(fmt::format(
-        "warning: config: /checkpoint/local/replicas: {}, but there {}: a node that is lost takes "
-        "its part of the checkpoints there along{}",
-        asked.local.replicas,
-        copies == 0 ? "is one node alone" : fmt::format("are {} other nodes", copies),
-        copies == 0 ? "" : fmt::format(", where more than {} are lost at once", copies)));
-  }
-}
-
-void RunSaver::set_aside_later(const std::vector<FoundCheckpoint>& found) {
-  const std::int64_t first = inputs_.start.checkpoints.front().manifest->sequence;
-  // The nodes' are numbered by whoever saw the others.
-  const bool by_iteration = inputs_.start.checkpoints.front().on_nodes != nullptr;
-  const auto is_later = [&](const FoundCheckpoint& one) {
-    return by_iteration ? one.iteration > inputs_.first_iteration : one.manifest->sequence > first;
-  };
-  std::vector<FoundCheckpoint> later = newest_first(found);
-  std::erase_if(later, [&](const FoundCheckpoint& one) { return !is_later(one); });
-  for (const FoundCheckpoint& one : found) {
-    const bool stays = one.foreign && one.iteration <= inputs_.first_iteration;
-    if (!one.manifest && !stays) later.push_back(one);
-  }
-  if (later.empty()) return;
-  const std::string& save = config_.checkpoint.save;
-  std::vector<FoundCheckpoint> stay = newest_first(found);
-  std::erase_if(stay, is_later);
-  try {
-    if (!stay.empty()) {
-      inputs_.files->replace(in(save, latest_name), checkpoint_name(stay[0].iteration) + "\n");
-    }
-  } catch (const std::exception& error) {  // a full disk is no reason to train on from elsewhere
-    reporter_.message(std::string("warning: ") + error.what());
-  }
-  // The newest first: whoever dies on the way has gone back by a part.
-  for (const FoundCheckpoint& one : later) {
-    const std::string aside = set_aside(*inputs_.files, save, one.iteration);
-    reporter_.message(fmt::format(
-        "{} is {}: set aside as {}", checkpoint_name(one.iteration),
-        one.manifest || one.foreign ? "later than where this run goes on" : "damaged", aside));
-  }
+  begun_ = begin_saves(inputs_, files_, reporter_, run_id, active(), place_);
+  sequence_ = begun_.sequence;
 }
 
 bool RunSaver::due(std::int64_t iterations) const {
@@ -238,18 +128,24 @@ bool RunSaver::active() const {
          (durable_.interval > 0 || nodes_.interval > 0 || durable_.saved >= 0);
 }
 
-CheckpointInfo RunSaver::info(const Kind& kind, const Progress& progress, State& state) const {
+CheckpointInfo RunSaver::info(const Kind& kind, const Progress& progress, State& state) {
   CheckpointInfo info;
   Manifest& manifest = info.manifest;
   manifest.iteration = progress.iterations;
   manifest.sequence = sequence_;
-  manifest.run_id = run_id_;
+  manifest.run_id = begun_.run_id;
   manifest.made_by = made_by(inputs_);
-  if (on_nodes(kind)) manifest.made_by["start"] = start_;
+  if (on_nodes(kind)) manifest.made_by["start"] = begun_.start;
   manifest.samples = inputs_.consumed_samples + (progress.iterations - inputs_.first_iteration) *
                                                     config_.batch.global_batch_size;
   manifest.tokens = inputs_.consumed_tokens +
                     (manifest.samples - inputs_.consumed_samples) * config_.data.sequence_length;
+  if (sources_) {
+    const std::vector<std::int64_t> consumed = sources_->drawn(manifest.samples);
+    for (std::size_t i = 0; i < consumed.size(); ++i) {
+      manifest.numbers[consumed_name(i)] = consumed[i];
+    }
+  }
   for (const StateNumber& number : state.numbers) {
     std::visit([&](const auto* value) { manifest.numbers[number.name] = *value; }, number.value);
   }
@@ -442,10 +338,16 @@ void RunSaver::ended(Kind& kind, const Job& job, const std::string& failure) {
     return;
   }
   ++failures_;
-  reporter_.message(fmt::format("CHECKPOINT{} FAILED after iteration {}: {}; {}",
-                                job.on_nodes ? " ON THE NODES" : "", job.iterations, failure,
-                                before < 0 ? "there is no earlier one"
-                                           : fmt::format("the one of iteration {} stays", before)));
+  std::error_code ignored;
+  const bool stays =
+      before >= 0 &&
+      (job.on_nodes ||
+       std::filesystem::exists(
+           in(in(config_.checkpoint.save, checkpoint_name(before)), manifest_name), ignored));
+  reporter_.message(fmt::format(
+      "CHECKPOINT{} FAILED after iteration {}: {}; {}", job.on_nodes ? " ON THE NODES" : "",
+      job.iterations, failure,
+      stays ? fmt::format("the one of iteration {} stays", before) : "there is no earlier one"));
 }
 
 void RunSaver::tell_best_intervals() {

@@ -14,7 +14,9 @@
 #include "training/checkpoint/background_save.h"
 #include "training/checkpoint/checkpoint_writer.h"
 #include "training/checkpoint/node_checkpoint.h"
+#include "training/data/interleave.h"
 #include "training/engine/stepper.h"
+#include "training/run/begin_saves.h"
 #include "training/run/run_reporter.h"
 #include "training/run/save_costs.h"
 #include "training/run/trainer.h"
@@ -91,11 +93,8 @@ class RunSaver {
   };
   bool on_nodes(const Kind& kind) const { return &kind == &nodes_; }
 
-  void set_aside_later(const std::vector<FoundCheckpoint>&);
-  void begin_on_nodes();
-  void record_start();
   std::unique_ptr<Job> job_of(const Kind&, const Progress&);
-  CheckpointInfo info(const Kind&, const Progress&, State&) const;
+  CheckpointInfo info(const Kind&, const Progress&, State&);
   // On the thread that saves. Gives why there is none.
   std::string write(Context&, const ProcessGroup&, Job&, const EachPortion&);
   // Rank 0: `latest`, and which ones go; on the nodes those who lead them.
@@ -114,12 +113,13 @@ class RunSaver {
   Stepper& stepper_;
   ProcessGroup files_;
   RunReporter& reporter_;
-  std::string run_id_, start_;  // start_: record_start()
-  std::int64_t sequence_ = 0;   // of the one that was begun last
+  BegunSaves begun_;
+  std::int64_t sequence_ = 0;  // of the one that was begun last
   std::int64_t failures_ = 0;
   double pause_ = 0, pause_inside_ = 0;  // seconds; since it was taken, and within this iteration
   std::unique_ptr<Device> host_;
-  NodePlace place_;  // where the nodes have a folder
+  std::optional<Interleave> sources_;  // of the training data
+  NodePlace place_;                    // where the nodes have a folder
   Kind durable_, nodes_;
 };
 
@@ -127,5 +127,7 @@ class RunSaver {
 std::map<std::string, std::string> made_by(const TrainingInputs&);
 // Among them: the contents of the files that data.train leads to, of large ones a part.
 inline constexpr const char* training_data_name = "training data";
+// Among a checkpoint's numbers: how many samples of a source of data.train were consumed.
+std::string consumed_name(std::size_t source);
 
 }  // namespace trident

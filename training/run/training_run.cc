@@ -203,6 +203,17 @@ void TrainingRun::announce() {
                 "what was in flight is left, and trained anew"
               : "of a checkpoint that is not taken as it is, what was in flight is left");
   }
+  if (taken.data) {
+    const auto now = inputs_.datasets.train->interleave().drawn(manifest.samples);
+    for (std::size_t i = 0; i < now.size(); ++i) {
+      const auto was = manifest.numbers.find(consumed_name(i));
+      if (was == manifest.numbers.end() || was->second == SavedNumber(now[i])) continue;
+      reporter_.message(fmt::format(
+          "data.train.{}: {} of its samples had been consumed, {} would have been by the sources "
+          "and weights that there are now: some come twice, or not at all",
+          i, std::visit([](auto n) { return fmt::format("{}", n); }, was->second), now[i]));
+    }
+  }
   for (const auto& [name, now] : made_by(inputs_)) {
     const auto was = manifest.made_by.find(name);
     if (was == manifest.made_by.end() || was->second == now) continue;

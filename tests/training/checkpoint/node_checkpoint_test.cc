@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <filesystem>
 #include <set>
 #include <stdexcept>
@@ -21,7 +20,6 @@
 #include "training/checkpoint/checkpoint_folder.h"
 #include "training/checkpoint/checkpoint_reader.h"
 #include "training/checkpoint/starts.h"
-#include "training/run/save_costs.h"
 #include "training/run/training_job.h"
 
 namespace trident::testing {
@@ -349,46 +347,6 @@ TEST(NodeRole, CopiesLieOnOtherNodesAndAreShared) {
   }
 }
 
-// Against Daly's equations 37 (the estimate) and 20 (what a run takes), minimised here.
-TEST(SaveCosts, TheBestIntervalLosesLeast) {
-  const auto wall = [](double interval, double cost, double mtbf) {  // for a second of work
-    return mtbf * std::expm1((interval + cost) / mtbf) / interval;
-  };
-  for (const auto& [cost, mtbf] : {std::pair{5.0, 86400.0}, {60.0, 3600.0}, {300.0, 7200.0}}) {
-    double best = 1, least = wall(1, cost, mtbf);
-    for (double interval = 1; interval < 2 * mtbf; interval *= 1.001) {
-      if (wall(interval, cost, mtbf) < least) least = wall(best = interval, cost, mtbf);
-    }
-    EXPECT_NEAR(best_save_interval(cost, mtbf), best, 0.01 * best);
-  }
-  EXPECT_EQ(best_save_interval(100, 40), 40);
-  EXPECT_EQ(best_save_interval(0, 40), 0);
-}
-
-TEST(SaveCosts, CountsWaitsAndSlowerIterations) {
-  SaveCosts costs;
-  for (int i = 0; i < 2; ++i) costs.iteration(9.0, false);  // the first ones
-  for (int i = 0; i < 20; ++i) costs.iteration(2.0, false);
-  for (int i = 0; i < 3; ++i) costs.iteration(2.5, true);
-  costs.waited(0.5);
-  costs.ended();
-  costs.ended();
-  EXPECT_DOUBLE_EQ(costs.usual_iteration(), 2.0);
-  EXPECT_DOUBLE_EQ(costs.each(), 1.0);
-  EXPECT_EQ(best_intervals_text(costs, nullptr, 0, 0), "");
-  // sqrt(2 * 1 s * 36000 s) = 268.3 s; Daly: 267.7.
-  EXPECT_THAT(best_intervals_text(costs, nullptr, 10, 0),
-              HasSubstr("checkpoint.save_interval 134 (every 268 s"));
-  SaveCosts cheap;
-  EXPECT_EQ(best_intervals_text(costs, &cheap, 10, 0), "");
-  cheap.ended();
-  cheap.waited(0.02);
-  EXPECT_THAT(best_intervals_text(costs, &cheap, 10, 1000),
-              AllOf(HasSubstr("checkpoint.local.interval 19 (every 37.9 s"),
-                    HasSubstr("checkpoint.save_interval 1341 (every 2.68e+03 s")));
-}
-
-// The run says so itself: a save has cost what metrics.jsonl says that training has waited for it.
 TEST(SaveCosts, OfARunThatSavesAtOnceAreItsPauses) {
   const TempDir dir;
   Told told;
@@ -404,17 +362,6 @@ TEST(SaveCosts, OfARunThatSavesAtOnceAreItsPauses) {
   ASSERT_NE(at, std::string::npos) << text;
   // The last save is no iteration's.
   EXPECT_NEAR(std::stod(text.substr(at + 16)), pauses / 19, 0.2 * pauses / 19) << text;
-}
-
-// Where a save is always under way, its waits count all the same.
-TEST(SaveCosts, OfSavesThatOutlastTheirIntervalAreTheWaits) {
-  SaveCosts costs;
-  for (int i = 0; i < 4; ++i) costs.iteration(5.0, false);
-  for (int i = 0; i < 50; ++i) costs.iteration(2.0, true);
-  for (int i = 0; i < 10; ++i) costs.ended();
-  costs.waited(5);
-  EXPECT_DOUBLE_EQ(costs.usual_iteration(), 2.0);
-  EXPECT_DOUBLE_EQ(costs.each(), 0.5);
 }
 
 TEST(SaveCosts, AreToldAtTheEndOfARun) {

@@ -150,6 +150,29 @@ TEST(StartingPoint, SaysWhatItLeavesAndWhatDiffers) {
   EXPECT_THAT(told_by(config(text)), HasSubstr("training data's files have other contents"));
 }
 
+TEST(StartingPoint, SaysWhichSourcesWouldHaveGivenOtherSamples) {
+  const TempDir dir;
+  const auto config = [&](const std::string& weight) {
+    const std::string path = seeded_config("gpt2", dir.path()).data.train[0].path;
+    return every_second(dir,
+                        {"training.train_iters=4", "data.train=[{\"path\": \"" + path +
+                                                       "\", \"weight\": 3}, {\"path\": \"" + path +
+                                                       "\", \"weight\": " + weight + "}]"});
+  };
+  Job(config("1")).run();
+  const Manifest saved = open_checkpoint(dir / "w/iteration-4");
+  const auto count = [&](int i) {
+    return std::get<std::int64_t>(saved.numbers.at("data.train." + std::to_string(i) + ".samples"));
+  };
+  EXPECT_EQ(count(0) + count(1), saved.samples);
+  EXPECT_EQ(count(0), 3 * count(1));
+  EXPECT_THAT(told_by(config("1")), Not(HasSubstr("come twice")));
+  EXPECT_THAT(told_by(config("3")),
+              HasSubstr("data.train.1: " + std::to_string(count(1)) +
+                        " of its samples had been consumed, " + std::to_string(saved.samples / 2) +
+                        " would have been"));
+}
+
 TEST(StartingPoint, AKeyThatTheCheckpointsProgramDidNotKnowIsAtItsDefault) {
   const TempDir dir;
   Job(every_second(dir)).run();

@@ -157,6 +157,21 @@ TEST(Interleave, JumpsForwardAndBackLandWhereWalkingDoes) {
   EXPECT_THROW(Interleave(std::vector<double>{std::nan("")}), RequestError);
 }
 
+TEST(Interleave, CountsWhatEachSourceHasGiven) {
+  const std::vector<double> weights{3, 1.5, 0, 0.25};
+  Interleave walks(weights), asked(weights);
+  std::vector<std::int64_t> drawn(weights.size());
+  std::vector<std::vector<std::int64_t>> after{drawn};
+  for (std::int64_t i = 0; i < 500; ++i) {
+    ++drawn[static_cast<std::size_t>(walks.at(i).source)];
+    after.push_back(drawn);
+  }
+  for (const std::size_t samples : {0, 1, 17, 500, 16, 499, 3}) {
+    EXPECT_EQ(asked.drawn(static_cast<std::int64_t>(samples)), after[samples]) << samples;
+  }
+  EXPECT_EQ(Interleave(std::vector<double>{2}).drawn(7), (std::vector<std::int64_t>{7}));
+}
+
 TEST(BatchSampler, WithoutShufflingIterationKUsesItsConsecutiveSamples) {
   // 10 samples of 4 tokens from 41 + 3; G = 6 wraps into the second epoch.
   const auto data = dataset({{44, 1}}, 4, false);
