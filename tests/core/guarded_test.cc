@@ -3,6 +3,8 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstring>
+#include <span>
 #include <thread>
 
 #include "core/context.h"
@@ -72,6 +74,24 @@ TEST_F(GuardedTest, TheSourceOfACopyMayBeReusedAtOnce) {
   context.copy_from_host(x, std::as_bytes(std::span(source)));
   std::fill(source.begin(), source.end(), 0.0f);
   EXPECT_EQ(context.to_host<float>(x), (std::vector<float>{5, 6, 7, 8}));
+}
+
+TEST_F(GuardedTest, WhatAReaderFillsComesInTheStreamsOrder) {
+  stall();
+  scale(context, x, 10);
+  context.write_on_host(x.flat(1, 2), [](std::span<std::byte> out) {
+    ASSERT_EQ(out.size(), 2 * sizeof(float));
+    const float two[] = {7, 8};
+    std::memcpy(out.data(), two, sizeof two);
+  });
+  add(context, x, x);
+  EXPECT_EQ(context.to_host<float>(x), (std::vector<float>{20, 14, 16, 80}));
+  // Its error is the caller's: the stream goes on.
+  EXPECT_THROW(
+      context.write_on_host(x, [](std::span<std::byte>) { throw RequestError("damaged"); }),
+      RequestError);
+  fill(context, x, 3);
+  EXPECT_EQ(context.to_host<float>(x), (std::vector<float>{3, 3, 3, 3}));
 }
 
 TEST_F(GuardedTest, NewMemoryIsPoison) {
