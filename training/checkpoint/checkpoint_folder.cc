@@ -81,8 +81,10 @@ std::string saving_path(const std::string& save, std::int64_t iteration) {
 
 Manifest open_checkpoint(const std::string& folder) {
   const std::string path = (fs::path(folder) / manifest_name).string();
-  if (fs::is_symlink(fs::path(path).parent_path())) {
-    throw RequestError(fs::path(path).parent_path().string() + ": is a link");
+  struct stat status {};  // where that fails, so does what follows
+  const std::string inner = fs::path(path).parent_path().string();
+  if (::lstat(inner.c_str(), &status) == 0 && S_ISLNK(status.st_mode)) {
+    throw RequestError(inner + ": is a link");
   }
   own_file(path, "is missing: there is no whole checkpoint");
   Manifest manifest = parse_manifest(read_file(path, max_manifest_bytes), path);

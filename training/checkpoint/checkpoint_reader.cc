@@ -19,6 +19,8 @@ std::string file_in(const std::string& folder, const std::string& file) {
   return (std::filesystem::path(folder) / file).string();
 }
 
+constexpr std::size_t kUnshared = 2;  // blocks kept: each rank of a process has as many
+
 Box common(const Box& a, const Box& b) {
   Box box{std::max(a.row, b.row), std::max(a.column, b.column), 0, 0};
   box.rows = std::min(a.row + a.rows, b.row + b.rows) - box.row;
@@ -53,12 +55,16 @@ void spread(std::span<const std::byte> bytes, std::uint64_t done, std::size_t el
 CheckpointReader::CheckpointReader(const std::string& folder)
     : CheckpointReader(folder, open_checkpoint(folder)) {}
 
-CheckpointReader::CheckpointReader(const std::string& folder, const Manifest& manifest)
-    : folder_(folder), blocks_(ProvedBlocks::of(folder, manifest)) {}
+CheckpointReader::CheckpointReader(const std::string& folder, Manifest manifest)
+    : folder_(folder),
+      manifest_(std::move(manifest)),
+      blocks_(ProvedBlocks::of(folder, manifest_)) {}
 
-CheckpointReader::CheckpointReader(const std::string& folder, const Manifest& manifest,
+CheckpointReader::CheckpointReader(const std::string& folder, Manifest manifest,
                                    ProvedBlocks::Locate locate)
-    : folder_(folder), blocks_(std::make_shared<ProvedBlocks>(manifest, std::move(locate))) {}
+    : folder_(folder),
+      manifest_(std::move(manifest)),
+      blocks_(std::make_shared<ProvedBlocks>(manifest_.files, std::move(locate), kUnshared)) {}
 
 const SavedTensor* CheckpointReader::find(const std::string& name) const {
   const auto it = manifest().tensors.find(name);
@@ -120,20 +126,19 @@ const SafetensorsEntry& CheckpointReader::entry_of(const SavedTensor& tensor,
                                  manifest_name));
 }
 
-CheckpointReader::Place CheckpointReader::place_of(const std::string& name, const Box& box) {
-  Place first{"", 0};
+std::vector<CheckpointReader::Part> CheckpointReader::parts_of(const std::string& name,
+                                                               const Box& box) {
+  std::vector<Part> parts;
   const SavedTensor* tensor = find(name);
-  if (tensor == nullptr) return first;
+  if (tensor == nullptr) return parts;
   for (const SavedPiece& piece : tensor->pieces) {
     const Box meet = common(piece.box, box);
     if (meet.rows <= 0 || meet.columns <= 0) continue;
     const SafetensorsFile& file = tensors_of(piece.file);
     const SafetensorsEntry* entry = file.find(piece.tensor);
-    if (entry == nullptr) continue;
-    const Place place{piece.file, file.offset_of(*entry)};
-    if (first.first.empty() || place < first) first = place;
+    parts.push_back({{piece.file, entry == nullptr ? 0 : file.offset_of(*entry)}, meet});
   }
-  return first;
+  return parts;
 }
 
 void CheckpointReader::read(const std::string& name, const Box& box, std::int64_t stride,

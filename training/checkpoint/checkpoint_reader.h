@@ -22,13 +22,12 @@ class CheckpointReader {
   // RequestError as open_checkpoint(). Reads the manifest anew.
   explicit CheckpointReader(const std::string& folder);
   // Readers of one process share what they read of one folder.
-  CheckpointReader(const std::string& folder, const Manifest& manifest);
+  CheckpointReader(const std::string& folder, Manifest manifest);
   // Of files that don't lie together.
-  CheckpointReader(const std::string& folder, const Manifest& manifest,
-                   ProvedBlocks::Locate locate);
+  CheckpointReader(const std::string& folder, Manifest manifest, ProvedBlocks::Locate locate);
 
   const std::string& folder() const { return folder_; }
-  const Manifest& manifest() const { return blocks_->manifest(); }
+  const Manifest& manifest() const { return manifest_; }
   // nullptr where it isn't there.
   const SavedTensor* find(const std::string& name) const;
 
@@ -36,10 +35,13 @@ class CheckpointReader {
   // `out`. RequestError, with the file's name, for what is damaged, or isn't as the manifest says.
   void read(const std::string& name, const Box& box, std::int64_t stride, std::span<std::byte> out);
 
-  // Where the first element of a box that is asked for lies: reading in this order reads files from
-  // their beginning to their end.
-  using Place = std::pair<std::string, std::uint64_t>;  // file, byte
-  Place place_of(const std::string& name, const Box& box);
+  // The parts of a box that lie in one piece each. Read in the order of their places, parts of many
+  // tensors are read from the beginning of each file to its end.
+  struct Part {
+    std::pair<std::string, std::uint64_t> place;  // of the piece: file, byte
+    Box box;
+  };
+  std::vector<Part> parts_of(const std::string& name, const Box& box);
 
   // The whole text of one of the folder's files.
   std::string text(const std::string& file);
@@ -54,6 +56,7 @@ class CheckpointReader {
                   std::int64_t stride, std::span<std::byte> out);
 
   std::string folder_;
+  Manifest manifest_;
   std::shared_ptr<ProvedBlocks> blocks_;
   std::map<std::string, std::unique_ptr<SafetensorsFile>> files_;
   // The block that was asked for last.

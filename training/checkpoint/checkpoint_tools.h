@@ -22,8 +22,9 @@ std::string checkpoints_of(const std::string& path);
 std::int64_t bytes_of(const Manifest& manifest);
 
 // The CRC-64/XZ of a whole tensor's elements, row by row, whatever pieces it lies in.
-// Where the directory is a checkpoint's folder: reads its weights and what goes along with them,
-// and compares them with their sums. RequestError where one is damaged.
+// Where the directory is a checkpoint's folder: reads its weights and compares them with their
+// sums; the rest of it may be gone, and config.json may be somebody's own. RequestError where one
+// is damaged.
 void require_whole_weights(const std::string& directory);
 
 std::uint64_t tensor_sum(CheckpointReader& reader, const std::string& name);

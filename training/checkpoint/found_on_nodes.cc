@@ -17,6 +17,7 @@
 #include "core/file.h"
 #include "training/checkpoint/checkpoint_folder.h"
 #include "training/checkpoint/checkpoint_reader.h"
+#include "training/checkpoint/node_folder.h"
 
 namespace trident {
 namespace {
@@ -56,8 +57,9 @@ struct Kept {
   Manifest manifest;
 };
 
-// The newest ones here, by folder. Error where one can't be read now.
-std::vector<Kept> kept_in(const fs::path& run) {
+// The newest ones here, by folder; `others`: what is wrong with manifests that are none, by
+// iteration. Error where one can't be read now, or is of a later format.
+std::vector<Kept> kept_in(const fs::path& run, std::multimap<std::int64_t, std::string>& others) {
   std::vector<Kept> list;
   std::error_code ignored;
   if (!is_private_directory(run)) return list;
@@ -74,8 +76,10 @@ std::vector<Kept> kept_in(const fs::path& run) {
         Manifest manifest = parse_manifest(read_file(path, max_manifest_bytes), path);
         if (manifest.iteration != *iteration) continue;
         list.push_back({entry.path().lexically_relative(run).string(), std::move(manifest)});
-      } catch (const RequestError&) {
-        // Not whole: as good as not there.
+      } catch (const ForeignCheckpoint&) {
+        throw;
+      } catch (const RequestError& error) {
+        others.emplace(*iteration, error.what());
       }
     }
   }
@@ -134,10 +138,14 @@ std::string whole_ones(const std::vector<std::string>& told, const std::vector<i
   std::map<std::string, Set> sets;  // by root
   json unplaced{-1, ""};
   std::string problem;
+  std::multimap<std::int64_t, std::string> others;
   for (std::size_t rank = 0; rank < told.size(); ++rank) {
     const json all = document_of(told[rank]);
     unplaced = std::max(unplaced, all["unplaced"]);
     if (problem.empty()) problem = all["problem"].get<std::string>();
+    for (const json& one : all["others"]) {
+      others.emplace(one[0].get<std::int64_t>(), one[1].get<std::string>());
+    }
     for (const json& one : all["sets"]) {
       Set& set = sets[one["root"].get<std::string>()];
       set.iteration = one["iteration"].get<std::int64_t>();
@@ -166,6 +174,12 @@ std::string whole_ones(const std::vector<std::string>& told, const std::vector<i
     }
     return true;
   });
+  const std::int64_t newest = whole.empty() ? -1 : whole.front().second.iteration;
+  std::set<std::string> named;  // by all processes of a place
+  for (auto one = others.upper_bound(newest); one != others.end(); ++one) {
+    if (!named.insert(one->second).second) continue;
+    left.push_back(fmt::format("iteration {} on the nodes: {}", one->first, one->second));
+  }
   json answer = json::array();
   for (const auto& [root, set] : whole) {
     json files = json::array();
@@ -266,11 +280,12 @@ std::string NodeSet::path_here(const std::string& file) const {
 }
 
 std::vector<std::string> kept_on_node(const std::string& run) {
-  return listing_of(kept_in(run));
+  std::multimap<std::int64_t, std::string> ignored;
+  return listing_of(kept_in(run, ignored));
 }
 
-FoundOnNodes find_on_nodes(const std::string& dir, int rank, const std::function<Starts()>& starts,
-                           const AskProcesses& ask) {
+FoundOnNodes find_on_nodes(const std::string& dir, const std::string& save, int rank,
+                           const std::function<Starts()>& starts, const AskProcesses& ask) {
   // Who shares a place, and which run it is.
   const json places = document_of(
       ask(bytes_of(dir.empty() ? "" : place_key(dir)), [&](const std::vector<std::string>& told) {
@@ -291,7 +306,7 @@ FoundOnNodes find_on_nodes(const std::string& dir, int rank, const std::function
   if (branch.run.empty()) return {};
   const auto keys = places["places"].get<std::vector<std::string>>();
   const std::size_t own = std::min(static_cast<std::size_t>(rank), keys.size() - 1);
-  NodeSet common{.run = (fs::path(dir) / branch.run).string()};
+  NodeSet common{.run = run_folder_in(dir, branch.run, save)};
   std::size_t share = 0, shares = 0;
   for (std::size_t r = 0; r < keys.size(); ++r) {
     common.place_of.push_back(static_cast<int>(std::ranges::find(keys, keys[r]) - keys.begin()));
@@ -303,9 +318,14 @@ FoundOnNodes find_on_nodes(const std::string& dir, int rank, const std::function
 
   FoundOnNodes found;
   std::vector<Kept> kept;
-  json own_told{{"sets", json::array()}, {"unplaced", json{-1, ""}}, {"problem", ""}};
+  json own_told{{"sets", json::array()},
+                {"others", json::array()},
+                {"unplaced", json{-1, ""}},
+                {"problem", ""}};
   try {
-    if (!dir.empty()) kept = kept_in(common.run);
+    std::multimap<std::int64_t, std::string> others;
+    if (!dir.empty()) kept = kept_in(common.run, others);
+    for (const auto& [iteration, why] : others) own_told["others"].push_back({iteration, why});
     found.listing = listing_of(kept);
     own_told["unplaced"] = unplaced_of(kept, branch);
     keep_latest(kept, branch);

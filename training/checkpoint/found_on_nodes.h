@@ -23,10 +23,10 @@ namespace trident {
 struct NodeSet {
   struct Copy {
     int place = 0;
-    std::string folder;  // below <dir>/<run>: "node-1/iteration-40"
+    std::string folder;  // below `run`: "node-1/iteration-40"
   };
 
-  std::string run;                                 // <dir>/<run> of this process
+  std::string run;                                 // run_folder_in() of this process
   std::vector<int> place_of;                       // by process; a job of one process has one
   int own_place = 0;                               // of this process
   std::map<std::string, std::vector<Copy>> parts;  // by file: who has it whole
@@ -65,7 +65,7 @@ using AskProcesses = std::function<std::string(
 // Collective over the job's processes, of which this is `rank`; `starts` is asked of process 0
 // alone, a run "" finds nothing. What is damaged isn't there; what a process can't read at this
 // moment is an Error of all.
-FoundOnNodes find_on_nodes(const std::string& dir, int rank, const std::function<Starts()>& starts,
-                           const AskProcesses& ask);
+FoundOnNodes find_on_nodes(const std::string& dir, const std::string& save, int rank,
+                           const std::function<Starts()>& starts, const AskProcesses& ask);
 
 }  // namespace trident

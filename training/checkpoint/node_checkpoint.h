@@ -1,7 +1,7 @@
 // Checkpoints on the nodes themselves, in memory or on a disk of the node's own (checkpoint.local):
 // quick to write, and gone with the node, so that each rank's part lies on other nodes as well.
 //
-//   <checkpoint.local.dir>/<run>/node-<k>/iteration-<n>/trident/manifest.json
+//   <checkpoint.local.dir>/<run>-<hash>/node-<k>/iteration-<n>/trident/manifest.json
 //                                                      /trident/part-00001-of-00008.safetensors
 //
 // A part has the slices of one rank, weights among them (save_list.h); ranks that hold the same

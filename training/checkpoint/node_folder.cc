@@ -11,6 +11,7 @@
 #include <system_error>
 #include <thread>
 
+#include "core/content_hash.h"
 #include "core/file.h"
 #include "training/checkpoint/checkpoint_folder.h"
 
@@ -159,6 +160,27 @@ std::string save_identity(const std::string& save) {
   ::stat(save.c_str(), &status);
   return fmt::format("{}\n{}:{}", fs::weakly_canonical(fs::absolute(save), ignored).string(),
                      status.st_dev, status.st_ino);
+}
+
+std::string run_folder_in(const std::string& dir, const std::string& run, const std::string& save) {
+  const std::string identity = save_identity(save);
+  const std::size_t line = identity.find('\n');
+  const fs::path own =
+      fs::path(dir) / fmt::format("{}-{:016x}", run, content_hash(identity.substr(0, line)));
+  std::error_code ignored;
+  if (fs::exists(fs::symlink_status(own, ignored))) return own.string();
+  for (const fs::path& other : folders_in(dir)) {
+    if (!other.filename().string().starts_with(run + "-")) continue;
+    for (const fs::path& node : folders_in(other.string())) {
+      try {
+        const std::string there = read_file((node / kSaveFile).string(), kMaxSaveFile);
+        if (there.ends_with(identity.substr(line))) return other.string();
+      } catch (const std::exception&) {
+        // Another's, and going perhaps.
+      }
+    }
+  }
+  return own.string();
 }
 
 void leave_node(const NodePlace& place) {

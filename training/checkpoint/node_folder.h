@@ -30,7 +30,7 @@ NodeRole node_role(const Nodes&, int rank, std::int64_t replicas);
 
 struct NodePlace {
   FileSystem* files = nullptr;
-  std::string run;   // folder of the run: <dir>/<run>
+  std::string run;   // folder of the run: run_folder_in()
   std::string save;  // what tells its checkpoint.save from others (save_identity())
   NodeRole role;
 
@@ -39,6 +39,11 @@ struct NodePlace {
 
 // The path and, on this host, the folder itself.
 std::string save_identity(const std::string& save);
+
+// <dir>/<run>-<hash of the path of checkpoint.save>, so that a copied run has another than the one
+// that it was copied from; or that of the same folder under the path that it had before it was
+// moved.
+std::string run_folder_in(const std::string& dir, const std::string& run, const std::string& save);
 
 // Makes this node's folder, and that of the run, as only their owner may enter them, where they
 // aren't there.

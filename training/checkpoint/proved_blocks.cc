@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <set>
 #include <span>
-#include <string_view>
 #include <utility>
 
 #include "core/crc64.h"
@@ -16,19 +14,8 @@ namespace trident {
 namespace {
 
 constexpr std::size_t kSlice = std::size_t{256} << 10;  // is added while it is in the cache
-constexpr std::size_t kAhead = 2;                       // blocks that the system reads meanwhile
-constexpr std::size_t kMostKept = 64;                   // 1 GiB
-
-// How many files are read beside each other: as many as one tensor's pieces lie in.
-std::size_t files_at_once(const Manifest& manifest) {
-  std::size_t most = 1;
-  for (const auto& [name, tensor] : manifest.tensors) {
-    std::set<std::string_view> files;
-    for (const SavedPiece& piece : tensor.pieces) files.insert(piece.file);
-    most = std::max(most, files.size());
-  }
-  return most;
-}
+constexpr std::size_t kAhead = 4;                       // blocks that the system reads meanwhile
+constexpr std::size_t kMostShared = 6;                  // blocks
 
 }  // namespace
 
@@ -64,10 +51,8 @@ void ProvedFile::prove_all() const {
   for (std::size_t block = 0; block < blocks(); ++block) read(block, bytes);
 }
 
-ProvedBlocks::ProvedBlocks(Manifest manifest, Locate locate)
-    : manifest_(std::move(manifest)),
-      locate_(std::move(locate)),
-      most_(std::min(kMostKept, 2 * files_at_once(manifest_) + 2)) {}
+ProvedBlocks::ProvedBlocks(std::map<std::string, SavedFile> files, Locate locate, std::size_t most)
+    : saved_(std::move(files)), locate_(std::move(locate)), most_(most) {}
 
 std::shared_ptr<ProvedBlocks> ProvedBlocks::of(const std::string& folder,
                                                const Manifest& manifest) {
@@ -78,9 +63,12 @@ std::shared_ptr<ProvedBlocks> ProvedBlocks::of(const std::string& folder,
   std::weak_ptr<ProvedBlocks>& place = open[{folder, manifest.root}];
   std::shared_ptr<ProvedBlocks> blocks = place.lock();
   if (blocks == nullptr) {
-    blocks = std::make_shared<ProvedBlocks>(manifest, [folder](const std::string& file) {
-      return (std::filesystem::path(folder) / file).string();
-    });
+    blocks = std::make_shared<ProvedBlocks>(
+        manifest.files,
+        [folder](const std::string& file) {
+          return (std::filesystem::path(folder) / file).string();
+        },
+        kMostShared);
     place = blocks;
   }
   return blocks;
@@ -102,7 +90,7 @@ ProvedBlocks::Block ProvedBlocks::block(const std::string& file, std::size_t ind
       return one->bytes;
     }
     // Somebody reads it: meanwhile the next one, which whoever reads on will want.
-    if (helps && index + 1 < manifest_.files.at(file).blocks.size() &&
+    if (helps && index + 1 < saved_.at(file).blocks.size() &&
         find(file, index + 1) == kept_.end()) {
       try {
         read(lock, file, index + 1);
@@ -130,7 +118,7 @@ ProvedBlocks::Block ProvedBlocks::read(std::unique_lock<std::mutex>& lock, const
   ByteBuffer bytes;
   try {
     if (source == nullptr) {
-      source = std::make_unique<ProvedFile>(path(file), manifest_.files.at(file));
+      source = std::make_unique<ProvedFile>(path(file), saved_.at(file));
     }
     {
       const std::lock_guard of_buffers(buffers_->mutex);
@@ -141,21 +129,22 @@ ProvedBlocks::Block ProvedBlocks::read(std::unique_lock<std::mutex>& lock, const
     }
     lock.unlock();
     source->read(index, bytes);
+    const auto give_back = [buffers = buffers_](const ByteBuffer* own) {
+      const std::lock_guard of_buffers(buffers->mutex);
+      buffers->free.push_back(std::move(*const_cast<ByteBuffer*>(own)));
+      delete own;
+    };
+    const Block block(new ByteBuffer(std::move(bytes)), give_back);
     lock.lock();
+    place->bytes = block;
+    changed_.notify_all();
+    return block;
   } catch (...) {
     if (!lock.owns_lock()) lock.lock();
     kept_.erase(place);
     changed_.notify_all();
     throw;
   }
-  place->bytes =
-      Block(new ByteBuffer(std::move(bytes)), [buffers = buffers_](const ByteBuffer* own) {
-        const std::lock_guard of_buffers(buffers->mutex);
-        buffers->free.push_back(std::move(*const_cast<ByteBuffer*>(own)));
-        delete own;
-      });
-  changed_.notify_all();
-  return place->bytes;
 }
 
 }  // namespace trident

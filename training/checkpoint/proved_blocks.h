@@ -37,18 +37,18 @@ class ProvedFile {
 };
 
 // The files of a checkpoint, for all threads of this process that read it: a block is read once for
-// those who need it at about the same time. The last few blocks are kept.
+// those who need it at about the same time, and who read in the files' order. `most` blocks are
+// kept beside those that somebody holds.
 class ProvedBlocks {
  public:
   using Block = std::shared_ptr<const ByteBuffer>;
   // Gives each file's path.
   using Locate = std::function<std::string(const std::string& file)>;
 
-  ProvedBlocks(Manifest manifest, Locate locate);
+  ProvedBlocks(std::map<std::string, SavedFile> files, Locate locate, std::size_t most);
   // Of the folder's files: the ones that this process has open for the same manifest, or new ones.
   static std::shared_ptr<ProvedBlocks> of(const std::string& folder, const Manifest& manifest);
 
-  const Manifest& manifest() const { return manifest_; }
   std::string path(const std::string& file) const { return locate_(file); }
   // As ProvedFile::read(). `file`: of the manifest.
   Block block(const std::string& file, std::size_t index);
@@ -67,10 +67,10 @@ class ProvedBlocks {
   std::list<Kept>::iterator find(const std::string& file, std::size_t index);
   Block read(std::unique_lock<std::mutex>& lock, const std::string& file, std::size_t index);
 
-  const Manifest manifest_;
+  const std::map<std::string, SavedFile> saved_;
   const Locate locate_;
-  const std::size_t most_;  // blocks that are kept
-  std::mutex mutex_;        // guards what follows
+  const std::size_t most_;
+  std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   std::map<std::string, std::unique_ptr<ProvedFile>> files_;
   std::list<Kept> kept_;  // the one used last in front

@@ -80,9 +80,17 @@ void read_wider(CheckpointReader& reader, const std::string& name, const SavedTe
   }
 }
 
-void restore_tensor(Context& context, const StateTensor& into, CheckpointReader& reader,
-                    std::int64_t entries) {
-  if (into.tensor.numel() == 0) return;
+// What a tensor of the state is restored from.
+struct Source {
+  const StateTensor* into = nullptr;
+  std::string name;  // there
+  const SavedTensor* saved = nullptr;
+  bool widens = false;
+  bool grown = false;  // it has rows that aren't there
+};
+
+Source checked_source(const StateTensor& into, const CheckpointReader& reader,
+                      std::int64_t entries) {
   const auto [name, saved] = source_of(into, reader);
   const bool widens = into.tensor.dtype() == DType::f32 &&
                       (saved->dtype == DType::bf16 || saved->dtype == DType::f16);
@@ -94,36 +102,100 @@ void restore_tensor(Context& context, const StateTensor& into, CheckpointReader&
         printable(name), saved->shape.to_string(), name_of(saved->dtype),
         into.placement.global.to_string(), name_of(into.tensor.dtype())));
   }
-  const std::size_t element = size_of(into.tensor.dtype());
-  const std::vector<HeldBox> boxes = into.placement.boxes(into.begin, into.tensor.numel());
-  std::int64_t held_here = 0;
-  for (const HeldBox& held : boxes) held_here += held.box.rows * held.box.columns;
-  const auto read = [&](std::span<std::byte> out) {
-    for (const HeldBox& held : boxes) {
-      Box box = held.box;
-      box.rows = std::min(box.rows, saved->shape.dim(0) - box.row);
-      if (box.rows <= 0) continue;
-      const auto at = static_cast<std::size_t>(held.local - into.begin) * element;
-      if (widens) {
-        read_wider(reader, name, *saved, box, held.stride, out.subspan(at));
-      } else {
-        reader.read(name, box, held.stride, out.subspan(at));
-      }
+  return {&into, name, saved, widens, grown};
+}
+
+// A box of it that lies in one piece of a file, and where it belongs.
+struct Part {
+  std::pair<std::string, std::uint64_t> place;  // in the files
+  const Source* from = nullptr;
+  Box box;
+  std::int64_t at = 0, stride = 0;  // elements of the tensor
+
+  std::int64_t elements() const { return (box.rows - 1) * stride + box.columns; }
+};
+
+std::vector<Part> parts_of(const Source& from, CheckpointReader& reader) {
+  std::vector<Part> parts;
+  const StateTensor& into = *from.into;
+  for (const HeldBox& held : into.placement.boxes(into.begin, into.tensor.numel())) {
+    Box box = held.box;
+    box.rows = std::min(box.rows, from.saved->shape.dim(0) - box.row);
+    if (box.rows <= 0) continue;
+    for (const CheckpointReader::Part& part : reader.parts_of(from.name, box)) {
+      const std::int64_t at = held.local - into.begin + (part.box.row - box.row) * held.stride +
+                              part.box.column - box.column;
+      parts.push_back({part.place, &from, part.box, at, held.stride});
     }
-  };
-  if (grown) {  // the rows that are new: weights stay, states of theirs are 0
-    std::vector<std::byte> values(static_cast<std::size_t>(into.tensor.numel()) * element);
-    if (into.kind != StateKind::optimizer) context.copy_to_host(values, into.tensor);
-    context.synchronize();
-    read(values);
-    context.copy_from_host(into.tensor, values);
-    return;
   }
-  context.write_on_host(into.tensor, [&](std::span<std::byte> out) {
-    // Padding is in no box.
-    if (held_here < into.tensor.numel()) std::ranges::fill(out, std::byte{0});
-    read(out);
-  });
+  return parts;
+}
+
+std::int64_t elements_of(const std::vector<Part>& parts) {
+  std::int64_t elements = 0;
+  for (const Part& part : parts) elements += part.box.rows * part.box.columns;
+  return elements;
+}
+
+// `out`: from the part's first element on.
+void read_part(CheckpointReader& reader, const Part& part, std::span<std::byte> out) {
+  if (part.from->widens) {
+    read_wider(reader, part.from->name, *part.from->saved, part.box, part.stride, out);
+  } else {
+    reader.read(part.from->name, part.box, part.stride, out);
+  }
+}
+
+// `out`: of the whole tensor.
+void read_parts(CheckpointReader& reader, const std::vector<Part>& parts,
+                std::span<std::byte> out) {
+  for (const Part& part : parts) {
+    const std::size_t element = size_of(part.from->into->tensor.dtype());
+    read_part(reader, part, out.subspan(static_cast<std::size_t>(part.at) * element));
+  }
+}
+
+void restore_tensor(Context& context, const Source& from, CheckpointReader& reader,
+                    const std::vector<Part>& parts) {
+  const Tensor& tensor = from.into->tensor;
+  if (!from.grown) {
+    return context.write_on_host(tensor, [&](std::span<std::byte> out) {
+      // Padding is in no part.
+      if (elements_of(parts) < tensor.numel()) std::ranges::fill(out, std::byte{0});
+      read_parts(reader, parts, out);
+    });
+  }
+  // Of the rows that are new weights stay, and states are 0.
+  std::vector<std::byte> values(static_cast<std::size_t>(tensor.bytes()));
+  if (from.into->kind != StateKind::optimizer) context.copy_to_host(values, tensor);
+  context.synchronize();
+  read_parts(reader, parts, values);
+  context.copy_from_host(tensor, values);
+}
+
+// Where the state lies in the host's memory: all parts of all tensors in the files' order, so that
+// no block is read twice, whoever has cut the tensors.
+void restore_in_place(Context& context, const std::vector<Source>& sources,
+                      CheckpointReader& reader) {
+  std::vector<Part> all;
+  for (const Source& from : sources) {
+    const std::vector<Part> parts = parts_of(from, reader);
+    const Tensor& tensor = from.into->tensor;
+    if (from.grown) {
+      restore_tensor(context, from, reader, parts);
+      continue;
+    }
+    if (elements_of(parts) < tensor.numel()) {
+      context.write_on_host(tensor,
+                            [](std::span<std::byte> out) { std::ranges::fill(out, std::byte{0}); });
+    }
+    all.insert(all.end(), parts.begin(), parts.end());
+  }
+  std::ranges::stable_sort(all, {}, &Part::place);
+  for (const Part& part : all) {
+    context.write_on_host(part.from->into->tensor.flat(part.at, part.elements()),
+                          [&](std::span<std::byte> out) { read_part(reader, part, out); });
+  }
 }
 
 void restore_number(const StateNumber& into, const CheckpointReader& reader) {
@@ -185,18 +257,19 @@ std::set<std::string> needed_files(const State& state, const Manifest& manifest,
 
 void restore_state(Context& context, State& state, CheckpointReader& reader,
                    const TakenParts& taken) {
-  std::vector<std::pair<CheckpointReader::Place, const StateTensor*>> in_order;
+  std::vector<Source> sources;
   for (const StateTensor& tensor : state.tensors) {
     if (!is_restored(tensor, taken) || tensor.tensor.numel() == 0) continue;
-    const auto boxes = tensor.placement.boxes(tensor.begin, tensor.tensor.numel());
-    const std::string name = source_of(tensor, reader).first;
-    in_order.emplace_back(
-        boxes.empty() ? CheckpointReader::Place{} : reader.place_of(name, boxes.front().box),
-        &tensor);
+    sources.push_back(checked_source(tensor, reader, taken.entries));
   }
-  std::ranges::stable_sort(in_order, {}, [](const auto& one) { return one.first; });
-  for (const auto& [place, tensor] : in_order) {
-    restore_tensor(context, *tensor, reader, taken.entries);
+  if (context.device().kind() == DeviceKind::cpu) {
+    restore_in_place(context, sources, reader);
+  } else {
+    for (const Source& from : sources) {
+      std::vector<Part> parts = parts_of(from, reader);
+      std::ranges::stable_sort(parts, {}, &Part::place);
+      restore_tensor(context, from, reader, parts);
+    }
   }
   const bool scaled = std::ranges::any_of(reader.manifest().tensors, [](const auto& tensor) {
     return tensor.first.starts_with("weight/") && tensor.second.dtype == DType::f16;

@@ -4,8 +4,11 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "core/error.h"
+#include "core/file.h"
 #include "core/json.h"
 #include "core/printable.h"
 #include "training/hugging_face/hugging_face_check.h"
@@ -14,6 +17,7 @@
 namespace trident {
 namespace {
 
+namespace fs = std::filesystem;
 using nlohmann::json;
 
 json parsed_config(const std::string& directory) {
@@ -37,6 +41,40 @@ std::string precision_of(const json& hugging_face, const std::string& path) {
   return "";
 }
 
+// The run that a folder's file names; "" where there is none, or it doesn't say.
+std::string run_named_in(const fs::path& folder) {
+  try {
+    const json owner = json_or_null(read_file((folder / ".trident-run").string(), 1 << 20));
+    return owner.is_object() ? owner.value("run_id", "") : "";
+  } catch (const std::exception&) {
+    return "";
+  }
+}
+
+// Where the weights of the run lie whose logs are in `path`, by what its config says of both. A
+// folder that was moved or copied has them where they lay beside its logs: where the config says
+// there may be another run by now. "" where that can't be told.
+std::string place_of_weights(const std::string& path, const std::string& saved,
+                             const std::string& logs) {
+  std::error_code none;
+  const fs::path from_logs = fs::path(saved).lexically_normal().lexically_relative(
+      (fs::path(logs) / "").lexically_normal().parent_path());
+  const fs::path beside =
+      from_logs.empty() ? fs::path() : (fs::canonical(path, none) / from_logs).lexically_normal();
+  const bool here = fs::equivalent(logs, path, none);
+  std::vector<std::string> places;
+  if (!here && !beside.empty()) places.push_back(beside.string());
+  places.push_back(saved);
+  const std::string run = run_named_in(path);
+  for (const std::string& place : places) {
+    if (fs::is_directory(place, none) && !run.empty() && run_named_in(place) == run) return place;
+  }
+  // Where files don't say: who has no other's name.
+  const std::string& likely = places.front();
+  const bool unnamed = run.empty() || run_named_in(likely).empty();
+  return unnamed && (here || likely != saved) && fs::is_directory(likely, none) ? likely : "";
+}
+
 }  // namespace
 
 std::string weights_directory(const std::string& path) {
@@ -48,33 +86,16 @@ std::string weights_directory(const std::string& path) {
   if (!checkpoint.is_object() || !checkpoint.contains("save") || !checkpoint["save"].is_string()) {
     throw RequestError(place + "this run saved no weights");
   }
-  namespace fs = std::filesystem;
-  auto saved = checkpoint["save"].get<std::string>();
-  std::error_code none;
-  // A run's folder that was moved or copied has its weights where they lay beside its logs: where
-  // the config says there may be another run by now.
+  const auto saved = checkpoint["save"].get<std::string>();
   const json::json_pointer dir("/logging/dir");
-  if (config.contains(dir) && config[dir].is_string()) {
-    const fs::path logs = config[dir].get<std::string>();
-    if (!fs::equivalent(logs, path, none)) {
-      const fs::path from_logs = fs::path(saved).lexically_relative(logs);
-      const fs::path beside = fs::path(path) / from_logs;
-      if (from_logs.empty() || !fs::is_directory(beside, none)) {
-        throw RequestError(fmt::format(
-            "{}\"{}\" was the place of the weights when \"{}\" was that of the logs, which this "
-            "isn't (from where the run was started it is); name the directory of the weights",
-            place, printable(saved), printable(logs.string())));
-      }
-      saved = beside.lexically_normal().string();
-    }
-  }
-  if (!std::filesystem::is_directory(saved, none)) {
-    throw RequestError(
-        fmt::format("{}\"{}\" is no directory here (from where the run was started "
-                    "it is where its weights go); name that of the weights",
-                    place, printable(saved)));
-  }
-  return saved;
+  const bool tells = config.contains(dir) && config[dir].is_string();
+  const std::string found =
+      place_of_weights(path, saved, tells ? config[dir].get<std::string>() : path);
+  if (!found.empty()) return found;
+  throw RequestError(
+      fmt::format("{}\"{}\" holds no weights of this run here (from where the run was started it "
+                  "is where they go); name their directory",
+                  place, printable(saved)));
 }
 
 Config config_of_directory(const ArchitectureSet& architectures, const std::string& directory,

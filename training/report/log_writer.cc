@@ -30,7 +30,6 @@ LogWriter::LogWriter(const Config& config, const std::string& written,
 void LogWriter::make_files() {
   files_ = std::make_unique<RunFiles>(config_, written_config_, ours_, after_);
   const std::lock_guard lock(mutex_);
-  if (!files_->gap().empty()) messages_.push_back(files_->gap());
   if (failures_.erase(all_files) == 0) return;
   messages_.push_back("logging goes on: files can be written to " + config_.logging.dir + " again");
 }

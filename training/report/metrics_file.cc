@@ -40,8 +40,8 @@ std::size_t each_line(std::string_view text, Visit visit) {
 }
 
 struct Until {
-  std::size_t bytes = 0;  // of the lines up to an iteration
-  std::int64_t last = 0;  // iteration among them
+  std::size_t bytes = 0;              // of the lines up to an iteration
+  std::int64_t first = 1, lines = 0;  // of iterations
 };
 
 Until lines_until(const std::string& path, std::int64_t iteration) {
@@ -49,7 +49,7 @@ Until lines_until(const std::string& path, std::int64_t iteration) {
   until.bytes =
       each_line(read_file(path, kMaxBytes), [&](std::string_view line, std::size_t number) {
         const auto own = parse_line(line, path, number)["iteration"].get<std::int64_t>();
-        if (own <= iteration) until.last = std::max(until.last, own);
+        if (own <= iteration && until.lines++ == 0) until.first = own;
         return own <= iteration;
       });
   return until;
@@ -97,7 +97,8 @@ MetricsFile MetricsFile::resume(const std::string& directory, std::int64_t itera
 std::int64_t MetricsFile::require_resumable(const std::string& directory, std::int64_t iteration) {
   const std::string path = path_in(directory);
   std::error_code code;
-  return std::filesystem::exists(path, code) ? lines_until(path, iteration).last : 0;
+  const Until until = std::filesystem::exists(path, code) ? lines_until(path, iteration) : Until{};
+  return std::max<std::int64_t>(0, iteration + 1 - until.first - until.lines);
 }
 
 void MetricsFile::append(const nlohmann::ordered_json& line) {

@@ -24,7 +24,8 @@ class MetricsFile {
   // A run that goes on after `iteration`: lines of later iterations, and a last line without its
   // end, are cut off. The file may be missing. A damaged line before that is a RequestError.
   static MetricsFile resume(const std::string& directory, std::int64_t iteration);
-  // The refusal alone. The last iteration that stays, 0 where there is none.
+  // The refusal alone. How many iterations up to that one have no line, from the first one that
+  // has.
   static std::int64_t require_resumable(const std::string& directory, std::int64_t iteration);
 
   // `line` is an object with an integer "iteration". On a failed write (full disk): Error, and the

@@ -13,16 +13,9 @@ namespace trident {
 namespace {
 
 MetricsFile create_metrics(const std::string& directory, bool overwrite,
-                           std::optional<std::int64_t> after, std::string& gap) {
+                           std::optional<std::int64_t> after) {
   require_output_directory(directory);
-  if (after) {
-    const std::int64_t last = MetricsFile::require_resumable(directory, *after);
-    if (last < *after) {
-      gap = fmt::format("{}/{} lacks the iterations from {} to {}, which the checkpoint has",
-                        directory, MetricsFile::kName, last + 1, *after);
-    }
-    return MetricsFile::resume(directory, *after);
-  }
+  if (after) return MetricsFile::resume(directory, *after);
   if (overwrite) remove_earlier_run(directory);
   return MetricsFile::create(directory, overwrite);
 }
@@ -41,7 +34,7 @@ nlohmann::ordered_json validation_json(const IterationMetrics& m) {
 RunFiles::RunFiles(const Config& config, const std::string& written, bool again,
                    std::optional<std::int64_t> after)
     : directory_(config.logging.dir),
-      metrics_(create_metrics(directory_, config.logging.overwrite || again, after, gap_)) {
+      metrics_(create_metrics(directory_, config.logging.overwrite || again, after)) {
   written_.push_back(metrics_.path());
   write_file_atomic(directory_ + "/config.json", config_to_json(config, written));
   written_.push_back(directory_ + "/config.json");

@@ -22,8 +22,6 @@ class RunFiles {
   // so what its files hold of later ones goes, and the rest stays.
   explicit RunFiles(const Config&, const std::string& written = "", bool again = false,
                     std::optional<std::int64_t> after = {});
-  // What a run that goes on lacks of earlier lines, for people; "" where nothing.
-  const std::string& gap() const { return gap_; }
   void write(const IterationMetrics&);
   void sync_metrics() { metrics_.sync(); }
   void write_timeline(const Timeline& predicted, const Timeline& measured);
@@ -31,7 +29,7 @@ class RunFiles {
   const std::vector<std::string>& written() const { return written_; }
 
  private:
-  std::string directory_, gap_;
+  std::string directory_;
   MetricsFile metrics_;
   std::optional<TensorBoardWriter> tensorboard_;
   std::vector<std::string> written_;

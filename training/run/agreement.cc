@@ -185,6 +185,17 @@ std::vector<InputFile> input_files(const Config& config, const std::string& dire
   return files;
 }
 
+std::string training_data_hash(const Config& config) {
+  constexpr std::uint64_t kSampled = std::uint64_t{64} << 20;  // bytes of each file
+  std::uint64_t hash = 0;
+  for (const InputFile& file : input_files(config, "")) {
+    if (!file.name.starts_with("file of /data/train/")) continue;
+    const std::uint64_t own = content_hash_of_file(file.path, kSampled);
+    hash = content_hash(std::as_bytes(std::span(&own, 1)), hash);
+  }
+  return fmt::format("{:016x}", hash);
+}
+
 std::vector<Fingerprint> file_fingerprints(const std::vector<InputFile>& files, int rank,
                                            const ExchangeBytes& exchange) {
   std::string own;

@@ -41,6 +41,10 @@ struct InputFile {
 // `weights`: the Hugging Face directory that the run begins with, "" where there is none.
 std::vector<InputFile> input_files(const Config& config, const std::string& weights);
 
+// Of the contents of the files that data.train leads to, of large ones of a part. RequestError
+// where one can't be read.
+std::string training_data_hash(const Config&);
+
 // How processes ask each other: each gives a text, rank 0 makes one text for all of what they gave,
 // by rank.
 using ExchangeBytes = std::function<std::string(

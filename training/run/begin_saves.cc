@@ -77,7 +77,7 @@ class Beginning {
 
   void begin_on_nodes() {
     begun_.run_id = text_from(host_, files_, 0, begun_.run_id);
-    place_.run = (std::filesystem::path(asked_.local.dir) / begun_.run_id).string();
+    place_.run = run_folder_in(asked_.local.dir, begun_.run_id, asked_.save);
     place_.save = save_identity(asked_.save);
     const auto on_all = [&](const auto& action) {
       std::string failure;
@@ -91,7 +91,10 @@ class Beginning {
     };
     on_all([&] {
       const auto& found = inputs_.start.listing_on_node;
-      if (inputs_.start.own && found && kept_on_node(place_.run) != *found) {
+      // Without a look at them none may go; an iteration that checkpoint.load names is one.
+      const bool looked = found || is_iteration(asked_.load);
+      if (inputs_.start.own && (looked ? found && kept_on_node(place_.run) != *found
+                                       : !kept_on_node(place_.run).empty())) {
         throw Error(place_.run +
                     ": checkpoints have come or gone there while this run began; start it again");
       }

@@ -5,22 +5,18 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
-#include <span>
 #include <string>
 #include <vector>
 
-#include "core/content_hash.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/process.h"
 #include "core/request_problems.h"
 #include "core/threads.h"
 #include "training/checkpoint/checkpoint_folder.h"
-#include "training/checkpoint/manifest.h"
 #include "training/run/agreement.h"
 #include "training/run/job_config.h"
 #include "training/run/run_folder.h"
-#include "training/run/run_saver.h"
 
 namespace trident {
 
@@ -129,20 +125,11 @@ void compare_ranks(const TrainingInputs& inputs, const Devices& devices, const L
   }));
 }
 
-std::map<std::string, std::string> made_with(const Config& config, const Devices& devices,
-                                             const Launch& launch) {
-  constexpr std::uint64_t kSampled = std::uint64_t{64} << 20;  // bytes of each file
+std::map<std::string, std::string> made_with(const Devices& devices, const Launch& launch) {
   std::map<std::string, std::string> made;
   for (const Fingerprint& print : machine_fingerprints(devices, launch.environment)) {
     made[print.name] = print.value;
   }
-  std::uint64_t hash = 0;
-  for (const InputFile& file : input_files(config, "")) {
-    if (!file.name.starts_with("file of /data/train/")) continue;
-    const std::uint64_t of_file = content_hash_of_file(file.path, kSampled);
-    hash = content_hash(std::as_bytes(std::span(&of_file, 1)), hash);
-  }
-  made[training_data_name] = hex64(hash);
   return made;
 }
 

@@ -20,9 +20,9 @@ TrainingInputs checked_inputs(const LoadedConfig&, const Launch&, std::optional<
 // Collective over the job's processes.
 void compare_ranks(const TrainingInputs&, const Devices&, const Launch&);
 
-// What made_by() adds to: program, libraries, processor and the training data's contents. Without
-// them a run that goes on computes the same, to the bit.
-std::map<std::string, std::string> made_with(const Config&, const Devices&, const Launch&);
+// What made_by() adds to: program, libraries, processor. With others a run that goes on has other
+// last digits.
+std::map<std::string, std::string> made_with(const Devices&, const Launch&);
 
 // A run with more threads than cores goes on, but nobody wants it. Under MPI a line from each host,
 // on rank 0. Collective over the job's processes.

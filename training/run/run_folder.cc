@@ -100,7 +100,10 @@ bool has_its_weights(const std::string& directory, const Manifest& manifest) {
   try {
     for (const auto& [name, saved] : manifest.files) {
       if (name.find('/') != std::string::npos || !name.ends_with(".safetensors")) continue;
-      ProvedFile((fs::path(directory) / name).string(), saved).prove_all();
+      const ProvedFile file((fs::path(directory) / name).string(), saved);
+      ByteBuffer bytes;
+      file.read(0, bytes);  // of large ones a part: other ranks wait
+      file.read(file.blocks() - 1, bytes);
       any = true;
     }
   } catch (const RequestError&) {
@@ -110,10 +113,11 @@ bool has_its_weights(const std::string& directory, const Manifest& manifest) {
 }
 
 // The run that has saved what is there; "" where that isn't known.
-std::string run_of_saved(const std::string& directory) {
+std::string run_of_saved(const std::string& directory, bool resumes) {
   std::string run = run_of_weights(directory);
   const bool unsigned_weights = run.empty() && !weights_in(directory).empty();
   for (const FoundCheckpoint& one : find_checkpoints(directory)) {
+    if (one.foreign && !resumes) return "";
     if (!one.manifest) continue;
     if (unsigned_weights && !has_its_weights(directory, *one.manifest)) continue;
     if (!run.empty() && run != one.manifest->run_id) return "";
@@ -138,7 +142,7 @@ void check_weights(const Config& config, const HeldFolder& logs, const HeldFolde
   }
   at(weights, check_set_place);
   const std::string there = to_be_replaced(weights, !resumed.empty());
-  const std::string run = run_of_saved(weights.path);
+  const std::string run = run_of_saved(weights.path, !resumed.empty());
   const std::vector<std::string> runs = logs.runs();
   // Replaced with their logs; where those are there and stay, check_logs() has refused that.
   const bool asked = config.logging.overwrite || logs.exists(MetricsFile::kName);
@@ -222,7 +226,9 @@ RunFolders::RunFolders(const Config& config, std::int64_t weight_bytes, const st
                        const StartingPoint& start)
     : run_id_(run_of(start)) {
   const std::string resumed = run_id_;
-  if (resumed.empty()) run_id_ = new_id();
+  // One that begins anew because it died early keeps its name: it may die again between signing.
+  if (start.again) run_id_ = described(config.logging.dir).run();
+  if (run_id_.empty()) run_id_ = new_id();
   std::vector<NewDirectories> made;  // go after their locks
   std::vector<HeldFolder> folders = checked_folders(config, weight_bytes, resumed);
   for (const HeldFolder& folder : folders) {

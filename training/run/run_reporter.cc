@@ -29,6 +29,13 @@ void RunReporter::begin() {
   if (!leads()) return;
   std::optional<std::int64_t> after;
   if (inputs_.start.own || inputs_.start.again) after = inputs_.first_iteration;
+  if (inputs_.start.own) {
+    const std::string& dir = config_.logging.dir;
+    if (const std::int64_t gone = MetricsFile::require_resumable(dir, *after); gone > 0) {
+      message(fmt::format("{}/{} lacks {} of the iterations up to {}, which the checkpoint has",
+                          dir, MetricsFile::kName, gone, *after));
+    }
+  }
   log_ = std::make_unique<LogWriter>(config_, inputs_.written, after);
 }
 

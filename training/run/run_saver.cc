@@ -13,6 +13,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "training/checkpoint/exchanged_texts.h"
+#include "training/run/agreement.h"
 #include "training/run/in_flight.h"
 #include "training/setup/from_config.h"
 
@@ -55,6 +56,8 @@ class RunSaver::Waiting {
   const bool inside_;
 };
 
+namespace {
+
 std::map<std::string, std::string> made_by(const TrainingInputs& inputs) {
   const Config& config = inputs.config;
   std::map<std::string, std::string> made = inputs.made_by;
@@ -63,6 +66,8 @@ std::map<std::string, std::string> made_by(const TrainingInputs& inputs) {
   made["threads_per_rank"] = std::to_string(config.runtime.threads_per_rank);
   return made;
 }
+
+}  // namespace
 
 std::string consumed_name(std::size_t source) {
   return fmt::format("data.train.{}.samples", source);
@@ -107,6 +112,10 @@ void RunSaver::begin(const std::string& run_id) {
     const bool there = inputs_.start.checkpoints.front().on_nodes != nullptr;
     (there ? nodes_ : durable_).saved = inputs_.first_iteration;
   }
+  if (reporter_.leads()) {  // the others wait in what follows, as long as it takes
+    made_by_ = trident::made_by(inputs_);
+    made_by_[training_data_name] = training_data_hash(config_);
+  }
   begun_ = begin_saves(inputs_, files_, reporter_, run_id, active(), place_);
   sequence_ = begun_.sequence;
 }
@@ -134,7 +143,7 @@ CheckpointInfo RunSaver::info(const Kind& kind, const Progress& progress, State&
   manifest.iteration = progress.iterations;
   manifest.sequence = sequence_;
   manifest.run_id = begun_.run_id;
-  manifest.made_by = made_by(inputs_);
+  manifest.made_by = made_by_;
   if (on_nodes(kind)) manifest.made_by["start"] = begun_.start;
   manifest.samples = inputs_.consumed_samples + (progress.iterations - inputs_.first_iteration) *
                                                     config_.batch.global_batch_size;

@@ -23,6 +23,9 @@
 
 namespace trident {
 
+// Among made_by(): the contents of the files that data.train leads to, of large ones a part.
+inline constexpr const char* training_data_name = "training data";
+
 class RunSaver {
  public:
   // All outlive it. `files`: a patient group of the world; saves beside training have one of their
@@ -34,6 +37,9 @@ class RunSaver {
   // Checkpoints that the run goes back behind, or could not go on from, it sets aside; those on
   // nodes it removes.
   void begin(const std::string& run_id);
+  // On rank 0, after begin(): what the run's numbers depend on beside its config, for people: its
+  // layout, threads, data and machine.
+  const std::map<std::string, std::string>& made_by() const { return made_by_; }
   // Whether a checkpoint is due after so many iterations.
   bool due(std::int64_t iterations) const;
   // Whether somebody has touched the file `save-now` in checkpoint.save. Rank 0 looks.
@@ -114,6 +120,7 @@ class RunSaver {
   ProcessGroup files_;
   RunReporter& reporter_;
   BegunSaves begun_;
+  std::map<std::string, std::string> made_by_;
   std::int64_t sequence_ = 0;  // of the one that was begun last
   std::int64_t failures_ = 0;
   double pause_ = 0, pause_inside_ = 0;  // seconds; since it was taken, and within this iteration
@@ -123,10 +130,6 @@ class RunSaver {
   Kind durable_, nodes_;
 };
 
-// What a run's numbers depend on beside its config, for people: its layout, threads and device.
-std::map<std::string, std::string> made_by(const TrainingInputs&);
-// Among them: the contents of the files that data.train leads to, of large ones a part.
-inline constexpr const char* training_data_name = "training data";
 // Among a checkpoint's numbers: how many samples of a source of data.train were consumed.
 std::string consumed_name(std::size_t source);
 

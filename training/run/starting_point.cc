@@ -47,8 +47,11 @@ bool is_checkpoint(const std::string& path) {
   if (code && code != std::errc::no_such_file_or_directory && code != std::errc::not_a_directory) {
     throw Error(fmt::format("config: /checkpoint/load: {}: {}", path, code.message()));
   }
-  const std::string name = (folder / "").parent_path().filename().string();
-  return iteration_of(name) && fs::is_directory(folder, code);
+  // In a run's folder its name says so.
+  const fs::path real = fs::weakly_canonical(fs::absolute(folder, code), code);
+  const fs::path save = real.parent_path();
+  return iteration_of(real.filename().string()) && fs::is_directory(real, code) &&
+         (fs::exists(save / latest_name, code) || fs::exists(save / run_file, code));
 }
 
 bool lies_in(const std::string& path, const std::string& folder) {
@@ -57,7 +60,8 @@ bool lies_in(const std::string& path, const std::string& folder) {
   const fs::path inner = fs::weakly_canonical(fs::absolute(path, ignored), ignored);
   const fs::path outer = fs::weakly_canonical(fs::absolute(folder, ignored), ignored);
   const auto [end, at] = std::ranges::mismatch(outer, inner);
-  return end == outer.end() && at != inner.end();
+  // What was set aside there stays.
+  return end == outer.end() && (at == inner.end() || !at->string().starts_with("set-aside-"));
 }
 
 std::vector<std::string> listing_of(const std::vector<FoundCheckpoint>& found) {
@@ -170,7 +174,6 @@ void look(const Config& config, const FoundOnNodes& on_nodes, StartingPoint& sta
   }
   if (asked.resume != "never") {
     start.checkpoints = whole_ones(there, start);
-    const std::vector<std::string> problems = start.messages;
     add_on_nodes(on_nodes, asked, start);
     start.own = !start.checkpoints.empty();
     if (start.own && !asked.load.empty() && asked.load != "auto") {
@@ -179,12 +182,12 @@ void look(const Config& config, const FoundOnNodes& on_nodes, StartingPoint& sta
           asked.load, asked.save));
     }
     if (start.own) return;
-    if (!problems.empty()) {
+    if (!start.messages.empty()) {
       throw RequestError(
           fmt::format("config: /checkpoint/resume: \"{}\", but no checkpoint in \"{}\" is whole "
                       "({}); \"never\" "
                       "begins anew",
-                      asked.resume, asked.save, problems.back()));
+                      asked.resume, asked.save, start.messages.back()));
     }
   }
   if (asked.resume == "must") {
@@ -294,8 +297,8 @@ void fall_back(StartingPoint& start, const Config& config, const std::string& wh
       if (message.starts_with("warning: ")) problems.push_back(message);
     }
     problems.push_back(why);
-    problems.emplace_back(is_iteration(config.checkpoint.load)
-                              ? "checkpoint.load asks for this one alone"
+    problems.emplace_back(is_iteration(config.checkpoint.load) || !start.own
+                              ? "checkpoint.load leads to no other one"
                               : "no other checkpoint is there to go on from (checkpoint.resume "
                                 "\"never\" begins anew)");
     throw RequestError(problems);
@@ -349,11 +352,22 @@ std::vector<std::string> config_differences(const std::string& saved, const Conf
   return lines;
 }
 
+namespace {
+
+// The run that saves there; of a folder whose file for that was lost, as its checkpoints say.
+std::string run_in(const std::string& save) {
+  if (const std::string run = described(save).run(); !run.empty()) return run;
+  const std::vector<FoundCheckpoint> whole = newest_first(find_checkpoints(save));
+  return whole.empty() ? "" : whole.front().manifest->run_id;
+}
+
+}  // namespace
+
 Starts starts_on_nodes(const Config& config) {
   const CheckpointConfig& asked = config.checkpoint;
   const bool looks =
       !asked.local.dir.empty() && asked.resume != "never" && !is_iteration(asked.load);
-  return looks ? read_starts(asked.save, described(asked.save).run()) : Starts{};
+  return looks ? read_starts(asked.save, run_in(asked.save)) : Starts{};
 }
 
 StartingPoint find_start(const Config& config, const FoundOnNodes& on_nodes) {

@@ -81,6 +81,7 @@ void derive_iterations(TrainingInputs& inputs) {
     if (inputs.start.taken.iteration) done = manifest.iteration;
     if (inputs.start.taken.data) consumed = manifest.samples;
   }
+  config.scheduler = inputs.asked_scheduler;  // not as another checkpoint's length has filled it in
   const std::int64_t left = std::max<std::int64_t>(0, samples - consumed);
   set_train_iters(config, std::max<std::int64_t>(1, done + left / config.batch.global_batch_size));
 }
@@ -115,7 +116,8 @@ void take_tokenizer(TrainingInputs& inputs) {
 
 FoundOnNodes find_on_nodes(const Config& config, int rank, const AskProcesses& ask) {
   return find_on_nodes(
-      config.checkpoint.local.dir, rank, [&] { return starts_on_nodes(config); }, ask);
+      config.checkpoint.local.dir, config.checkpoint.save, rank,
+      [&] { return starts_on_nodes(config); }, ask);
 }
 
 TrainingInputs prepare_training(const LoadedConfig& loaded) {
@@ -130,6 +132,7 @@ TrainingInputs prepare_training(const LoadedConfig& loaded, const FoundOnNodes& 
   Config& config = inputs.config;
   RequestProblems problems;
   inputs.iterations_follow = config.training.train_iters == 0;
+  inputs.asked_scheduler = config.scheduler;
   problems.collect([&] { inputs.schedule = schedule_of(config); });
   problems.collect([&] { inputs.datasets = build_datasets(data_spec(config, loaded.written)); });
   problems.collect([&] {

@@ -37,12 +37,13 @@ struct TrainingInputs {
   // by then.
   HuggingFaceExtras extras;
   StartingPoint start;
-  bool iterations_follow = false;  // training.train_iters follows from train_epochs and `start`
+  bool iterations_follow = false;     // training.train_iters follows from train_epochs and `start`
+  LrSchedulerConfig asked_scheduler;  // before it did
   // A run that goes on: its first iteration, from 0, what it has consumed before, and who gives
   // each rank the state that it begins with in place of a checkpoint (go_on_from()).
   std::int64_t first_iteration = 0, consumed_samples = 0, consumed_tokens = 0;
   std::function<void(Context&, State&)> restore;
-  std::map<std::string, std::string> made_by;  // what made_by() adds to, for checkpoints
+  std::map<std::string, std::string> made_by;  // what RunSaver::made_by() adds to
   FileSystem* files = &real_files();           // that checkpoints go to
   double product_rate = 0;  // FLOP/s of all ranks' cores together, for MFU; 0: unknown
 

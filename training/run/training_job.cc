@@ -120,7 +120,7 @@ TrainingJob prepare_job(const LoadedConfig& loaded, const Launch& launch) {
   const Config& config = job.inputs.config;
   job.why_cpu = loaded.why_cpu;
   if (launch.leads) {
-    job.inputs.made_by = made_with(config, job.devices, launch);
+    job.inputs.made_by = made_with(job.devices, launch);
     job.inputs.plan = make_plan(config, *job.inputs.architecture, job.inputs.schedule);
     job.weight_bytes = saved_bytes(config, job.inputs.plan->parameters);
     check_output(config, job.weight_bytes, run_of(job.inputs.start));

@@ -214,10 +214,11 @@ void TrainingRun::announce() {
           i, std::visit([](auto n) { return fmt::format("{}", n); }, was->second), now[i]));
     }
   }
-  for (const auto& [name, now] : made_by(inputs_)) {
+  for (const auto& [name, now] : saver_.made_by()) {
     const auto was = manifest.made_by.find(name);
     if (was == manifest.made_by.end() || was->second == now) continue;
     if (name == training_data_name) {
+      if (!taken.data) continue;
       reporter_.message(
           "the training data's files have other contents than when the checkpoint was saved: "
           "samples may come twice, or not at all");

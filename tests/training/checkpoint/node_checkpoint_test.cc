@@ -92,17 +92,17 @@ void expect_as_uninterrupted(const TempDir& dir, const TempDir& whole) {
   EXPECT_EQ(sums_of(dir / "w/iteration-7"), sums_of(whole / "w/iteration-7"));
 }
 
-struct Case {
+struct NodeCase {
   const char* name;
   Overrides more = {};
   Layout layout = {.data = 2, .tensor = 2};
 };
 
-class NodeCheckpointIn : public ::testing::TestWithParam<Case> {};
+class NodeCheckpointIn : public ::testing::TestWithParam<NodeCase> {};
 
 // Whichever node is lost, the run goes on from the nodes' newest one, and to the bit.
 TEST_P(NodeCheckpointIn, SurvivesTheLossOfANode) {
-  const Case& how = GetParam();
+  const NodeCase& how = GetParam();
   const TempDir whole;
   run(on_nodes(whole, how.more, how.layout));
   for (const std::string lost : {"", "node-0", "node-1"}) {
@@ -124,21 +124,22 @@ TEST_P(NodeCheckpointIn, SurvivesTheLossOfANode) {
 INSTANTIATE_TEST_SUITE_P(
     Layouts, NodeCheckpointIn,
     ::testing::Values(
-        Case{"dp2_tp2"}, Case{"beside", {"checkpoint.asynchronous=true"}},
-        Case{"zero1_bf16", {"zero_optimization.stage=1", "precision.dtype=bf16"}},
-        Case{"zero3", {"zero_optimization.stage=3"}, {.data = 4}},
-        Case{"adafactor",
-             {"optimizer.type=Adafactor", "optimizer.params.betas=null",
-              "optimizer.params.eps=null", "zero_optimization.stage=1"}},
-        Case{"pp2", {"batch.micro_batch_size=1", "model.num_layers=2"}, {.data = 2, .pipeline = 2}},
-        Case{"pipedream_beside",
-             {"pipeline.schedule=pipedream", "gradient_clipping=0",
-              "model.tie_word_embeddings=false", "training.on_non_finite=stop",
-              "checkpoint.asynchronous=true", "batch.micro_batch_size=1", "model.num_layers=2"},
-             {.data = 2, .pipeline = 2}},
-        Case{"three_nodes",
-             {"runtime.ranks_per_node=1", "checkpoint.local.replicas=2"},
-             {.tensor = 2}}),
+        NodeCase{"dp2_tp2"}, NodeCase{"beside", {"checkpoint.asynchronous=true"}},
+        NodeCase{"zero1_bf16", {"zero_optimization.stage=1", "precision.dtype=bf16"}},
+        NodeCase{"zero3", {"zero_optimization.stage=3"}, {.data = 4}},
+        NodeCase{"adafactor",
+                 {"optimizer.type=Adafactor", "optimizer.params.betas=null",
+                  "optimizer.params.eps=null", "zero_optimization.stage=1"}},
+        NodeCase{
+            "pp2", {"batch.micro_batch_size=1", "model.num_layers=2"}, {.data = 2, .pipeline = 2}},
+        NodeCase{"pipedream_beside",
+                 {"pipeline.schedule=pipedream", "gradient_clipping=0",
+                  "model.tie_word_embeddings=false", "training.on_non_finite=stop",
+                  "checkpoint.asynchronous=true", "batch.micro_batch_size=1", "model.num_layers=2"},
+                 {.data = 2, .pipeline = 2}},
+        NodeCase{"three_nodes",
+                 {"runtime.ranks_per_node=1", "checkpoint.local.replicas=2"},
+                 {.tensor = 2}}),
     [](const auto& one) { return std::string(one.param.name); });
 
 TEST(NodeCheckpoint, GoesOnInAnotherLayout) {
@@ -152,12 +153,18 @@ TEST(NodeCheckpoint, GoesOnInAnotherLayout) {
   EXPECT_EQ(metrics_in(dir.path()).size(), 7u);
 }
 
+// The node may come back: what the others have doesn't go unasked.
 TEST(NodeCheckpoint, WithoutCopiesALostNodeTakesItAlong) {
   const TempDir dir;
   const Config config = on_nodes(dir, {"checkpoint.local.replicas=0"});
   killed_at(6, config);
   fs::remove_all(fs::path(run_folder(dir)) / "node-1");
-  EXPECT_THAT(killed_at(2, config), HasSubstr("beginning anew"));
+  const auto kept_there = kept(dir);
+  EXPECT_THAT(message_of<RequestError>([&] { run(config); }),
+              HasSubstr("iteration 4 on the nodes: 4 of 6 files are there whole"));
+  EXPECT_EQ(kept(dir), kept_there);
+  killed_at(2, on_nodes(dir, {"checkpoint.local.replicas=0", "checkpoint.resume=never",
+                              "logging.overwrite=true"}));
 }
 
 TEST(NodeCheckpoint, TheNewestValidOneOfBothKindsIsTaken) {
@@ -213,7 +220,9 @@ TEST(NodeCheckpoint, WhatComesBackFromABranchThatWasLeftIsNotTaken) {
   // Gone on from it, and further: 4 has led here, and is older than 6.
   comes_back();
   const std::string start = read_file(dir / "w/.trident-starts");
-  EXPECT_EQ(read_starts(dir / "w", fs::path(folder).filename().string()).list.size(), 3u) << start;
+  EXPECT_EQ(read_starts(dir / "w", fs::path(folder).filename().string().substr(0, 16)).list.size(),
+            3u)
+      << start;
   killed_at(7, on_nodes(dir, three + Overrides{"checkpoint.local.dir=" + dir / "elsewhere",
                                                "checkpoint.local.interval=100"}));
   comes_back();
@@ -245,6 +254,44 @@ TEST(NodeCheckpoint, WithoutTheListOfStartsNothingIsTakenAndNothingGoes) {
   run(on_nodes(dir, three), told.hooks());
   EXPECT_THAT(told.all(), HasSubstr("node-*/iteration-4: iteration 4"));
   expect_as_uninterrupted(dir, whole);
+}
+
+TEST(NodeCheckpoint, IsFoundWhereTheRunsFileWasLost) {
+  const TempDir dir;
+  const Overrides three{"checkpoint.save_interval=3"};
+  killed_at(6, on_nodes(dir, three));  // 3 saved, 4 on the nodes
+  write_file_atomic(dir / "w/.trident-run", "");
+  EXPECT_THAT(killed_at(6, on_nodes(dir, three)), HasSubstr("node-*/iteration-4: iteration 4"));
+  fs::remove(dir / "w/.trident-run");
+  EXPECT_THAT(killed_at(6, on_nodes(dir, three)), HasSubstr("node-*/iteration-4: iteration 4"));
+}
+
+TEST(NodeCheckpoint, OfADamagedManifestTheRunSpeaks) {
+  const TempDir dir;
+  const Overrides three{"checkpoint.save_interval=3"};
+  killed_at(6, on_nodes(dir, three));
+  for (const char* node : {"/node-0", "/node-1"}) {
+    damage(run_folder(dir) + node + "/iteration-4/trident/manifest.json");
+  }
+  const std::string told = killed_at(6, on_nodes(dir, three));
+  EXPECT_THAT(told, HasSubstr("not a checkpoint to go on from: iteration 4 on the nodes: "));
+  EXPECT_THAT(told, HasSubstr("going on from " + dir / "w/iteration-3: iteration 3"));
+}
+
+// A copy goes its own way, and a run that is moved keeps what it has on the nodes.
+TEST(NodeCheckpoint, ACopyHasAFolderOfItsOwn) {
+  const TempDir dir;
+  const auto config = [&](const std::string& name) {
+    return on_nodes(dir, {"checkpoint.save_interval=3", "checkpoint.save=" + dir / name + "/w",
+                          "logging.dir=" + dir / name + "/log"});
+  };
+  killed_at(6, config("a"));
+  fs::copy(dir / "a", dir / "b", fs::copy_options::recursive);
+  EXPECT_THAT(killed_at(6, config("b")), HasSubstr("going on from " + dir / "b/w/iteration-3"));
+  run(config("b"));  // and leaves the nodes
+  EXPECT_THAT(killed_at(6, config("a")), HasSubstr("node-*/iteration-4: iteration 4"));
+  fs::rename(dir / "a", dir / "c");
+  EXPECT_THAT(killed_at(6, config("c")), HasSubstr("node-*/iteration-4: iteration 4"));
 }
 
 TEST(Starts, WhatWasSavedBeyondALaterStartLeadsNowhere) {

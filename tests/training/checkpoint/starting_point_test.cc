@@ -126,6 +126,30 @@ TEST(StartingPoint, EpochsAreThoseOfTheSamplesThatAreLeft) {
             saved.iteration + (samples - saved.samples) / 8);
 }
 
+// The schedule is that of the length, however many checkpoints had to be passed over.
+TEST(StartingPoint, WhatFollowsFromTheLengthFollowsFromTheLastOne) {
+  const TempDir dir;
+  const auto config = [&](const char* batch) {
+    return every_second(
+        dir, {"training.train_iters=null", "training.train_epochs=1", "scheduler.warmup_iters=null",
+              "scheduler.warmup_ratio=0.1", std::string("batch.global_batch_size=") + batch});
+  };
+  Told dies;
+  Job(config("8")).run(dies.hooks(5));
+  const std::vector<std::int64_t> saved = iterations_in(dir / "w");
+  ASSERT_GE(saved.size(), 2u);
+  const std::string newest = dir / ("w/iteration-" + std::to_string(saved.back()));
+  fs::copy(newest, dir / "kept", fs::copy_options::recursive);
+  fs::remove_all(newest);
+  const Config without = prepare_training(config("4")).config;
+  fs::copy(dir / "kept", newest, fs::copy_options::recursive);
+  damage(newest + "/trident/config.json");
+  const Config with = prepare_training(config("4")).config;
+  EXPECT_EQ(with.training.train_iters, without.training.train_iters);
+  EXPECT_EQ(with.scheduler.decay_iters, without.scheduler.decay_iters);
+  EXPECT_EQ(with.scheduler.warmup_iters, without.scheduler.warmup_iters);
+}
+
 TEST(StartingPoint, SaysWhatItLeavesAndWhatDiffers) {
   const TempDir dir, other;
   const std::string text = dir / "text.txt",
@@ -192,6 +216,10 @@ TEST(StartingPoint, ANewRunRemovesNothingThatItLoads) {
   EXPECT_THAT(refusal_of(every_second(dir, {"checkpoint.load=" + (dir / "w/iteration-4"),
                                             "checkpoint.resume=never", "logging.overwrite=true"})),
               HasSubstr("lies in checkpoint.save"));
+  fs::remove(dir / "w/config.json");
+  EXPECT_THAT(refusal_of(every_second(dir, {"checkpoint.load=" + (dir / "w"),
+                                            "checkpoint.resume=never", "logging.overwrite=true"})),
+              HasSubstr("lies in checkpoint.save"));
   EXPECT_EQ(iterations_in(dir / "w"), (std::vector<std::int64_t>{2, 4, 6}));
 }
 
@@ -237,7 +265,7 @@ TEST(StartingPoint, LogsThatCantBeGoneOnWithMoveNothing) {
   std::string first = text.substr(0, text.find('\n') + 1);
   write_file_atomic(path, first);
   EXPECT_THAT(told_by(every_second(dir, {"training.train_iters=8"})),
-              HasSubstr("lacks the iterations from 2 to 6"));
+              HasSubstr("lacks 5 of the iterations up to 6"));
   EXPECT_EQ(metrics_in(dir.path()).size(), 3u);
 }
 
@@ -265,7 +293,7 @@ TEST(StartingPoint, ARunsFolderThatWasMovedStandsForWhatLiesInIt) {
   EXPECT_EQ(checkpoints_of(dir / "b/log"), dir / "b/log/w");
   fs::rename(dir / "b/log/w", dir / "elsewhere");
   EXPECT_THAT(message_of<RequestError>([&] { weights_directory(dir / "b/log"); }),
-              HasSubstr("name the directory of the weights"));
+              HasSubstr("holds no weights of this run here"));
 }
 
 TEST(StartingPoint, WeightsOfACheckpointAreProvedAndNotOverwritten) {
