@@ -92,10 +92,12 @@ std::string weights_directory(const std::string& path) {
   const std::string found =
       place_of_weights(path, saved, tells ? config[dir].get<std::string>() : path);
   if (!found.empty()) return found;
+  std::error_code none;
   throw RequestError(
-      fmt::format("{}\"{}\" holds no weights of this run here (from where the run was started it "
-                  "is where they go); name their directory",
-                  place, printable(saved)));
+      fmt::format("{}\"{}\" {} here (from where the run was started it is where its weights go); "
+                  "name that of the weights",
+                  place, printable(saved),
+                  fs::is_directory(saved, none) ? "holds none of this run" : "is no directory"));
 }
 
 Config config_of_directory(const ArchitectureSet& architectures, const std::string& directory,

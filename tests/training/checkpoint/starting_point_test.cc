@@ -293,7 +293,7 @@ TEST(StartingPoint, ARunsFolderThatWasMovedStandsForWhatLiesInIt) {
   EXPECT_EQ(checkpoints_of(dir / "b/log"), dir / "b/log/w");
   fs::rename(dir / "b/log/w", dir / "elsewhere");
   EXPECT_THAT(message_of<RequestError>([&] { weights_directory(dir / "b/log"); }),
-              HasSubstr("holds no weights of this run here"));
+              HasSubstr("holds none of this run here"));
 }
 
 TEST(StartingPoint, WeightsOfACheckpointAreProvedAndNotOverwritten) {
