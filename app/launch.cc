@@ -48,6 +48,7 @@ struct LaunchOptions {
 
 constexpr double kLongestWait = 60;  // seconds between starts
 constexpr double kHanging = 20;      // seconds without ranks that had some, before it is ended
+constexpr double kStillHeld = 15;    // seconds that folders may be held before the first start
 constexpr double kEnding = 60;       // seconds that ranks have to end whose starter has ended
 
 std::vector<std::string> words_of(const std::string& text) {
@@ -111,8 +112,6 @@ class Watch {
   bool seen_ = false;
   steady_clock::time_point next_{}, last_{};
 };
-
-constexpr double kStillHeld = 15;  // seconds
 
 class Launcher {
  public:

@@ -28,6 +28,7 @@ ProvedFile::ProvedFile(const std::string& path, const SavedFile& saved)
 }
 
 void ProvedFile::read(std::size_t block, ByteBuffer& into) const {
+  if (block >= blocks()) throw Error(fmt::format("{}: has no block {}", file_.path(), block));
   const std::uint64_t begin = block * checkpoint_block;
   into.resize(std::min(checkpoint_block, saved_.bytes - begin));
   std::size_t next = std::max(ahead_.load(), block + 1);

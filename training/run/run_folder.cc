@@ -101,6 +101,7 @@ bool has_its_weights(const std::string& directory, const Manifest& manifest) {
     for (const auto& [name, saved] : manifest.files) {
       if (name.find('/') != std::string::npos || !name.ends_with(".safetensors")) continue;
       const ProvedFile file((fs::path(directory) / name).string(), saved);
+      if (file.blocks() == 0) return false;
       ByteBuffer bytes;
       file.read(0, bytes);  // of large ones a part: other ranks wait
       file.read(file.blocks() - 1, bytes);

@@ -153,8 +153,7 @@ void add_on_nodes(const FoundOnNodes& on_nodes, const CheckpointConfig& asked,
   if (on_nodes.unplaced <= newest) return;
   throw RequestError(fmt::format(
       "config: /checkpoint/local/dir: \"{}\": {} is of a start that {} doesn't list, so whether "
-      "the "
-      "run has gone on from there isn't known; bring the list back, or with checkpoint.load an "
+      "the run has gone on from there isn't known; bring the list back, or with checkpoint.load an "
       "iteration of checkpoint.save go on without what the nodes have",
       asked.local.dir, on_nodes.unplaced_in, (fs::path(asked.save) / ".trident-starts").string()));
 }

@@ -102,6 +102,16 @@ TEST_F(ProvedBlocksTest, ReadersOfOneProcessShareThemWhileTheyLast) {
   EXPECT_EQ(block->size(), 1U);
 }
 
+TEST_F(ProvedBlocksTest, ThereIsNoBlockBehindTheLastOne) {
+  ByteBuffer bytes;
+  EXPECT_THROW(ProvedFile(folder_.path() + "/b", manifest_.files["b"]).read(2, bytes), Error);
+  std::ofstream(folder_.path() + "/none").flush();
+  const SavedFile none;
+  const ProvedFile empty(folder_.path() + "/none", none);
+  empty.prove_all();
+  EXPECT_THROW(empty.read(0, bytes), Error);
+}
+
 TEST_F(ProvedBlocksTest, AFileOfAnotherSizeIsRefused) {
   texts_["b"] += "x";
   write("b");
