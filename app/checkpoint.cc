@@ -17,6 +17,7 @@
 #include "core/printable.h"
 #include "training/checkpoint/checkpoint_tools.h"
 #include "training/run/convert.h"
+#include "training/run/held_folder.h"
 #include "training/run/run_folder.h"
 
 namespace trident::app {
@@ -129,6 +130,11 @@ int verify(const CheckpointOptions& options) {
       continue;
     }
     const std::vector<std::string> damaged = damages(one.path, *one.manifest);
+    std::error_code ignored;
+    if (!damaged.empty() && !std::filesystem::exists(one.path, ignored) &&
+        one.path != options.first) {
+      continue;  // a run has removed it meanwhile
+    }
     problems.insert(problems.end(), damaged.begin(), damaged.end());
     if (!damaged.empty()) continue;
     whole.push_back(one.path);
@@ -169,6 +175,15 @@ int export_one(const CheckpointOptions& options) {
 
 int prune(const CheckpointOptions& options) {
   const std::string save = checkpoints_of(options.first);
+  std::error_code ignored;
+  if (const std::string run = described(options.first).run();
+      !std::filesystem::equivalent(save, options.first, ignored) &&
+      (run.empty() || described(save).run() != run)) {
+    throw RequestError(fmt::format(
+        "{}: its config.json leads to {}, but no {} says that this is the same run's; name the "
+        "folder of the checkpoints",
+        options.first, save, run_file));
+  }
   const Pruned pruned = prune_checkpoints(save, options.keep, options.dry_run);
   for (const std::string& problem : pruned.damaged) fmt::print("not counted: {}\n", problem);
   for (const std::int64_t gone : pruned.removed) {

@@ -91,7 +91,9 @@ FileDescriptor create_beside(const std::string& path, std::string& temporary) {
 }  // namespace
 
 void throw_file_error(const std::string& path, std::string_view operation, int code) {
-  throw Error(fmt::format("{}: {} failed: {}", path, operation, reason(code)));
+  const std::string text = fmt::format("{}: {} failed: {}", path, operation, reason(code));
+  if (code == ENOSPC || code == EDQUOT) throw NoRoom(text);
+  throw Error(text);
 }
 
 bool is_own_directory(const std::string& path) {

@@ -11,10 +11,18 @@
 #include <string_view>
 #include <vector>
 
+#include "core/error.h"
+
 namespace trident {
 
 // Error "path: operation failed: reason", the system's for an errno.
+// NoRoom where that is the reason.
 [[noreturn]] void throw_file_error(const std::string& path, std::string_view operation, int code);
+
+class NoRoom : public Error {
+ public:
+  using Error::Error;
+};
 
 // Whether it is a directory, not a link to one, and this user's.
 bool is_own_directory(const std::string& path);

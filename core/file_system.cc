@@ -193,6 +193,10 @@ void FileSystem::write(const std::string& path, std::string_view contents) {
 
 void FileSystem::replace(const std::string& path, std::string_view contents) {
   const std::string beside = fmt::format("{}.tmp-{}-0", path, ::getpid());
+  std::error_code ignored;
+  if (std::filesystem::is_directory(std::filesystem::symlink_status(path, ignored))) {
+    throw_file_error(path, "replacing it", EISDIR);  // renaming would take the folder away
+  }
   remove(beside);
   try {
     write(beside, contents);

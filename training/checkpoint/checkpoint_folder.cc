@@ -75,6 +75,17 @@ std::optional<std::int64_t> iteration_of(const std::string& name) {
   return iteration;
 }
 
+bool is_checkpoint_name(const std::string& name) {
+  if (!name.starts_with(kAside)) return iteration_of(name).has_value();
+  const std::string rest = name.substr(kAside.size());  // perhaps with a number behind it
+  return iteration_of(rest).has_value() ||
+         iteration_of(rest.substr(0, rest.rfind('-'))).has_value();
+}
+
+std::optional<std::int64_t> iteration_being_saved(const std::string& name) {
+  return name.starts_with(kSaving) ? iteration_of(name.substr(kSaving.size())) : std::nullopt;
+}
+
 std::string saving_path(const std::string& save, std::int64_t iteration) {
   return (fs::path(save) / fmt::format("{}{}", kSaving, checkpoint_name(iteration))).string();
 }
@@ -122,6 +133,10 @@ std::vector<FoundCheckpoint> find_checkpoints(const std::string& save) {
       found.foreign = true;
     } catch (const RequestError& error) {  // an Error is of this moment, and no damage
       found.problem = error.what();
+    }
+    // One that a run has removed meanwhile isn't damaged.
+    if (!found.problem.empty() && !fs::exists(fs::symlink_status(entry.path(), ignored))) {
+      list.pop_back();
     }
   }
   std::ranges::sort(list, {}, &FoundCheckpoint::iteration);

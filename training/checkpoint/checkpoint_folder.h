@@ -22,6 +22,10 @@ inline constexpr const char* latest_name = "latest";  // a file: the name of the
 std::string checkpoint_name(std::int64_t iteration);  // "iteration-40"
 // The iteration that such a name says; nothing for any other name.
 std::optional<std::int64_t> iteration_of(const std::string& name);
+// Whether a run gives that name to a checkpoint, one that it has set aside included.
+bool is_checkpoint_name(const std::string& name);
+// The iteration of the folder of a save that isn't whole; nothing for any other name.
+std::optional<std::int64_t> iteration_being_saved(const std::string& name);
 // Where a checkpoint is written until it is whole.
 std::string saving_path(const std::string& save, std::int64_t iteration);
 

@@ -144,7 +144,7 @@ FoundCheckpoint checkpoint_at(const std::string& path) {
   }
   const std::string save = checkpoints_of(path);
   std::vector<FoundCheckpoint> found = find_checkpoints(save);
-  const std::string problem = found.back().problem;
+  const std::string problem = found.empty() ? save + ": holds no checkpoint" : found.back().problem;
   found = newest_first(std::move(found));
   if (found.empty()) throw RequestError(problem);
   return found.front();
@@ -192,7 +192,8 @@ std::vector<Difference> differences(CheckpointReader& a, CheckpointReader& b) {
 
 void require_whole_weights(const std::string& directory) {
   const std::string path = (fs::path(directory) / manifest_name).string();
-  if (!fs::exists(path)) return;
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return;
   const Manifest manifest = parse_manifest(read_file(path, max_manifest_bytes), path);
   for (const auto& [name, saved] : manifest.files) {
     if (name.starts_with("trident/") || !name.ends_with(".safetensors")) continue;

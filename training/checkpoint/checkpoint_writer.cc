@@ -21,6 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::size_t kSlice = std::size_t{256} << 10;  // is read twice while it is in the cache
+
 // A file of slices: some consecutive ranks', one after the other.
 struct SliceFile {
   std::string name;
@@ -131,11 +133,14 @@ class CheckpointWriter {
             own ? slice_files_[own_file_].layout : list_.weights().files[one.file].layout;
         const std::uint64_t offset = one.offset + (own ? layout.offsets[own_first_] : 0);
         const auto part = bytes.subspan(one.begin, one.count);
-        list_.require_finite(part, one);
         std::unique_ptr<OutputFile>& file = files_[name];
         if (!file) file = place_.files->open(path(name));
-        sums_.of(name, layout.bytes).add(offset, part);
-        file->write_at(offset, part);
+        for (std::size_t at = 0; at < part.size(); at += kSlice) {
+          const auto slice = part.subspan(at, std::min(kSlice, part.size() - at));
+          list_.require_finite(slice, one);
+          sums_.of(name, layout.bytes).add(offset + at, slice);
+          file->write_at(offset + at, slice);
+        }
       }
     });
     for (auto& [name, file] : files_) file->finish();

@@ -52,21 +52,33 @@ std::string place_key(const std::string& dir) {
 }
 
 // What a place has of one checkpoint in one node's folder.
-struct Kept {
+struct KeptSet {
   std::string folder;  // below the run's
   Manifest manifest;
 };
 
-// The newest ones here, by folder; `others`: what is wrong with manifests that are none, by
-// iteration. Error where one can't be read now, or is of a later format.
-std::vector<Kept> kept_in(const fs::path& run, std::multimap<std::int64_t, std::string>& others) {
-  std::vector<Kept> list;
+// Why something isn't among what could be gone on from, by iteration.
+using Reasons = std::multimap<std::int64_t, std::string>;
+
+// What lies here, by folder.
+struct Kept {
+  std::vector<KeptSet> sets;
+  Reasons unread;                     // manifests that are none
+  Reasons foreign;                    // of a later format
+  std::set<std::int64_t> unfinished;  // whose saves have died: they were never whole
+};
+
+// Error where a manifest can't be read now.
+Kept kept_in(const fs::path& run) {
+  Kept kept;
   std::error_code ignored;
-  if (!is_private_directory(run)) return list;
+  if (!is_private_directory(run)) return kept;
   for (const auto& node : fs::directory_iterator(run, ignored)) {
     if (!is_private_directory(node.path())) continue;
     for (const auto& entry : fs::directory_iterator(node.path(), ignored)) {
-      const auto iteration = iteration_of(entry.path().filename().string());
+      const std::string name = entry.path().filename().string();
+      if (const auto saving = iteration_being_saved(name)) kept.unfinished.insert(*saving);
+      const auto iteration = iteration_of(name);
       if (!iteration || !is_own_directory(entry.path()) ||
           !is_own_directory(entry.path() / "trident")) {
         continue;
@@ -75,16 +87,16 @@ std::vector<Kept> kept_in(const fs::path& run, std::multimap<std::int64_t, std::
         const std::string path = (entry.path() / manifest_name).string();
         Manifest manifest = parse_manifest(read_file(path, max_manifest_bytes), path);
         if (manifest.iteration != *iteration) continue;
-        list.push_back({entry.path().lexically_relative(run).string(), std::move(manifest)});
-      } catch (const ForeignCheckpoint&) {
-        throw;
+        kept.sets.push_back({entry.path().lexically_relative(run).string(), std::move(manifest)});
+      } catch (const ForeignCheckpoint& error) {
+        kept.foreign.emplace(*iteration, error.what());
       } catch (const RequestError& error) {
-        others.emplace(*iteration, error.what());
+        kept.unread.emplace(*iteration, error.what());
       }
     }
   }
-  std::ranges::sort(list, {}, &Kept::folder);
-  return list;
+  std::ranges::sort(kept.sets, {}, &KeptSet::folder);
+  return kept;
 }
 
 // "" where it is whole. Error where it can't be read now.
@@ -98,11 +110,11 @@ std::string damage_of(const std::string& path, const SavedFile& file) {
 }
 
 // What this process tells: of its share of the files here those that are whole.
-json proved(const fs::path& run, const std::vector<Kept>& kept, std::size_t share,
+json proved(const fs::path& run, const std::vector<KeptSet>& kept, std::size_t share,
             std::size_t shares) {
   json all = json::array();
   std::size_t turn = 0;
-  for (const Kept& one : kept) {
+  for (const KeptSet& one : kept) {
     json files = json::array(), damaged = json::array();
     std::size_t index = 0;  // of the file, as the manifest lists them
     for (const auto& [name, file] : one.manifest.files) {
@@ -125,6 +137,23 @@ json proved(const fs::path& run, const std::vector<Kept>& kept, std::size_t shar
   return all;
 }
 
+json json_of(const Reasons& reasons) {
+  json list = json::array();
+  for (const auto& [iteration, why] : reasons) list.push_back({iteration, why});
+  return list;
+}
+
+// All processes of a place tell the same.
+void add_reasons(const json& list, Reasons& reasons) {
+  for (const json& one : list) {
+    const auto iteration = one[0].get<std::int64_t>();
+    auto why = one[1].get<std::string>();
+    const auto [begin, end] = reasons.equal_range(iteration);
+    if (std::any_of(begin, end, [&](const auto& known) { return known.second == why; })) continue;
+    reasons.emplace(iteration, std::move(why));
+  }
+}
+
 // Rank 0, of what all have told: the whole ones, the newest first, with the process that gives the
 // texts of each; why others aren't, and what can't be placed.
 std::string whole_ones(const std::vector<std::string>& told, const std::vector<int>& place_of) {
@@ -138,14 +167,15 @@ std::string whole_ones(const std::vector<std::string>& told, const std::vector<i
   std::map<std::string, Set> sets;  // by root
   json unplaced{-1, ""};
   std::string problem;
-  std::multimap<std::int64_t, std::string> others;
+  Reasons unread, foreign;
+  std::set<std::int64_t> unfinished;
   for (std::size_t rank = 0; rank < told.size(); ++rank) {
     const json all = document_of(told[rank]);
     unplaced = std::max(unplaced, all["unplaced"]);
     if (problem.empty()) problem = all["problem"].get<std::string>();
-    for (const json& one : all["others"]) {
-      others.emplace(one[0].get<std::int64_t>(), one[1].get<std::string>());
-    }
+    add_reasons(all["unread"], unread);
+    add_reasons(all["foreign"], foreign);
+    for (const json& one : all["unfinished"]) unfinished.insert(one.get<std::int64_t>());
     for (const json& one : all["sets"]) {
       Set& set = sets[one["root"].get<std::string>()];
       set.iteration = one["iteration"].get<std::int64_t>();
@@ -160,25 +190,20 @@ std::string whole_ones(const std::vector<std::string>& told, const std::vector<i
   }
   std::vector<std::pair<std::string, Set>> whole(sets.begin(), sets.end());
   std::ranges::sort(whole, std::greater(), [](const auto& one) { return one.second.iteration; });
-  json left = json::array();
-  bool newer = true;  // than those that are whole
+  Reasons left;
   std::erase_if(whole, [&](const auto& one) {
     const Set& set = one.second;
-    if (set.holders.size() == set.of) newer = false;
     if (set.holders.size() == set.of) return false;
-    if (newer) {
-      left.push_back(fmt::format("iteration {} on the nodes: {} of {} files are there whole{}{}",
-                                 set.iteration, set.holders.size(), set.of,
-                                 set.damages.empty() ? "" : "; ",
-                                 set.damages.empty() ? "" : set.damages.front()));
-    }
+    if (unfinished.contains(set.iteration)) return true;
+    left.emplace(
+        set.iteration,
+        fmt::format("iteration {} on the nodes: {} of {} files are there whole{}{}", set.iteration,
+                    set.holders.size(), set.of, set.damages.empty() ? "" : "; ",
+                    set.damages.empty() ? "" : set.damages.front()));
     return true;
   });
-  const std::int64_t newest = whole.empty() ? -1 : whole.front().second.iteration;
-  std::set<std::string> named;  // by all processes of a place
-  for (auto one = others.upper_bound(newest); one != others.end(); ++one) {
-    if (!named.insert(one->second).second) continue;
-    left.push_back(fmt::format("iteration {} on the nodes: {}", one->first, one->second));
+  for (const auto& [iteration, why] : unread) {
+    left.emplace(iteration, fmt::format("iteration {} on the nodes: {}", iteration, why));
   }
   json answer = json::array();
   for (const auto& [root, set] : whole) {
@@ -191,7 +216,8 @@ std::string whole_ones(const std::vector<std::string>& told, const std::vector<i
     answer.push_back({{"root", root}, {"teller", set.teller}, {"files", std::move(files)}});
   }
   return bytes_of({{"sets", std::move(answer)},
-                   {"left", std::move(left)},
+                   {"left", json_of(left)},
+                   {"foreign", json_of(foreign)},
                    {"unplaced", std::move(unplaced)},
                    {"problem", problem}});
 }
@@ -201,7 +227,7 @@ bool is_part(const std::string& file) {
 }
 
 // The manifest and the small files of one, for everybody.
-json texts_of(const fs::path& run, const Kept& kept) {
+json texts_of(const fs::path& run, const KeptSet& kept) {
   const std::string folder = (run / kept.folder).string();
   json texts = json::object();
   texts[manifest_name] = read_file((fs::path(folder) / manifest_name).string(), max_manifest_bytes);
@@ -220,9 +246,9 @@ std::string start_of(const Manifest& manifest) {
 }
 
 // The latest one of a start that nobody knows, with its folder.
-json unplaced_of(const std::vector<Kept>& kept, const Starts& starts) {
+json unplaced_of(const std::vector<KeptSet>& kept, const Starts& starts) {
   json latest{-1, ""};
-  for (const Kept& one : kept) {
+  for (const KeptSet& one : kept) {
     if (starts.knows(start_of(one.manifest))) continue;
     latest = std::max(latest, json{one.manifest.iteration, one.folder});
   }
@@ -230,26 +256,26 @@ json unplaced_of(const std::vector<Kept>& kept, const Starts& starts) {
 }
 
 // Of those that have led here the latest.
-void keep_latest(std::vector<Kept>& kept, const Starts& starts) {
-  std::erase_if(kept, [&](const Kept& one) {
+void keep_latest(std::vector<KeptSet>& kept, const Starts& starts) {
+  std::erase_if(kept, [&](const KeptSet& one) {
     return !starts.leads_here(start_of(one.manifest), one.manifest.iteration);
   });
   std::set<std::int64_t> iterations;
-  for (const Kept& one : kept) iterations.insert(one.manifest.iteration);
+  for (const KeptSet& one : kept) iterations.insert(one.manifest.iteration);
   while (iterations.size() > kMostSets) iterations.erase(iterations.begin());
   std::erase_if(kept,
-                [&](const Kept& one) { return !iterations.contains(one.manifest.iteration); });
+                [&](const KeptSet& one) { return !iterations.contains(one.manifest.iteration); });
 }
 
-std::vector<std::string> listing_of(const std::vector<Kept>& kept) {
+std::vector<std::string> listing_of(const std::vector<KeptSet>& kept) {
   std::vector<std::string> lines;
-  for (const Kept& one : kept) lines.push_back(one.folder + " " + one.manifest.root);
+  for (const KeptSet& one : kept) lines.push_back(one.folder + " " + one.manifest.root);
   return lines;
 }
 
 json json_of(const Starts& starts) {
   json list = json::array();
-  for (const auto& [id, after] : starts.list) list.push_back({id, after});
+  for (const Starts::Start& one : starts.list) list.push_back({one.id, one.after});
   return {{"run", starts.run}, {"starts", std::move(list)}};
 }
 
@@ -280,8 +306,7 @@ std::string NodeSet::path_here(const std::string& file) const {
 }
 
 std::vector<std::string> kept_on_node(const std::string& run) {
-  std::multimap<std::int64_t, std::string> ignored;
-  return listing_of(kept_in(run, ignored));
+  return listing_of(kept_in(run).sets);
 }
 
 FoundOnNodes find_on_nodes(const std::string& dir, const std::string& save, int rank,
@@ -317,15 +342,17 @@ FoundOnNodes find_on_nodes(const std::string& dir, const std::string& save, int 
   common.own_place = common.place_of[own];
 
   FoundOnNodes found;
-  std::vector<Kept> kept;
-  json own_told{{"sets", json::array()},
-                {"others", json::array()},
-                {"unplaced", json{-1, ""}},
-                {"problem", ""}};
+  std::vector<KeptSet> kept;
+  json own_told{{"sets", json::array()},    {"unread", json::array()},
+                {"foreign", json::array()}, {"unfinished", json::array()},
+                {"unplaced", json{-1, ""}}, {"problem", ""}};
   try {
-    std::multimap<std::int64_t, std::string> others;
-    if (!dir.empty()) kept = kept_in(common.run, others);
-    for (const auto& [iteration, why] : others) own_told["others"].push_back({iteration, why});
+    Kept here;
+    if (!dir.empty()) here = kept_in(common.run);
+    own_told["unread"] = json_of(here.unread);
+    own_told["foreign"] = json_of(here.foreign);
+    own_told["unfinished"] = here.unfinished;
+    kept = std::move(here.sets);
     found.listing = listing_of(kept);
     own_told["unplaced"] = unplaced_of(kept, branch);
     keep_latest(kept, branch);
@@ -338,28 +365,38 @@ FoundOnNodes find_on_nodes(const std::string& dir, const std::string& save, int 
         return whole_ones(told, common.place_of);
       }));
   require_none(answer["problem"]);
-  found.left = answer["left"].get<std::vector<std::string>>();
+  add_reasons(answer["left"], found.left);
+  add_reasons(answer["foreign"], found.foreign);
   found.unplaced = answer["unplaced"][0].get<std::int64_t>();
   found.unplaced_in = answer["unplaced"][1].get<std::string>();
   const json& whole = answer["sets"];
 
-  json told = json::object();
+  json told{{"texts", json::object()}, {"problem", ""}};
   for (const json& one : whole) {
     if (one["teller"] != rank) continue;
     const auto source = std::ranges::find(kept, one["root"].get<std::string>(),
-                                          [](const Kept& k) { return k.manifest.root; });
+                                          [](const KeptSet& k) { return k.manifest.root; });
     if (source == kept.end()) continue;
     try {
-      told[source->manifest.root] = texts_of(common.run, *source);
-    } catch (const std::exception&) {
+      told["texts"][source->manifest.root] = texts_of(common.run, *source);
+    } catch (const RequestError&) {
       // Gone since: nobody has it.
+    } catch (const std::exception& error) {
+      told["problem"] = error.what();
     }
   }
-  const json texts = document_of(ask(bytes_of(told), [](const std::vector<std::string>& given) {
-    json all = json::object();
-    for (const std::string& one : given) all.update(document_of(one));
-    return bytes_of(all);
-  }));
+  const json common_texts =
+      document_of(ask(bytes_of(told), [](const std::vector<std::string>& given) {
+        json all{{"texts", json::object()}, {"problem", ""}};
+        for (const std::string& one : given) {
+          const json given_one = document_of(one);
+          all["texts"].update(given_one["texts"]);
+          if (all["problem"] == "") all["problem"] = given_one["problem"];
+        }
+        return bytes_of(all);
+      }));
+  require_none(common_texts["problem"]);
+  const json& texts = common_texts["texts"];
 
   for (const json& one : whole) {
     const auto root = one["root"].get<std::string>();

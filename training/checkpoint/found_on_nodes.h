@@ -19,6 +19,8 @@
 
 namespace trident {
 
+class StartHold;
+
 // One of them, as this process sees it.
 struct NodeSet {
   struct Copy {
@@ -44,10 +46,14 @@ struct FoundOnNodes {
     std::shared_ptr<const NodeSet> set;
   };
   std::vector<One> list;
-  std::vector<std::string> left;  // why those that are newer than the first of `list` aren't in it
+  // By iteration: why others aren't in it, and those of a later format, which only a later program
+  // can tell whole from damaged.
+  std::multimap<std::int64_t, std::string> left, foreign;
   // Those of starts that checkpoint.save doesn't know: the latest one's iteration and folder.
   std::int64_t unplaced = -1;
   std::string unplaced_in;
+  // Of process 0: while it is kept nobody else looks (training/run/held_folder.h).
+  std::shared_ptr<StartHold> hold;
   // What lay in this process's folder: kept_on_node() then. Nothing where nobody has looked.
   std::optional<std::vector<std::string>> listing;
 };

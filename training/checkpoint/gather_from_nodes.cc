@@ -99,7 +99,7 @@ void GatheredParts::gather(Context& context, const ProcessGroup& group,
     if (!damage.empty() || !path(file).empty()) continue;
     damage = fmt::format("{}: nobody has it any more", file);
   }
-  if (!failure.empty()) throw RequestError(failure);
+  if (!failure.empty()) throw Error(failure);
   if (!damage.empty()) throw RequestError(damage);
 }
 
@@ -140,6 +140,8 @@ void GatheredParts::transfer(Context& context, const ProcessGroup& group, const 
     } catch (const CommunicationError&) {
       throw;
     } catch (const RequestError& error) {
+      if (damage.empty()) damage = error.what();
+    } catch (const NoRoom& error) {  // the older one in checkpoint.save needs none
       if (damage.empty()) damage = error.what();
     } catch (const std::exception& error) {
       if (failure.empty()) failure = error.what();

@@ -19,7 +19,8 @@ class GatheredParts {
  public:
   // Collective over `group`, of all ranks, whose waits should be patient; `context` is one of the
   // host. RequestError on ranks that lack a file then: it was damaged or removed since it was
-  // found, or there is no room for it; an older checkpoint may do.
+  // found, or there is no room for it; an older checkpoint may do. Error where it can't be read or
+  // written at this moment.
   GatheredParts(Context& context, const ProcessGroup& group, FileSystem& files,
                 const Manifest& manifest, const NodeSet& set, const std::set<std::string>& needed);
   GatheredParts(const GatheredParts&) = delete;

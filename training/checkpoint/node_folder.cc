@@ -67,16 +67,32 @@ void remove_iterations(const NodePlace& place, const std::string& node, const Go
   });
 }
 
-// Whether that is the folder of a run that has saved there. What can't be read isn't.
-bool saved_to(const fs::path& run, const std::string& save) {
-  for (const fs::path& node : folders_in(run.string())) {
-    try {
-      if (read_file((node / kSaveFile).string(), kMaxSaveFile) == save) return true;
-    } catch (const std::exception&) {
-      // Another's, and going perhaps.
-    }
+// What a node's folder says of NodePlace::save; "" where it says nothing that can be read.
+std::string saved_to_in(const fs::path& node) {
+  try {
+    return read_file((node / kSaveFile).string(), kMaxSaveFile);
+  } catch (const std::exception&) {
+    return "";  // another's, and going perhaps
   }
-  return false;
+}
+
+// How surely a folder is that of the run which saves there: by path and folder; by the folder,
+// which was moved; by the path, where file systems have got other numbers or a backup was put back.
+enum class Match { none, path, folder, both };
+
+Match match_of(const fs::path& run, const std::string& identity) {
+  const std::size_t line = identity.find('\n');
+  Match best = Match::none;
+  for (const fs::path& node : folders_in(run.string())) {
+    const std::string there = saved_to_in(node);
+    const bool path = there.starts_with(identity.substr(0, line + 1));
+    const bool folder = there.ends_with(identity.substr(line));
+    best = std::max(best, path && folder ? Match::both
+                          : folder       ? Match::folder
+                          : path         ? Match::path
+                                         : Match::none);
+  }
+  return best;
 }
 
 }  // namespace
@@ -114,9 +130,8 @@ std::string NodePlace::node() const {
 void make_node_folder(const NodePlace& place) {
   make_own_directory(place.run);
   make_own_directory(place.node());
-  const std::string owner = (fs::path(place.node()) / kSaveFile).string();
-  std::error_code ignored;
-  if (!fs::exists(fs::symlink_status(owner, ignored))) place.files->replace(owner, place.save);
+  if (saved_to_in(place.node()) == place.save) return;
+  place.files->replace((fs::path(place.node()) / kSaveFile).string(), place.save);
 }
 
 void keep_on_node(const NodePlace& place, std::int64_t stays) {
@@ -128,13 +143,12 @@ void keep_on_node(const NodePlace& place, std::int64_t stays) {
   }
 }
 
-void begin_on_node(const NodePlace& place, std::int64_t last) {
+void clear_node(const NodePlace& place, std::int64_t last) {
   const std::string dir = fs::path(place.run).parent_path().string();
   for (const fs::path& run : folders_in(dir)) {
-    if (run == fs::path(place.run) || !saved_to(run, place.save)) continue;
+    if (run == fs::path(place.run) || match_of(run, place.save) != Match::both) continue;
     beside_others([&] { place.files->remove(run.string()); });
   }
-  make_node_folder(place);
   clear_unfinished_on_node(*place.files, place.run);
   for (const fs::path& node : folders_in(place.run)) {
     remove_iterations(place, node.string(),
@@ -164,23 +178,24 @@ std::string save_identity(const std::string& save) {
 
 std::string run_folder_in(const std::string& dir, const std::string& run, const std::string& save) {
   const std::string identity = save_identity(save);
-  const std::size_t line = identity.find('\n');
-  const fs::path own =
-      fs::path(dir) / fmt::format("{}-{:016x}", run, content_hash(identity.substr(0, line)));
-  std::error_code ignored;
-  if (fs::exists(fs::symlink_status(own, ignored))) return own.string();
-  for (const fs::path& other : folders_in(dir)) {
-    if (!other.filename().string().starts_with(run + "-")) continue;
-    for (const fs::path& node : folders_in(other.string())) {
-      try {
-        const std::string there = read_file((node / kSaveFile).string(), kMaxSaveFile);
-        if (there.ends_with(identity.substr(line))) return other.string();
-      } catch (const std::exception&) {
-        // Another's, and going perhaps.
-      }
-    }
+  fs::path best;
+  Match match = Match::none;
+  for (const fs::path& one : folders_in(dir)) {
+    if (!one.filename().string().starts_with(run + "-")) continue;
+    const Match own = match_of(one, identity);
+    if (own > match || (own == match && own != Match::none && one < best)) best = one, match = own;
   }
-  return own.string();
+  if (match != Match::none) return best.string();
+  const auto named = [&](const std::string& hashed) {
+    return fs::path(dir) / fmt::format("{}-{:016x}", run, content_hash(hashed));
+  };
+  const fs::path usual = named(identity.substr(0, identity.find('\n')));
+  // Its name may be taken by what was saved to another folder that had this path. (A link there, or
+  // another user's folder, is refused by whoever makes it.)
+  const auto says = [](const fs::path& node) { return !saved_to_in(node).empty(); };
+  const bool taken =
+      is_own_directory(usual.string()) && std::ranges::any_of(folders_in(usual.string()), says);
+  return (taken ? named(identity) : usual).string();
 }
 
 void leave_node(const NodePlace& place) {

@@ -40,23 +40,22 @@ struct NodePlace {
 // The path and, on this host, the folder itself.
 std::string save_identity(const std::string& save);
 
-// <dir>/<run>-<hash of the path of checkpoint.save>, so that a copied run has another than the one
-// that it was copied from; or that of the same folder under the path that it had before it was
-// moved.
+// Of the folders in `dir` that bear the run's name the one that was made for this checkpoint.save,
+// wherever that lay then; a copied run has another than the one that it was copied from. Where
+// there is none, the name of a new one: <dir>/<run>-<hash of the path of checkpoint.save>.
 std::string run_folder_in(const std::string& dir, const std::string& run, const std::string& save);
 
 // Makes this node's folder, and that of the run, as only their owner may enter them, where they
-// aren't there.
+// aren't there, and says in it where the run saves.
 void make_node_folder(const NodePlace& place);
 
 // Removes a run's checkpoints of other iterations than `stays` from this node's folder, and older
 // ones from others that are here. What is gone already is no failure.
 void keep_on_node(const NodePlace& place, std::int64_t stays);
 
-// Before a run goes on after iteration `last` (-1: it is new): makes this node's folder, which only
-// its owner may enter; removes what was saved later, what dead saves have left, and what other runs
-// have left here that saved to the same folder.
-void begin_on_node(const NodePlace& place, std::int64_t last);
+// Before a run goes on after iteration `last` (-1: it is new): removes what was saved later, what
+// dead saves have left, and what other runs have left here that saved to the same folder.
+void clear_node(const NodePlace& place, std::int64_t last);
 
 // For whom no other process writes there: what dead saves, and dead starts, have left in the folder
 // of a run, as far as it can be removed.

@@ -13,16 +13,24 @@
 namespace trident {
 namespace {
 
-// A number whose exponent bits are all ones is infinite or none.
+// A number whose exponent bits are all ones is infinite or none: of these bits alone, adding the
+// lowest one carries into the sign's place. Several numbers at once, which can't reach each other.
 template <class Bits>
 bool all_finite(std::span<const std::byte> bytes, Bits exponent) {
-  bool finite = true;
-  for (std::size_t i = 0; i < bytes.size(); i += sizeof(Bits)) {
-    Bits bits;
-    std::memcpy(&bits, &bytes[i], sizeof bits);
-    finite &= (bits & exponent) != exponent;
+  using Word = std::uint64_t;
+  constexpr Word each = ~Word{0} / static_cast<Bits>(~Bits{0});
+  constexpr Word sign = each << (8 * sizeof(Bits) - 1);
+  const Word mask = each * exponent, lowest = each * static_cast<Bits>(exponent & (~exponent + 1));
+  Word found = 0, numbers = 0;
+  while (bytes.size() >= sizeof numbers) {
+    std::memcpy(&numbers, bytes.data(), sizeof numbers);
+    found |= (numbers & mask) + lowest;
+    bytes = bytes.subspan(sizeof numbers);
   }
-  return finite;
+  numbers = 0;
+  if (!bytes.empty()) std::memcpy(&numbers, bytes.data(), bytes.size());
+  found |= (numbers & mask) + lowest;
+  return (found & sign) == 0;
 }
 
 bool all_finite(std::span<const std::byte> bytes, DType dtype) {

@@ -39,17 +39,23 @@ bool Starts::knows(const std::string& id) const {
   return std::ranges::find(list, id, &Start::id) != list.end();
 }
 
-Starts read_starts(const std::string& save, const std::string& run) {
-  Starts starts{.run = run};
+bool Starts::any_on_nodes() const {
+  return std::ranges::any_of(list, &Start::on_nodes);
+}
+
+Starts read_starts(const std::string& save) {
+  Starts starts;
   const std::string path = file_in(save);
   std::error_code code;
   const auto found = std::filesystem::symlink_status(path, code);
   if (found.type() == std::filesystem::file_type::not_found) return starts;
   try {
     const json document = parse_json(read_file(path, kMaxFile), path);
-    if (document.at("run").get<std::string>() != run) return starts;
+    starts.run = document.at("run").get<std::string>();
     for (const json& one : document.at("starts")) {
-      starts.list.push_back({one.at("id").get<std::string>(), one.at("after").get<std::int64_t>()});
+      starts.list.push_back({.id = one.at("id").get<std::string>(),
+                             .after = one.at("after").get<std::int64_t>(),
+                             .on_nodes = one.value("on_nodes", false)});
     }
   } catch (const std::exception& error) {
     throw Error(fmt::format(
@@ -60,18 +66,46 @@ Starts read_starts(const std::string& save, const std::string& run) {
   return starts;
 }
 
+Starts read_starts(const std::string& save, const std::string& run) {
+  Starts starts = read_starts(save);
+  return starts.run == run ? starts : Starts{.run = run};
+}
+
+namespace {
+
+void write_starts(FileSystem& files, const std::string& save, const Starts& starts) {
+  json list = json::array();
+  for (const auto& [id, after, on_nodes] : starts.list) {
+    json one{{"id", id}, {"after", after}};
+    if (on_nodes) one["on_nodes"] = true;
+    list.push_back(std::move(one));
+  }
+  const json document{{"run", starts.run}, {"starts", std::move(list)}};
+  files.replace(file_in(save), json_text(document) + "\n");
+}
+
+}  // namespace
+
 std::string record_start(FileSystem& files, const std::string& save, const std::string& run,
                          std::int64_t after) {
   Starts starts = read_starts(save, run);
   std::random_device random;
   starts.list.push_back({fmt::format("{:08x}{:08x}", random(), random()), after});
   if (starts.list.size() > kKept) starts.list.erase(starts.list.begin());
-  json list = json::array();
-  for (const auto& [id, iteration] : starts.list)
-    list.push_back({{"id", id}, {"after", iteration}});
-  const json document{{"run", run}, {"starts", std::move(list)}};
-  files.replace(file_in(save), json_text(document) + "\n");
+  write_starts(files, save, starts);
   return starts.list.back().id;
+}
+
+void record_on_nodes(FileSystem& files, const std::string& save, const std::string& run,
+                     const std::string& id) {
+  Starts starts = read_starts(save, run);
+  bool changes = false;
+  for (Starts::Start& one : starts.list) {
+    const bool saved = !id.empty() && (one.on_nodes || one.id == id);
+    changes = changes || one.on_nodes != saved;
+    one.on_nodes = saved;
+  }
+  if (changes) write_starts(files, save, starts);
 }
 
 }  // namespace trident

@@ -2,31 +2,37 @@
 
 #include <algorithm>
 #include <cstring>
-#include <type_traits>
 #include <utility>
 
 namespace trident {
 namespace {
 
-// The columns of rows that lie `stride` elements apart, one after the other.
+// The columns of rows that lie `stride` elements apart, one after the other. By tiles, each turned
+// in memory of its own: lines that lie a power of two apart throw each other out of the cache.
 void transpose(std::span<const std::byte> in, std::int64_t rows, std::int64_t columns,
                std::int64_t stride, std::size_t element, ByteBuffer& out) {
-  const auto move = [&]<std::size_t size>(std::integral_constant<std::size_t, size>) {
-    constexpr std::int64_t block = 32;  // as many lines stay in the cache on both sides
-    for (std::int64_t row = 0; row < rows; row += block) {
-      for (std::int64_t column = 0; column < columns; column += block) {
-        for (std::int64_t c = column; c < std::min(column + block, columns); ++c) {
-          for (std::int64_t r = row; r < std::min(row + block, rows); ++r) {
-            std::memcpy(&out[static_cast<std::size_t>(c * rows + r) * size],
-                        &in[static_cast<std::size_t>(r * stride + c) * size], size);
-          }
+  const auto move = [=]<class Bits>(Bits, const std::byte* from, std::byte* to) {
+    constexpr std::int64_t side = 32;
+    Bits tile[side][side + 1], line[side];
+    for (std::int64_t row = 0; row < rows; row += side) {
+      const std::int64_t high = std::min(side, rows - row);
+      for (std::int64_t column = 0; column < columns; column += side) {
+        const std::int64_t wide = std::min(side, columns - column);
+        for (std::int64_t r = 0; r < high; ++r) {
+          std::memcpy(tile[r], from + ((row + r) * stride + column) * std::int64_t{sizeof(Bits)},
+                      static_cast<std::size_t>(wide) * sizeof(Bits));
+        }
+        for (std::int64_t c = 0; c < wide; ++c) {
+          for (std::int64_t r = 0; r < high; ++r) line[r] = tile[r][c];
+          std::memcpy(to + ((column + c) * rows + row) * std::int64_t{sizeof(Bits)}, line,
+                      static_cast<std::size_t>(high) * sizeof(Bits));
         }
       }
     }
   };
-  if (element == 2) move(std::integral_constant<std::size_t, 2>());
-  if (element == 4) move(std::integral_constant<std::size_t, 4>());
-  if (element == 8) move(std::integral_constant<std::size_t, 8>());
+  if (element == 2) move(std::uint16_t(), in.data(), out.data());
+  if (element == 4) move(std::uint32_t(), in.data(), out.data());
+  if (element == 8) move(std::uint64_t(), in.data(), out.data());
 }
 
 }  // namespace

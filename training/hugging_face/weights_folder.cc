@@ -269,14 +269,18 @@ std::int64_t unfinished_bytes(const std::string& directory) {
   return bytes;
 }
 
-void NewWeights::sign(const std::string& run_id) const {
+void sign_weights(const std::string& directory, const std::string& run_id) {
   auto weights = nlohmann::ordered_json::object();
-  for (const auto& file : fs::directory_iterator(path_)) {
+  for (const auto& file : fs::directory_iterator(directory)) {
     const std::string name = file.path().filename();
     if (is_weights(name)) weights[name] = print_of(file.path());
   }
   const nlohmann::ordered_json owner{{"run_id", run_id}, {"weights", weights}};
-  write_file_atomic((fs::path(path_) / kOwner).string(), json_text(owner, 2) + "\n");
+  write_file_atomic((fs::path(directory) / kOwner).string(), json_text(owner, 2) + "\n");
+}
+
+void NewWeights::sign(const std::string& run_id) const {
+  sign_weights(path_, run_id);
 }
 
 std::string run_of_weights(const std::string& directory) {

@@ -49,6 +49,10 @@ class NewWeights {
   std::string directory_, path_;
 };
 
+// Says that the run has saved the set in `directory`, as it is now. For whom no other process
+// writes there.
+void sign_weights(const std::string& directory, const std::string& run_id);
+
 // For whom no other process writes into `directory`: moves a whole set that a dead save has left
 // there, removes one that is not whole, and files that were being written
 // (NAME.tmp-<process>-<number>).

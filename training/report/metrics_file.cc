@@ -98,7 +98,8 @@ std::int64_t MetricsFile::require_resumable(const std::string& directory, std::i
   const std::string path = path_in(directory);
   std::error_code code;
   const Until until = std::filesystem::exists(path, code) ? lines_until(path, iteration) : Until{};
-  return std::max<std::int64_t>(0, iteration + 1 - until.first - until.lines);
+  const std::int64_t first = std::max<std::int64_t>(0, until.first);  // before 0 there are none
+  return std::max<std::int64_t>(0, iteration + 1 - first - until.lines);
 }
 
 void MetricsFile::append(const nlohmann::ordered_json& line) {

@@ -79,7 +79,7 @@ class Beginning {
     begun_.run_id = text_from(host_, files_, 0, begun_.run_id);
     place_.run = run_folder_in(asked_.local.dir, begun_.run_id, asked_.save);
     place_.save = save_identity(asked_.save);
-    const auto on_all = [&](const auto& action) {
+    const auto on_all = [&](const auto& action, const char* key = "/checkpoint/local/dir") {
       std::string failure;
       try {
         action();
@@ -87,7 +87,7 @@ class Beginning {
         failure = error.what();
       }
       failure = agreed_failure(host_, files_, failure);
-      if (!failure.empty()) throw Error("config: /checkpoint/local/dir: " + failure);
+      if (!failure.empty()) throw Error(fmt::format("config: {}: {}", key, failure));
     };
     on_all([&] {
       const auto& found = inputs_.start.listing_on_node;
@@ -100,12 +100,7 @@ class Beginning {
       }
     });
     on_all([&] {
-      if (reporter_.leads()) record();
-    });
-    begun_.start = text_from(host_, files_, 0, begun_.start);
-    on_all([&] {
-      if (place_.role.leads)
-        begin_on_node(place_, inputs_.start.own ? inputs_.first_iteration : -1);
+      if (place_.role.leads) make_node_folder(place_);
     });
     // The ranks of a node see one folder.
     const auto folders = exchanged_texts(host_, files_, folder_identity(place_.node()));
@@ -115,6 +110,16 @@ class Beginning {
       throw Error(
           fmt::format("{}: is another folder than the one that rank {} of this node has made",
                       place_.node(), first));
+    });
+    // From here on there is no way back.
+    on_all(
+        [&] {
+          if (reporter_.leads()) record();
+        },
+        "/checkpoint/save");
+    begun_.start = text_from(host_, files_, 0, begun_.start);
+    on_all([&] {
+      if (place_.role.leads) clear_node(place_, inputs_.start.own ? inputs_.first_iteration : -1);
     });
     const auto copies = static_cast<std::int64_t>(place_.role.copied_to.size());
     if (reporter_.leads() && copies < asked_.local.replicas) {

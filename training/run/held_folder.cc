@@ -139,6 +139,31 @@ void take_hold(HeldFolder& folder, bool made, int create) {
                   text_of(folder.owner, "run_id")));
 }
 
+StartHold::StartHold(const std::string& save)
+    : path_((fs::path(save) / ".trident-starting").string()) {
+  for (int attempt = 0; attempt < 15; ++attempt) {
+    FileDescriptor opened(
+        ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666));
+    if (opened.get() < 0) return;
+    if (taken(opened)) {
+      throw Error(
+          fmt::format("config: /checkpoint/save: \"{}\": another start of the run there is under "
+                      "way (it has {}); "
+                      "wait until that trains, or has ended",
+                      save, path_));
+    }
+    if (!leads_to(path_, opened)) continue;  // whoever had it has removed it
+    lock_ = std::move(opened);
+    return;
+  }
+}
+
+void StartHold::release() {
+  if (lock_.get() < 0) return;
+  ::unlink(path_.c_str());
+  lock_ = FileDescriptor();
+}
+
 nlohmann::ordered_json owner_of(const std::string& run_id, const std::string& command,
                                 std::vector<std::string> earlier) {
   char host[256] = "localhost";

@@ -39,6 +39,23 @@ bool leads_to(const std::string& name, const FileDescriptor& opened);
 // process has them.
 void take_hold(HeldFolder& folder, bool made, int create);
 
+// While it lives no other start looks for what the run in checkpoint.save could go on from; until
+// the folders are held, which takes as long as reading does.
+class StartHold {
+ public:
+  // Error where another start has it. Where there is no folder, or it can't be written to,
+  // nothing is held.
+  explicit StartHold(const std::string& save);
+  StartHold(const StartHold&) = delete;
+  StartHold& operator=(const StartHold&) = delete;
+  ~StartHold() { release(); }
+  void release();
+
+ private:
+  std::string path_;
+  FileDescriptor lock_;
+};
+
 // What a run writes into its folders' files.
 nlohmann::ordered_json owner_of(const std::string& run_id, const std::string& command,
                                 std::vector<std::string> earlier);

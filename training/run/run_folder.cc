@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "training/checkpoint/checkpoint_folder.h"
 #include "training/checkpoint/proved_blocks.h"
+#include "training/checkpoint/starts.h"
 #include "training/hugging_face/weights_folder.h"
 #include "training/report/earlier_run.h"
 #include "training/report/metrics_file.h"
@@ -58,16 +59,22 @@ void at(const HeldFolder& folder, const std::function<void(const std::string&)>&
   }
 }
 
+bool is_among(const std::vector<std::string>& runs, const std::string& run) {
+  return std::ranges::find(runs, run) != runs.end();
+}
+
 void check_logs(const Config& config, const HeldFolder& logs, const std::string& resumed) {
   at(logs, check_no_save_folder);
   if (resumed.empty() && died_before_saving(config)) return;
   if (!resumed.empty() && logs.exists(MetricsFile::kName)) {
-    const std::vector<std::string> runs = logs.runs();
-    if (std::ranges::find(runs, resumed) != runs.end()) return;
+    if (is_among(logs.runs(), resumed)) return;
     throw RequestError(fmt::format(
-        "{} holds the log files of another run than that of the checkpoint ({}); choose another "
-        "directory",
-        logs.quoted(), resumed));
+        "{} holds the log files of {}, not of the checkpoint's ({}); choose another directory",
+        logs.quoted(),
+        logs.runs().empty()
+            ? fmt::format("a run that isn't known, as there is no {} there", run_file)
+            : "another run",
+        resumed));
   }
   MetricsFile::require_free(logs.path, config.logging.overwrite);
   if (const std::string weights = weights_in(logs.path); !weights.empty()) {
@@ -82,15 +89,6 @@ void check_logs(const Config& config, const HeldFolder& logs, const std::string&
         "{} holds {}, but no {}; choose another directory, or set logging.overwrite to replace it",
         logs.quoted(), there, MetricsFile::kName));
   }
-}
-
-// A checkpoint of a run that doesn't go on, or a set of weights; "" where there is none.
-std::string to_be_replaced(const HeldFolder& weights, bool resumes) {
-  if (!resumes) {
-    const std::vector<FoundCheckpoint> found = find_checkpoints(weights.path);
-    if (!found.empty()) return fs::path(found.back().path).filename().string();
-  }
-  return set_file_in(weights.path);
 }
 
 // Whether the weights in `directory` are the checkpoint's: of a copy, whose times don't say whose
@@ -113,18 +111,17 @@ bool has_its_weights(const std::string& directory, const Manifest& manifest) {
   return any;
 }
 
-// The run that has saved what is there; "" where that isn't known.
-std::string run_of_saved(const std::string& directory, bool resumes) {
-  std::string run = run_of_weights(directory);
-  const bool unsigned_weights = run.empty() && !weights_in(directory).empty();
-  for (const FoundCheckpoint& one : find_checkpoints(directory)) {
-    if (one.foreign && !resumes) return "";
-    if (!one.manifest) continue;
-    if (unsigned_weights && !has_its_weights(directory, *one.manifest)) continue;
-    if (!run.empty() && run != one.manifest->run_id) return "";
-    run = one.manifest->run_id;
+// The run that has saved the weights, or what belongs to a set of them; "" where that isn't known.
+std::string run_of_set(const std::string& directory, const std::vector<FoundCheckpoint>& found) {
+  const std::string run = run_of_weights(directory);
+  if (!run.empty()) return run;
+  const bool any = weights_in(directory).empty();  // files alone, which lie beside the checkpoints
+  for (const FoundCheckpoint& one : found) {
+    if (one.manifest && (any || has_its_weights(directory, *one.manifest))) {
+      return one.manifest->run_id;
+    }
   }
-  return run;
+  return "";
 }
 
 void check_weights(const Config& config, const HeldFolder& logs, const HeldFolder& weights,
@@ -142,18 +139,48 @@ void check_weights(const Config& config, const HeldFolder& logs, const HeldFolde
                                    weights.quoted(), MetricsFile::kName));
   }
   at(weights, check_set_place);
-  const std::string there = to_be_replaced(weights, !resumed.empty());
-  const std::string run = run_of_saved(weights.path, !resumed.empty());
-  const std::vector<std::string> runs = logs.runs();
-  // Replaced with their logs; where those are there and stay, check_logs() has refused that.
-  const bool asked = config.logging.overwrite || logs.exists(MetricsFile::kName);
-  const bool own = asked && std::find(runs.begin(), runs.end(), run) != runs.end();
-  if (there.empty() || own || (!resumed.empty() && run == resumed) || config.checkpoint.overwrite)
-    return;
-  throw RequestError(
-      fmt::format("{} holds {} of {}; choose another directory, or set checkpoint.overwrite to "
-                  "replace the weights there",
-                  weights.quoted(), there, run.empty() ? "something else" : "run " + run));
+  if (fs::is_directory(fs::path(weights.path) / latest_name, ignored)) {
+    throw RequestError(fmt::format("{}: {} is a directory there; choose another directory",
+                                   weights.quoted(), latest_name));
+  }
+  if (config.checkpoint.overwrite) return;
+  // A run that goes on was let in when it began: what runs have left that it then came after is
+  // its own to replace. A new one comes after those whose logs it replaces; where logs stay,
+  // check_logs() has refused that.
+  const bool asked =
+      !resumed.empty() || config.logging.overwrite || logs.exists(MetricsFile::kName);
+  const auto require_own = [&](const std::string& name, const std::string& run) {
+    const bool own = !run.empty() && (run == resumed || (asked && is_among(logs.runs(), run)) ||
+                                      (!resumed.empty() && is_among(weights.runs(), run)));
+    if (own) return;
+    throw RequestError(
+        fmt::format("{} holds {} of {}; choose another directory, or set checkpoint.overwrite to "
+                    "replace the weights there",
+                    weights.quoted(), name, run.empty() ? "something else" : "run " + run));
+  };
+  const std::vector<FoundCheckpoint> found = find_checkpoints(weights.path);
+  if (resumed.empty()) {  // then they go
+    for (const FoundCheckpoint& one : found) {
+      const std::string unread = one.foreign ? "" : weights.run();
+      require_own(fs::path(one.path).filename().string(),
+                  one.manifest ? one.manifest->run_id : unread);
+    }
+  }
+  if (const std::string set = set_file_in(weights.path); !set.empty()) {
+    require_own(set, run_of_set(weights.path, found));
+  }
+}
+
+// Weights that a copied run knows as its own by their contents say so from then on: their
+// checkpoint won't be there for ever.
+void sign_copied(const std::string& directory, const std::string& run) {
+  if (weights_in(directory).empty() || !run_of_weights(directory).empty()) return;
+  if (run_of_set(directory, find_checkpoints(directory)) != run) return;
+  try {
+    sign_weights(directory, run);
+  } catch (const std::exception&) {
+    // A full disk, say: a later start is asked again.
+  }
 }
 
 void check_room(const HeldFolder& weights, std::int64_t bytes) {
@@ -214,9 +241,14 @@ bool died_before_saving(const Config& config) {
   const bool saves = asked.save_interval > 0 || asked.local.interval > 0;
   if (asked.save.empty() || !saves || asked.resume == "never") return false;
   const HeldFolder logs = described(config.logging.dir), weights = described(asked.save);
-  // Where `latest` is there have been checkpoints.
-  return !logs.run().empty() && logs.run() == weights.run() && logs.exists(MetricsFile::kName) &&
-         to_be_replaced(weights, false).empty() && !weights.exists(latest_name);
+  if (logs.run().empty() || logs.run() != weights.run() || !logs.exists(MetricsFile::kName)) {
+    return false;
+  }
+  // Where `latest` is there have been checkpoints; nodes' are told in a list.
+  const std::vector<FoundCheckpoint> found = find_checkpoints(asked.save);
+  if (!found.empty() || weights.exists(latest_name)) return false;
+  if (read_starts(asked.save, logs.run()).any_on_nodes()) return false;
+  return set_file_in(asked.save).empty() || is_among(logs.runs(), run_of_set(asked.save, found));
 }
 
 void check_output(const Config& config, std::int64_t weight_bytes, const std::string& resumed) {
@@ -252,6 +284,7 @@ RunFolders::RunFolders(const Config& config, std::int64_t weight_bytes, const st
     }
     require_unchanged(start, config);
     for (const HeldFolder& folder : folders) finish_save(folder.path);
+    if (folders.size() == 2 && !resumed.empty()) sign_copied(folders[1].path, resumed);
     if (folders.size() == 2) clear_checkpoints(folders[1].path, resumed.empty());
   } catch (...) {
     std::error_code ignored;
@@ -269,6 +302,7 @@ RunFolders::RunFolders(const Config& config, std::int64_t weight_bytes, const st
     sign(folder, owner_);
     folders_.push_back(std::move(folder));
   }
+  if (start.hold) start.hold->release();
 }
 
 void RunFolders::require_held() const {

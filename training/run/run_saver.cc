@@ -216,6 +216,13 @@ std::string RunSaver::write(Context& context, const ProcessGroup& group, Job& jo
       job.on_nodes ? write_on_nodes(context, group, job.list, place_, job.info, each)
                    : write_checkpoint(context, group, job.list, job.place, job.info, each);
   if (!failure.empty()) return failure;
+  if (job.on_nodes && group.rank() == 0 && !std::exchange(told_on_nodes_, true)) {
+    try {
+      record_on_nodes(*inputs_.files, config_.checkpoint.save, begun_.run_id, begun_.start);
+    } catch (const std::exception& error) {
+      job.messages.push_back(std::string("warning: ") + error.what());
+    }
+  }
   if (job.on_nodes ? place_.role.leads : group.rank() == 0) conclude(job);
   if (job.on_nodes) {  // what there is to say of other nodes
     std::string lines;
@@ -266,6 +273,9 @@ bool RunSaver::save_last(const Progress& progress) {
   std::string left;
   try {
     if (place_.role.leads) leave_node(place_);
+    if (reporter_.leads()) {
+      record_on_nodes(*inputs_.files, config_.checkpoint.save, begun_.run_id, "");
+    }
   } catch (const std::exception& error) {
     left = error.what();
   }

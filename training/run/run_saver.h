@@ -123,6 +123,7 @@ class RunSaver {
   std::map<std::string, std::string> made_by_;
   std::int64_t sequence_ = 0;  // of the one that was begun last
   std::int64_t failures_ = 0;
+  bool told_on_nodes_ = false;           // that this start has saved there; on the thread that does
   double pause_ = 0, pause_inside_ = 0;  // seconds; since it was taken, and within this iteration
   std::unique_ptr<Device> host_;
   std::optional<Interleave> sources_;  // of the training data

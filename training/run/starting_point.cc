@@ -45,23 +45,33 @@ bool is_checkpoint(const std::string& path) {
   std::error_code code;
   if (fs::exists(fs::symlink_status((folder / manifest_name).parent_path(), code))) return true;
   if (code && code != std::errc::no_such_file_or_directory && code != std::errc::not_a_directory) {
-    throw Error(fmt::format("config: /checkpoint/load: {}: {}", path, code.message()));
+    const std::string text = fmt::format("config: /checkpoint/load: {}: {}", path, code.message());
+    // Of names and rights; anything else is of this moment.
+    const std::errc lasting[] = {std::errc::filename_too_long, std::errc::permission_denied,
+                                 std::errc::too_many_symbolic_link_levels};
+    if (std::ranges::any_of(lasting, [&](std::errc one) { return code == one; })) {
+      throw RequestError(text);
+    }
+    throw Error(text);
   }
   // In a run's folder its name says so.
   const fs::path real = fs::weakly_canonical(fs::absolute(folder, code), code);
   const fs::path save = real.parent_path();
-  return iteration_of(real.filename().string()) && fs::is_directory(real, code) &&
+  return is_checkpoint_name(real.filename().string()) && fs::is_directory(real, code) &&
          (fs::exists(save / latest_name, code) || fs::exists(save / run_file, code));
 }
 
-bool lies_in(const std::string& path, const std::string& folder) {
-  if (folder.empty()) return false;
+// Whether what is loaded from `path` is among the checkpoints in `save`, which go as a new run
+// begins, or all of them. What was set aside there stays.
+bool would_go(const std::string& path, const std::string& save,
+              const std::vector<FoundCheckpoint>& there) {
+  if (save.empty()) return false;
   std::error_code ignored;
   const fs::path inner = fs::weakly_canonical(fs::absolute(path, ignored), ignored);
-  const fs::path outer = fs::weakly_canonical(fs::absolute(folder, ignored), ignored);
+  const fs::path outer = fs::weakly_canonical(fs::absolute(save, ignored), ignored);
   const auto [end, at] = std::ranges::mismatch(outer, inner);
-  // What was set aside there stays.
-  return end == outer.end() && (at == inner.end() || !at->string().starts_with("set-aside-"));
+  if (end != outer.end()) return false;
+  return at == inner.end() ? !there.empty() : iteration_of(at->string()).has_value();
 }
 
 std::vector<std::string> listing_of(const std::vector<FoundCheckpoint>& found) {
@@ -145,17 +155,46 @@ void add_on_nodes(const FoundOnNodes& on_nodes, const CheckpointConfig& asked,
         list, [&](const FoundCheckpoint& other) { return other.iteration <= found.iteration; });
     if (at == list.end() || at->iteration < found.iteration) list.insert(at, found);
   }
-  for (const std::string& why : on_nodes.left) {
-    start.messages.push_back("not a checkpoint to go on from: " + why);
-  }
   const std::int64_t newest =
       start.checkpoints.empty() ? -1 : start.checkpoints.front().manifest->iteration;
+  for (const auto& [iteration, why] : on_nodes.foreign) {
+    if (iteration <= newest) continue;
+    throw RequestError(fmt::format("{} (not damaged: no earlier one is taken in its place)", why));
+  }
+  for (const auto& [iteration, why] : on_nodes.left) {
+    if (iteration <= newest) continue;
+    start.messages.push_back("not a checkpoint to go on from: " + why);
+  }
   if (on_nodes.unplaced <= newest) return;
   throw RequestError(fmt::format(
       "config: /checkpoint/local/dir: \"{}\": {} is of a start that {} doesn't list, so whether "
       "the run has gone on from there isn't known; bring the list back, or with checkpoint.load an "
       "iteration of checkpoint.save go on without what the nodes have",
       asked.local.dir, on_nodes.unplaced_in, (fs::path(asked.save) / ".trident-starts").string()));
+}
+
+// The run that saves there; where its file for that was lost, as its checkpoints say, or the list
+// of its starts.
+std::string run_in(const std::string& save) {
+  if (const std::string run = described(save).run(); !run.empty()) return run;
+  const std::vector<FoundCheckpoint> whole = newest_first(find_checkpoints(save));
+  return whole.empty() ? read_starts(save).run : whole.front().manifest->run_id;
+}
+
+// Nodes that have saved may be away: of a run that has nothing else that is no reason to begin
+// anew.
+void miss_nodes(const Config& config, StartingPoint& start) {
+  const CheckpointConfig& asked = config.checkpoint;
+  if (!read_starts(asked.save, run_in(asked.save)).any_on_nodes()) return;
+  const std::string missing =
+      asked.local.dir.empty()
+          ? "the run has saved on its nodes, and checkpoint.local doesn't say where"
+          : fmt::format("the run has saved on its nodes, and nothing of that is in \"{}\"",
+                        asked.local.dir);
+  if (!start.checkpoints.empty()) return start.messages.push_back(missing + ": going on without");
+  throw RequestError(fmt::format(
+      "config: /checkpoint/resume: \"{}\", but no checkpoint is there: {}; \"never\" begins anew",
+      asked.resume, missing));
 }
 
 void look(const Config& config, const FoundOnNodes& on_nodes, StartingPoint& start) {
@@ -175,6 +214,9 @@ void look(const Config& config, const FoundOnNodes& on_nodes, StartingPoint& sta
     start.checkpoints = whole_ones(there, start);
     add_on_nodes(on_nodes, asked, start);
     start.own = !start.checkpoints.empty();
+    if (!asked.save.empty() && on_nodes.list.empty() && start.messages.empty()) {
+      miss_nodes(config, start);
+    }
     if (start.own && !asked.load.empty() && asked.load != "auto") {
       start.messages.push_back(fmt::format(
           "checkpoint.load \"{}\" is left: the run has checkpoints of its own in \"{}\"",
@@ -194,7 +236,7 @@ void look(const Config& config, const FoundOnNodes& on_nodes, StartingPoint& sta
         "config: /checkpoint/resume: \"must\", but there is no checkpoint in \"{}\"", asked.save));
   }
   if (asked.load.empty() || asked.load == "auto") return;
-  if (lies_in(asked.load, asked.save)) {
+  if (would_go(asked.load, asked.save, there)) {
     throw RequestError(fmt::format(
         "config: /checkpoint/load: \"{}\" lies in checkpoint.save, whose checkpoints a new run "
         "replaces; choose another checkpoint.save",
@@ -351,27 +393,20 @@ std::vector<std::string> config_differences(const std::string& saved, const Conf
   return lines;
 }
 
-namespace {
-
-// The run that saves there; of a folder whose file for that was lost, as its checkpoints say.
-std::string run_in(const std::string& save) {
-  if (const std::string run = described(save).run(); !run.empty()) return run;
-  const std::vector<FoundCheckpoint> whole = newest_first(find_checkpoints(save));
-  return whole.empty() ? "" : whole.front().manifest->run_id;
-}
-
-}  // namespace
-
 Starts starts_on_nodes(const Config& config) {
   const CheckpointConfig& asked = config.checkpoint;
-  const bool looks =
-      !asked.local.dir.empty() && asked.resume != "never" && !is_iteration(asked.load);
-  return looks ? read_starts(asked.save, run_in(asked.save)) : Starts{};
+  return looks_on_nodes(config) ? read_starts(asked.save, run_in(asked.save)) : Starts{};
+}
+
+bool looks_on_nodes(const Config& config) {
+  const CheckpointConfig& asked = config.checkpoint;
+  return !asked.local.dir.empty() && asked.resume != "never" && !is_iteration(asked.load);
 }
 
 StartingPoint find_start(const Config& config, const FoundOnNodes& on_nodes) {
   StartingPoint start;
   start.listing_on_node = on_nodes.listing;
+  start.hold = on_nodes.hold;
   look(config, on_nodes, start);
   start.again = !start.own && died_before_saving(config);
   if (start.again) {

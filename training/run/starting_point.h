@@ -2,6 +2,7 @@
 // weights of a Hugging Face directory, or with initial weights.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,8 +26,12 @@ struct StartingPoint {
   // What lay in checkpoint.save when this was found; nothing where nobody has looked.
   std::optional<std::vector<std::string>> listing;
   std::optional<std::vector<std::string>> listing_on_node;  // and on this process's node
+  std::shared_ptr<StartHold> hold;                          // FoundOnNodes::hold
   std::vector<std::string> messages;  // what there is to say of that, for people
 };
+
+// Whether the config lets a run go on from checkpoints on nodes.
+bool looks_on_nodes(const Config& config);
 
 // The run whose checkpoints on nodes could be gone on from, as checkpoint.save says, and its
 // starts; of none where the config doesn't ask for them.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "core/request_problems.h"
 #include "training/checkpoint/checkpoint_reader.h"
 #include "training/hugging_face/hugging_face.h"
+#include "training/run/held_folder.h"
 #include "training/run/in_flight.h"
 #include "training/setup/from_config.h"
 #include "training/setup/kinds.h"
@@ -115,9 +117,16 @@ void take_tokenizer(TrainingInputs& inputs) {
 }  // namespace
 
 FoundOnNodes find_on_nodes(const Config& config, int rank, const AskProcesses& ask) {
-  return find_on_nodes(
+  std::shared_ptr<StartHold> hold;  // of process 0
+  FoundOnNodes found = find_on_nodes(
       config.checkpoint.local.dir, config.checkpoint.save, rank,
-      [&] { return starts_on_nodes(config); }, ask);
+      [&] {
+        if (looks_on_nodes(config)) hold = std::make_shared<StartHold>(config.checkpoint.save);
+        return starts_on_nodes(config);
+      },
+      ask);
+  found.hold = std::move(hold);
+  return found;
 }
 
 TrainingInputs prepare_training(const LoadedConfig& loaded) {

@@ -12,12 +12,14 @@
 #include <utility>
 #include <vector>
 
+#include "core/crc64.h"
 #include "core/file.h"
 #include "core/file_system.h"
 #include "support/temp_dir.h"
 #include "support/training_run.h"
 #include "training/checkpoint/checkpoint_folder.h"
 #include "training/checkpoint/checkpoint_tools.h"
+#include "training/checkpoint/manifest.h"
 #include "training/report/metrics_file.h"
 #include "training/run/training_job.h"
 
@@ -59,6 +61,18 @@ inline void damage(const std::string& path) {
   std::string text = read_file(path);
   text[text.size() / 2] ^= 1;
   write_file_atomic(path, text);
+}
+
+// A checkpoint's manifest, changed, with the root and the sums that it should have.
+inline void change_manifest(const std::string& folder,
+                            const std::function<void(nlohmann::json&)>& change) {
+  const std::string path = folder + "/" + manifest_name;
+  auto document = nlohmann::json::parse(read_file(path));
+  document.erase("root");
+  change(document);
+  std::string text = document.dump();
+  text.pop_back();
+  write_file_atomic(path, text + ",\n\"root\": \"" + hex64(crc64(text)) + "\"}\n");
 }
 
 // What a run says, by its messages, and when it stops.

@@ -16,7 +16,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "support/temp_dir.h"
-#include "tests/training/checkpoint/checkpoint_runs.h"
+#include "tests/training/checkpoint/node_runs.h"
 #include "training/checkpoint/checkpoint_folder.h"
 #include "training/checkpoint/checkpoint_reader.h"
 #include "training/checkpoint/starts.h"
@@ -28,64 +28,6 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-const std::string on_this_device =
-    usual_device() == On::cuda ? "runtime.device=cuda" : "runtime.device=cpu";
-
-// Four ranks on two nodes; a checkpoint there after every second iteration.
-Config on_nodes(const TempDir& dir, const Overrides& more = {},
-                const Layout& layout = {.data = 2, .tensor = 2}) {
-  return run_config(
-      dir.path(),
-      small +
-          Overrides{"training.train_iters=7", "checkpoint.local.interval=2",
-                    "checkpoint.local.dir=" + dir / "nodes", "runtime.ranks_per_node=2",
-                    on_this_device, "training.deterministic=true"} +
-          more,
-      layout);
-}
-
-void run(const Config& config, const TrainerHooks& hooks = {}) {
-  const Launch launch;
-  TrainingJob job = prepare_job(LoadedConfig{.config = config}, launch);
-  run_job(job, {.trainer = hooks});
-}
-
-// Dies at an iteration, whose line isn't written any more. What it has said.
-std::string killed_at(std::int64_t iteration, const Config& config) {
-  Told told;
-  TrainerHooks hooks = told.hooks();
-  hooks.on_iteration = [=](IterationMetrics& m) {
-    if (m.iteration == iteration) throw std::runtime_error("killed");
-  };
-  try {
-    run(config, hooks);
-    ADD_FAILURE() << "it has come to its end";
-  } catch (const std::runtime_error& error) {
-    EXPECT_STREQ(error.what(), "killed");
-  }
-  return told.all();
-}
-
-std::string run_folder(const TempDir& dir) {
-  std::string found;
-  for (const auto& entry : fs::directory_iterator(dir / "nodes")) found = entry.path().string();
-  return found;
-}
-
-// "node-0/iteration-4" and so on.
-std::set<std::string> kept(const TempDir& dir) {
-  std::set<std::string> list;
-  if (!fs::exists(dir / "nodes")) return list;
-  for (const auto& node : fs::directory_iterator(run_folder(dir))) {
-    for (const auto& entry : fs::directory_iterator(node.path())) {
-      if (entry.is_directory()) {
-        list.insert(entry.path().lexically_relative(run_folder(dir)).string());
-      }
-    }
-  }
-  return list;
-}
 
 void expect_as_uninterrupted(const TempDir& dir, const TempDir& whole) {
   EXPECT_EQ(metrics_in(dir.path()), metrics_in(whole.path()));
@@ -104,17 +46,18 @@ class NodeCheckpointIn : public ::testing::TestWithParam<NodeCase> {};
 TEST_P(NodeCheckpointIn, SurvivesTheLossOfANode) {
   const NodeCase& how = GetParam();
   const TempDir whole;
-  run(on_nodes(whole, how.more, how.layout));
+  run_to_end(on_nodes(whole, how.more, how.layout));
   for (const std::string lost : {"", "node-0", "node-1"}) {
     SCOPED_TRACE("lost: " + lost);
     const TempDir dir;
     const Config config = on_nodes(dir, how.more, how.layout);
     killed_at(6, config);
-    EXPECT_EQ(kept(dir), (std::set<std::string>{"node-0/iteration-4", "node-1/iteration-4"}));
+    EXPECT_EQ(kept_by_nodes(dir),
+              (std::set<std::string>{"node-0/iteration-4", "node-1/iteration-4"}));
     EXPECT_TRUE(find_checkpoints(dir / "w").empty());
-    if (!lost.empty()) fs::remove_all(fs::path(run_folder(dir)) / lost);
+    if (!lost.empty()) fs::remove_all(fs::path(node_run_folder(dir)) / lost);
     Told told;
-    run(config, told.hooks());
+    run_to_end(config, told.hooks());
     EXPECT_THAT(told.all(), HasSubstr("node-*/iteration-4: iteration 4 of run"));
     expect_as_uninterrupted(dir, whole);
     EXPECT_TRUE(fs::is_empty(dir / "nodes"));  // the run has ended
@@ -145,10 +88,10 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(NodeCheckpoint, GoesOnInAnotherLayout) {
   const TempDir dir;
   killed_at(6, on_nodes(dir, {"zero_optimization.stage=1", "model.num_layers=2"}));
-  fs::remove_all(fs::path(run_folder(dir)) / "node-1");
+  fs::remove_all(fs::path(node_run_folder(dir)) / "node-1");
   Told told;
-  run(on_nodes(dir, {"runtime.ranks_per_node=1", "model.num_layers=2"}, {.pipeline = 2}),
-      told.hooks());
+  run_to_end(on_nodes(dir, {"runtime.ranks_per_node=1", "model.num_layers=2"}, {.pipeline = 2}),
+             told.hooks());
   EXPECT_THAT(told.all(), HasSubstr("node-*/iteration-4: iteration 4 of run"));
   EXPECT_EQ(metrics_in(dir.path()).size(), 7u);
 }
@@ -158,11 +101,11 @@ TEST(NodeCheckpoint, WithoutCopiesALostNodeTakesItAlong) {
   const TempDir dir;
   const Config config = on_nodes(dir, {"checkpoint.local.replicas=0"});
   killed_at(6, config);
-  fs::remove_all(fs::path(run_folder(dir)) / "node-1");
-  const auto kept_there = kept(dir);
-  EXPECT_THAT(message_of<RequestError>([&] { run(config); }),
+  fs::remove_all(fs::path(node_run_folder(dir)) / "node-1");
+  const auto kept_there = kept_by_nodes(dir);
+  EXPECT_THAT(message_of<RequestError>([&] { run_to_end(config); }),
               HasSubstr("iteration 4 on the nodes: 4 of 6 files are there whole"));
-  EXPECT_EQ(kept(dir), kept_there);
+  EXPECT_EQ(kept_by_nodes(dir), kept_there);
   killed_at(2, on_nodes(dir, {"checkpoint.local.replicas=0", "checkpoint.resume=never",
                               "logging.overwrite=true"}));
 }
@@ -170,15 +113,15 @@ TEST(NodeCheckpoint, WithoutCopiesALostNodeTakesItAlong) {
 TEST(NodeCheckpoint, TheNewestValidOneOfBothKindsIsTaken) {
   const TempDir whole, dir;
   const Overrides three{"checkpoint.save_interval=3"};
-  run(on_nodes(whole, three));
+  run_to_end(on_nodes(whole, three));
   killed_at(5, on_nodes(dir, three));  // 2 on the nodes, 3 saved, 4 on the nodes
   // One bad byte is mended by the copy on the other node.
   const std::string part = "/iteration-4/trident/part-00001-of-00004.safetensors";
-  damage(run_folder(dir) + "/node-0" + part);
+  damage(node_run_folder(dir) + "/node-0" + part);
   EXPECT_THAT(killed_at(6, on_nodes(dir, three)), HasSubstr("node-*/iteration-4: iteration 4"));
-  damage(run_folder(dir) + "/node-1" + part);
+  damage(node_run_folder(dir) + "/node-1" + part);
   Told told;
-  run(on_nodes(dir, three), told.hooks());
+  run_to_end(on_nodes(dir, three), told.hooks());
   EXPECT_THAT(told.all(), HasSubstr("going on from " + dir / "w/iteration-3: iteration 3"));
   EXPECT_THAT(told.all(), HasSubstr("iteration 4 on the nodes: "));
   EXPECT_THAT(told.all(), HasSubstr(part + ": bytes 0 to "));
@@ -190,9 +133,10 @@ TEST(NodeCheckpoint, ARunThatGoesBackLeavesNoLaterOnes) {
   const TempDir dir;
   const Overrides three{"checkpoint.save_interval=3"};
   killed_at(6, on_nodes(dir, three));
-  EXPECT_EQ(kept(dir), (std::set<std::string>{"node-0/iteration-4", "node-1/iteration-4"}));
+  EXPECT_EQ(kept_by_nodes(dir),
+            (std::set<std::string>{"node-0/iteration-4", "node-1/iteration-4"}));
   killed_at(4, on_nodes(dir, three + Overrides{"checkpoint.load=3"}));
-  EXPECT_TRUE(kept(dir).empty());
+  EXPECT_TRUE(kept_by_nodes(dir).empty());
   EXPECT_THAT(killed_at(5, on_nodes(dir, three)), HasSubstr("w/iteration-3: iteration 3"));
 }
 
@@ -200,9 +144,9 @@ TEST(NodeCheckpoint, ARunThatGoesBackLeavesNoLaterOnes) {
 TEST(NodeCheckpoint, WhatComesBackFromABranchThatWasLeftIsNotTaken) {
   const TempDir whole, dir;
   const Overrides three{"checkpoint.save_interval=3"};
-  run(on_nodes(whole, three));
+  run_to_end(on_nodes(whole, three));
   killed_at(6, on_nodes(dir, three));  // 3 saved, 4 on the nodes
-  const std::string folder = run_folder(dir);
+  const std::string folder = node_run_folder(dir);
   fs::copy(folder, dir / "away", fs::copy_options::recursive);
   const auto comes_back = [&] {
     fs::remove_all(folder);
@@ -227,7 +171,7 @@ TEST(NodeCheckpoint, WhatComesBackFromABranchThatWasLeftIsNotTaken) {
                                                "checkpoint.local.interval=100"}));
   comes_back();
   Told told;
-  run(on_nodes(dir, three), told.hooks());
+  run_to_end(on_nodes(dir, three), told.hooks());
   EXPECT_THAT(told.all(), HasSubstr("w/iteration-6: iteration 6"));
   expect_as_uninterrupted(dir, whole);
 }
@@ -236,10 +180,10 @@ TEST(NodeCheckpoint, WhatComesBackFromABranchThatWasLeftIsNotTaken) {
 TEST(NodeCheckpoint, WithoutTheListOfStartsNothingIsTakenAndNothingGoes) {
   const TempDir whole, dir;
   const Overrides three{"checkpoint.save_interval=3"};
-  run(on_nodes(whole, three));
+  run_to_end(on_nodes(whole, three));
   killed_at(6, on_nodes(dir, three));  // 3 saved, 4 on the nodes
   const std::string list = dir / "w/.trident-starts", text = read_file(list);
-  const auto refusal = [&] { return message_of<Error>([&] { run(on_nodes(dir, three)); }); };
+  const auto refusal = [&] { return message_of<Error>([&] { run_to_end(on_nodes(dir, three)); }); };
   fs::remove(list);
   EXPECT_THAT(refusal(), HasSubstr("/iteration-4 is of a start that"));
   write_file_atomic(list, "?");
@@ -247,11 +191,12 @@ TEST(NodeCheckpoint, WithoutTheListOfStartsNothingIsTakenAndNothingGoes) {
   fs::remove(list);
   fs::create_directory(list);
   EXPECT_THAT(refusal(), HasSubstr(".trident-starts: it tells which"));
-  EXPECT_EQ(kept(dir), (std::set<std::string>{"node-0/iteration-4", "node-1/iteration-4"}));
+  EXPECT_EQ(kept_by_nodes(dir),
+            (std::set<std::string>{"node-0/iteration-4", "node-1/iteration-4"}));
   fs::remove(list);
   write_file_atomic(list, text);
   Told told;
-  run(on_nodes(dir, three), told.hooks());
+  run_to_end(on_nodes(dir, three), told.hooks());
   EXPECT_THAT(told.all(), HasSubstr("node-*/iteration-4: iteration 4"));
   expect_as_uninterrupted(dir, whole);
 }
@@ -271,7 +216,7 @@ TEST(NodeCheckpoint, OfADamagedManifestTheRunSpeaks) {
   const Overrides three{"checkpoint.save_interval=3"};
   killed_at(6, on_nodes(dir, three));
   for (const char* node : {"/node-0", "/node-1"}) {
-    damage(run_folder(dir) + node + "/iteration-4/trident/manifest.json");
+    damage(node_run_folder(dir) + node + "/iteration-4/trident/manifest.json");
   }
   const std::string told = killed_at(6, on_nodes(dir, three));
   EXPECT_THAT(told, HasSubstr("not a checkpoint to go on from: iteration 4 on the nodes: "));
@@ -288,7 +233,7 @@ TEST(NodeCheckpoint, ACopyHasAFolderOfItsOwn) {
   killed_at(6, config("a"));
   fs::copy(dir / "a", dir / "b", fs::copy_options::recursive);
   EXPECT_THAT(killed_at(6, config("b")), HasSubstr("going on from " + dir / "b/w/iteration-3"));
-  run(config("b"));  // and leaves the nodes
+  run_to_end(config("b"));  // and leaves the nodes
   EXPECT_THAT(killed_at(6, config("a")), HasSubstr("node-*/iteration-4: iteration 4"));
   fs::rename(dir / "a", dir / "c");
   EXPECT_THAT(killed_at(6, config("c")), HasSubstr("node-*/iteration-4: iteration 4"));
@@ -310,10 +255,10 @@ TEST(Starts, WhatWasSavedBeyondALaterStartLeadsNowhere) {
 TEST(NodeCheckpoint, ThoseOfARunThatWasReplacedGo) {
   const TempDir dir;
   killed_at(6, on_nodes(dir));
-  const std::string before = run_folder(dir);
+  const std::string before = node_run_folder(dir);
   killed_at(2, on_nodes(dir, {"checkpoint.resume=never", "logging.overwrite=true"}));
   EXPECT_FALSE(fs::exists(before));
-  EXPECT_TRUE(fs::exists(run_folder(dir)));
+  EXPECT_TRUE(fs::exists(node_run_folder(dir)));
 }
 
 TEST(NodeCheckpoint, OneThatFailsLeavesTheOneBefore) {
@@ -335,14 +280,15 @@ TEST(NodeCheckpoint, OneThatFailsLeavesTheOneBefore) {
   EXPECT_THROW(run_job(job, {.trainer = hooks}), std::runtime_error);
   EXPECT_THAT(told.all(), HasSubstr("CHECKPOINT ON THE NODES FAILED after iteration 4: rank "));
   EXPECT_THAT(told.all(), HasSubstr("the memory is full; the one of iteration 2 stays"));
-  EXPECT_EQ(kept(dir), (std::set<std::string>{"node-0/iteration-2", "node-1/iteration-2"}));
+  EXPECT_EQ(kept_by_nodes(dir),
+            (std::set<std::string>{"node-0/iteration-2", "node-1/iteration-2"}));
 }
 
 TEST(NodeCheckpoint, OneNodeAloneHasAnOrdinaryCheckpoint) {
   const TempDir dir;
   EXPECT_THAT(killed_at(6, on_nodes(dir, {"runtime.ranks_per_node=4"})),
               HasSubstr("/checkpoint/local/replicas: 1, but there is one node alone"));
-  const std::string folder = run_folder(dir) + "/node-0/iteration-4";
+  const std::string folder = node_run_folder(dir) + "/node-0/iteration-4";
   EXPECT_TRUE(damages(folder, open_checkpoint(folder)).empty());
 }
 
@@ -350,12 +296,12 @@ TEST(NodeCheckpoint, AFolderThatIsNotTheUsersOwnIsRefused) {
   const TempDir dir;
   const Config config = on_nodes(dir, {"checkpoint.save_interval=3"});
   killed_at(6, config);
-  const std::string own = run_folder(dir);
+  const std::string own = node_run_folder(dir);
   fs::rename(own, dir / "elsewhere");
   fs::create_directory_symlink(dir / "elsewhere", own);
   Told told;
   try {
-    run(config, told.hooks());
+    run_to_end(config, told.hooks());
     FAIL() << "it has run";
   } catch (const Error& error) {
     EXPECT_THAT(
@@ -399,7 +345,7 @@ TEST(SaveCosts, OfARunThatSavesAtOnceAreItsPauses) {
   Told told;
   const Config config = on_nodes(
       dir, {"checkpoint.mtbf_hours=24", "checkpoint.local.interval=1", "training.train_iters=20"});
-  run(config, told.hooks());
+  run_to_end(config, told.hooks());
   double pauses = 0;
   for (const auto& line : read_metrics(dir / "log/metrics.jsonl")) {
     pauses += line["save_pause_ms"].get<double>() * 1e-3;
@@ -414,7 +360,8 @@ TEST(SaveCosts, OfARunThatSavesAtOnceAreItsPauses) {
 TEST(SaveCosts, AreToldAtTheEndOfARun) {
   const TempDir dir;
   Told told;
-  run(on_nodes(dir, {"checkpoint.mtbf_hours=24", "checkpoint.save_interval=3"}), told.hooks());
+  run_to_end(on_nodes(dir, {"checkpoint.mtbf_hours=24", "checkpoint.save_interval=3"}),
+             told.hooks());
   EXPECT_THAT(told.all(), HasSubstr("best intervals by Daly (2006): checkpoint.local.interval "));
 }
 

@@ -29,18 +29,6 @@ namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// A checkpoint's manifest, changed, with the root and the sums that it should have.
-void change_manifest(const std::string& folder,
-                     const std::function<void(nlohmann::json&)>& change) {
-  const std::string path = folder + "/" + manifest_name;
-  auto document = nlohmann::json::parse(read_file(path));
-  document.erase("root");
-  change(document);
-  std::string text = document.dump();
-  text.pop_back();
-  write_file_atomic(path, text + ",\n\"root\": \"" + hex64(crc64(text)) + "\"}\n");
-}
-
 void change_file(const std::string& folder, const std::string& name, const std::string& text) {
   write_file_atomic(folder + "/" + name, text);
   change_manifest(folder, [&](nlohmann::json& document) {
