@@ -32,16 +32,16 @@ void Printer::error(std::string line) {
 
 void Progress::show(const IterationMetrics& m) {
   const double now = static_cast<double>(read_clock().wall_ns) * 1e-9;
-  if (m.iteration == 1) begin_ = now;
-  const double left = m.iteration < 2
-                          ? -1
-                          : (now - begin_) / static_cast<double>(m.iteration - 1) *
-                                static_cast<double>(config_.training.train_iters - m.iteration);
+  const bool first = first_ == 0;
+  if (first) first_ = m.iteration, begin_ = now;
+  const double left = first ? -1
+                            : (now - begin_) / static_cast<double>(m.iteration - first_) *
+                                  static_cast<double>(config_.training.train_iters - m.iteration);
   const bool last = m.iteration == config_.training.train_iters;
   const bool ends_line = last || !m.validation_loss.empty();
   const std::int64_t every = config_.logging.log_interval;
   const bool due = every > 0 ? m.iteration % every == 0 : live_ || now - shown_ >= 5;
-  if (!ends_line && m.iteration != 1 && !due) return;
+  if (!ends_line && !first && !due) return;
   const std::string line = progress_line(config_, m, left);
   if (live_) {
     printer_.out("\r\033[K" + line + (ends_line ? "\n" : ""));

@@ -38,6 +38,7 @@ class Progress {
   Printer& printer_;
   const Config& config_;
   bool live_;
+  std::int64_t first_ = 0;  // iteration of this start, which ended at begin_; 0: none yet
   double begin_ = 0, shown_ = 0;
 };
 

@@ -301,16 +301,38 @@ TEST_F(CliTest, TokensNeedTheirVocabularySize) {
   EXPECT_EQ(again.code, 0) << again.err;
 }
 
+// The iterations of which progress was shown, of `all`.
+std::vector<int> iterations_shown(const std::string& out, const std::string& all) {
+  std::vector<int> shown;
+  for (std::size_t at = 0; (at = out.find("] ", at)) != std::string::npos; ++at) {
+    const char* const count = out.c_str() + at + 2;
+    if (std::string_view(count).substr(1, all.size() + 1) == "/" + all) {
+      shown.push_back(std::atoi(count));
+    }
+  }
+  return shown;
+}
+
 TEST_F(CliTest, EveryIterationIsInMetricsAndTheIntervalThinsTheProgress) {
-  const Outcome outcome = run(train({"training.train_iters=9", "logging.log_interval=4"}));
+  const std::vector<std::string> thinned{"training.train_iters=9", "logging.log_interval=4"};
+  const Outcome outcome = run(train(thinned));
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_EQ(metrics_lines(dir / "run/metrics.jsonl"), 9);
-  std::vector<int> shown;
-  for (std::size_t at = 0; (at = outcome.out.find("] ", at)) != std::string::npos; ++at) {
-    const char* const count = outcome.out.c_str() + at + 2;
-    if (std::string_view(count).substr(1, 2) == "/9") shown.push_back(std::atoi(count));
-  }
-  EXPECT_THAT(shown, ::testing::ElementsAre(1, 4, 8, 9)) << outcome.out;
+  EXPECT_THAT(iterations_shown(outcome.out, "9"), ::testing::ElementsAre(1, 4, 8, 9))
+      << outcome.out;
+}
+
+// The time that is left is told by the iterations of this start.
+TEST_F(CliTest, ARunThatGoesOnShowsItsOwnProgress) {
+  const auto to = [&](const char* iterations) {
+    return run(train({"checkpoint.save=w", "checkpoint.save_interval=5", "logging.log_interval=4",
+                      std::string("training.train_iters=") + iterations}));
+  };
+  ASSERT_EQ(to("5").code, 0);
+  const Outcome outcome = to("9");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(iterations_shown(outcome.out, "9"), ::testing::ElementsAre(6, 8, 9)) << outcome.out;
+  EXPECT_THAT(outcome.out, ::testing::ContainsRegex(" 8/9 .* 0m0[0-9]s left"));
 }
 
 TEST_F(CliTest, TheClosingSampleTakesNoMoreMemoryThanTheRunDid) {

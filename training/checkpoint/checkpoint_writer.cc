@@ -21,7 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kSlice = std::size_t{256} << 10;  // is read twice while it is in the cache
+constexpr std::size_t kWriteSlice = std::size_t{256}
+                                    << 10;  // is read twice while it is in the cache
 
 // A file of slices: some consecutive ranks', one after the other.
 struct SliceFile {
@@ -135,8 +136,8 @@ class CheckpointWriter {
         const auto part = bytes.subspan(one.begin, one.count);
         std::unique_ptr<OutputFile>& file = files_[name];
         if (!file) file = place_.files->open(path(name));
-        for (std::size_t at = 0; at < part.size(); at += kSlice) {
-          const auto slice = part.subspan(at, std::min(kSlice, part.size() - at));
+        for (std::size_t at = 0; at < part.size(); at += kWriteSlice) {
+          const auto slice = part.subspan(at, std::min(kWriteSlice, part.size() - at));
           list_.require_finite(slice, one);
           sums_.of(name, layout.bytes).add(offset + at, slice);
           file->write_at(offset + at, slice);

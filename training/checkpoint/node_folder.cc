@@ -156,6 +156,17 @@ void clear_node(const NodePlace& place, std::int64_t last) {
   }
 }
 
+std::vector<std::string> left_by_others(const NodePlace& place) {
+  std::vector<std::string> list;
+  for (const fs::path& run : folders_in(fs::path(place.run).parent_path().string())) {
+    if (run != fs::path(place.run) && match_of(run, place.save) == Match::path) {
+      list.push_back(run.string());
+    }
+  }
+  std::ranges::sort(list);
+  return list;
+}
+
 void clear_unfinished_on_node(FileSystem& files, const std::string& run) {
   for (const fs::path& folder : folders_in(run)) {
     beside_others([&] {

@@ -57,6 +57,10 @@ void keep_on_node(const NodePlace& place, std::int64_t stays);
 // dead saves have left, and what other runs have left here that saved to the same folder.
 void clear_node(const NodePlace& place, std::int64_t last);
 
+// What is here of runs whose checkpoint.save had this path but was another folder, which may have
+// been removed, or moved.
+std::vector<std::string> left_by_others(const NodePlace& place);
+
 // For whom no other process writes there: what dead saves, and dead starts, have left in the folder
 // of a run, as far as it can be removed.
 void clear_unfinished_on_node(FileSystem&, const std::string& run);

@@ -1,6 +1,7 @@
 #include "training/run/begin_saves.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -121,6 +122,11 @@ class Beginning {
     on_all([&] {
       if (place_.role.leads) clear_node(place_, inputs_.start.own ? inputs_.first_iteration : -1);
     });
+    if (const std::string left = agreed_failure(host_, files_, left_here()); !left.empty()) {
+      reporter_.message(
+          "warning: left on the nodes by runs that saved to another folder of this name: " + left +
+          "; remove what nobody goes on from");
+    }
     const auto copies = static_cast<std::int64_t>(place_.role.copied_to.size());
     if (reporter_.leads() && copies < asked_.local.replicas) {
       reporter_.message(fmt::format(
@@ -130,6 +136,11 @@ class Beginning {
           copies == 0 ? "is one node alone" : fmt::format("are {} other nodes", copies),
           copies == 0 ? "" : fmt::format(", where more than {} are lost at once", copies)));
     }
+  }
+
+  std::string left_here() const {
+    if (!place_.role.leads) return "";
+    return fmt::format("{}", fmt::join(left_by_others(place_), ", "));
   }
 
   void set_aside_later(const std::vector<FoundCheckpoint>& found) {
