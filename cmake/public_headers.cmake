@@ -34,7 +34,7 @@ set(TRIDENT_INCLUDED_HEADERS
     parallel/transport/mpi_job.h
     scheduler/execute.h scheduler/iterations.h scheduler/run_lists.h scheduler/timeline.h
     scheduler/warm_up.h
-    training/checkpoint/checkpoint_folder.h training/checkpoint/found_on_nodes.h training/checkpoint/manifest.h
+    training/checkpoint/checkpoint_folder.h training/checkpoint/found_on_nodes.h training/checkpoint/kept_on_node.h training/checkpoint/manifest.h
     training/checkpoint/starts.h training/checkpoint/taken_parts.h
     training/data/dataset.h training/data/datasets.h training/data/interleave.h
     training/data/token_source.h training/hugging_face/hugging_face_extras.h

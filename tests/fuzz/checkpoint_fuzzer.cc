@@ -8,7 +8,7 @@
 #include "fuzz/fuzzing.h"
 #include "training/checkpoint/checkpoint_reader.h"
 #include "training/checkpoint/checkpoint_tools.h"
-#include "training/run/starting_point.h"
+#include "training/run/config_differences.h"
 #include "training/setup/kinds.h"
 
 namespace trident::fuzzing {

@@ -27,6 +27,7 @@ constexpr Fuzzer kFuzzers[] = {
     {"run_file", fuzz_run_file},
     {"safetensors", fuzz_safetensors},
     {"schedule", fuzz_schedule},
+    {"starts", fuzz_starts},
     {"times", fuzz_times},
     {"tokens", fuzz_tokens},
 };

@@ -34,6 +34,7 @@ void fuzz_names(std::string_view input);
 void fuzz_run_file(std::string_view input);
 void fuzz_safetensors(std::string_view input);
 void fuzz_schedule(std::string_view input);
+void fuzz_starts(std::string_view input);
 void fuzz_times(std::string_view input);
 void fuzz_tokens(std::string_view input);
 

@@ -16,6 +16,7 @@ void fuzz_metrics(std::string_view input) {
   counter.started();
   accepted([&] { read_metrics(path); });
   constexpr std::int64_t last = 3;
+  accepted([&] { MetricsFile::require_resumable(folder, last); });
   const bool resumed = accepted([&] {
     MetricsFile file = MetricsFile::resume(folder, last);
     file.append({{"iteration", last + 1}, {"iteration_time_ms", 1000.0}});

@@ -17,6 +17,7 @@
 #include "core/file.h"
 #include "training/checkpoint/checkpoint_folder.h"
 #include "training/checkpoint/checkpoint_reader.h"
+#include "training/checkpoint/kept_on_node.h"
 #include "training/checkpoint/node_folder.h"
 
 namespace trident {
@@ -49,54 +50,6 @@ std::string place_key(const std::string& dir) {
   struct stat status {};
   if (::stat(dir.c_str(), &status) != 0) return boot + "/" + dir;
   return fmt::format("{}/{}/{}", boot, status.st_dev, status.st_ino);
-}
-
-// What a place has of one checkpoint in one node's folder.
-struct KeptSet {
-  std::string folder;  // below the run's
-  Manifest manifest;
-};
-
-// Why something isn't among what could be gone on from, by iteration.
-using Reasons = std::multimap<std::int64_t, std::string>;
-
-// What lies here, by folder.
-struct Kept {
-  std::vector<KeptSet> sets;
-  Reasons unread;                     // manifests that are none
-  Reasons foreign;                    // of a later format
-  std::set<std::int64_t> unfinished;  // whose saves have died: they were never whole
-};
-
-// Error where a manifest can't be read now.
-Kept kept_in(const fs::path& run) {
-  Kept kept;
-  std::error_code ignored;
-  if (!is_private_directory(run)) return kept;
-  for (const auto& node : fs::directory_iterator(run, ignored)) {
-    if (!is_private_directory(node.path())) continue;
-    for (const auto& entry : fs::directory_iterator(node.path(), ignored)) {
-      const std::string name = entry.path().filename().string();
-      if (const auto saving = iteration_being_saved(name)) kept.unfinished.insert(*saving);
-      const auto iteration = iteration_of(name);
-      if (!iteration || !is_own_directory(entry.path()) ||
-          !is_own_directory(entry.path() / "trident")) {
-        continue;
-      }
-      try {
-        const std::string path = (entry.path() / manifest_name).string();
-        Manifest manifest = parse_manifest(read_file(path, max_manifest_bytes), path);
-        if (manifest.iteration != *iteration) continue;
-        kept.sets.push_back({entry.path().lexically_relative(run).string(), std::move(manifest)});
-      } catch (const ForeignCheckpoint& error) {
-        kept.foreign.emplace(*iteration, error.what());
-      } catch (const RequestError& error) {
-        kept.unread.emplace(*iteration, error.what());
-      }
-    }
-  }
-  std::ranges::sort(kept.sets, {}, &KeptSet::folder);
-  return kept;
 }
 
 // "" where it is whole. Error where it can't be read now.
@@ -267,12 +220,6 @@ void keep_latest(std::vector<KeptSet>& kept, const Starts& starts) {
                 [&](const KeptSet& one) { return !iterations.contains(one.manifest.iteration); });
 }
 
-std::vector<std::string> listing_of(const std::vector<KeptSet>& kept) {
-  std::vector<std::string> lines;
-  for (const KeptSet& one : kept) lines.push_back(one.folder + " " + one.manifest.root);
-  return lines;
-}
-
 json json_of(const Starts& starts) {
   json list = json::array();
   for (const Starts::Start& one : starts.list) list.push_back({one.id, one.after});
@@ -303,10 +250,6 @@ std::string NodeSet::path_here(const std::string& file) const {
   const auto copy = std::ranges::find(found->second, own_place, &Copy::place);
   if (copy == found->second.end()) return "";
   return (fs::path(run) / copy->folder / file).string();
-}
-
-std::vector<std::string> kept_on_node(const std::string& run) {
-  return listing_of(kept_in(run).sets);
 }
 
 FoundOnNodes find_on_nodes(const std::string& dir, const std::string& save, int rank,

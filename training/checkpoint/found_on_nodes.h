@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "training/checkpoint/kept_on_node.h"
 #include "training/checkpoint/manifest.h"
 #include "training/checkpoint/starts.h"
 
@@ -48,18 +49,15 @@ struct FoundOnNodes {
   std::vector<One> list;
   // By iteration: why others aren't in it, and those of a later format, which only a later program
   // can tell whole from damaged.
-  std::multimap<std::int64_t, std::string> left, foreign;
+  Reasons left, foreign;
   // Those of starts that checkpoint.save doesn't know: the latest one's iteration and folder.
   std::int64_t unplaced = -1;
   std::string unplaced_in;
   // Of process 0: while it is kept nobody else looks (training/run/held_folder.h).
   std::shared_ptr<StartHold> hold;
-  // What lay in this process's folder: kept_on_node() then. Nothing where nobody has looked.
+  // What lay in this process's folder: listing_of() then. Nothing where nobody has looked.
   std::optional<std::vector<std::string>> listing;
 };
-
-// What checkpoints lie in the folder of a run on one node, as lines to compare.
-std::vector<std::string> kept_on_node(const std::string& run);
 
 // How processes ask each other: each gives bytes, rank 0 makes the answer for all of what they
 // gave, by rank.

@@ -53,6 +53,7 @@ Starts read_starts(const std::string& save) {
     const json document = parse_json(read_file(path, kMaxFile), path);
     starts.run = document.at("run").get<std::string>();
     for (const json& one : document.at("starts")) {
+      if (!one.at("after").is_number_integer()) throw Error("\"after\" is no whole number");
       starts.list.push_back({.id = one.at("id").get<std::string>(),
                              .after = one.at("after").get<std::int64_t>(),
                              .on_nodes = one.value("on_nodes", false)});

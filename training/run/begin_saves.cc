@@ -94,8 +94,8 @@ class Beginning {
       const auto& found = inputs_.start.listing_on_node;
       // Without a look at them none may go; an iteration that checkpoint.load names is one.
       const bool looked = found || is_iteration(asked_.load);
-      if (inputs_.start.own && (looked ? found && kept_on_node(place_.run) != *found
-                                       : !kept_on_node(place_.run).empty())) {
+      if (inputs_.start.own && (looked ? found && listing_of(kept_in(place_.run).sets) != *found
+                                       : !kept_in(place_.run).sets.empty())) {
         throw Error(place_.run +
                     ": checkpoints have come or gone there while this run began; start it again");
       }

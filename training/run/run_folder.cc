@@ -247,7 +247,11 @@ bool died_before_saving(const Config& config) {
   // Where `latest` is there have been checkpoints; nodes' are told in a list.
   const std::vector<FoundCheckpoint> found = find_checkpoints(asked.save);
   if (!found.empty() || weights.exists(latest_name)) return false;
-  if (read_starts(asked.save, logs.run()).any_on_nodes()) return false;
+  try {
+    if (read_starts(asked.save, logs.run()).any_on_nodes()) return false;
+  } catch (const Error&) {  // then it isn't known
+    return false;
+  }
   return set_file_in(asked.save).empty() || is_among(logs.runs(), run_of_set(asked.save, found));
 }
 
