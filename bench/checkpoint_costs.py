@@ -147,12 +147,14 @@ def main():
                 times = [line["iteration_time_ms"] / 1e3 for line in lines]
                 # The line after a save has its pause, and the iteration that runs beside it.
                 after = [i for i in range(1, len(lines)) if lines[i - 1]["iteration"] % EVERY == 0]
-                m_step = statistics.median(times[1:])
-                note(f"{name} step", m_step)
+                others = [times[i] for i in range(1, len(times)) if i not in after]
+                m_step = statistics.median(others)
                 # Memory for copies is new at the first one, and kept.
                 note(f"{name} step after first", times[after[0]])
                 for i in after[1:]:
                     note(f"{name} step after", times[i])
+                for seconds in others:
+                    note(f"{name} step", seconds)
                 if name != "none":
                     note(f"{name} pause",
                          statistics.median(lines[i]["save_pause_ms"] / 1e3 for i in after))
@@ -177,8 +179,8 @@ def main():
     for name, value in m.items():
         print(f"{name:24} {value / 1e9:9.3f} GB" if name.endswith(("peak", "bytes"))
               else f"{name:24} {value:9.3f} s")
-    def slower(of):
-        return 100 * (m[f"beside {of}"] / m[f"none {of}"] - 1)
+    def slower(of):  # than the other iterations of these runs: a machine's speed drifts
+        return 100 * (m[f"beside {of}"] / m["beside step"] - 1)
 
     sync = m["synchronous pause"]
     print(f"pause beside training: {100 * m['beside pause'] / sync:.1f}% of a synchronous save, "
