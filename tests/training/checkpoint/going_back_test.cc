@@ -16,6 +16,7 @@
 #include "training/run/convert.h"
 #include "training/run/run_folder.h"
 #include "training/run/training_job.h"
+#include "training/setup/from_config.h"
 
 namespace trident::testing {
 namespace {
