@@ -234,6 +234,11 @@ class LtProducts final : public Products {
     Preference preference;
     check(cublasLtMatmulPreferenceCreate(preference.out()), "preferences");
     set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, products_workspace);
+    // A product whose k is split may add up its parts in the output's type: 16 bits are too few.
+    if (key.output != DType::f32) {
+      set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+          std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
+    }
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.align_b);
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.align_a);
     set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, key.align_c);

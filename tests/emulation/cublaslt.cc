@@ -1,6 +1,7 @@
-// cuBLASLt on an emulated GPU: products added up in fp32 in ascending k and rounded once, in the
-// stream's order. It refuses whatever the real one's header and guide don't allow, and nearly all
-// that its caller might get wrong between a plan and its use.
+// cuBLASLt on an emulated GPU: products added up in fp32 in ascending k and rounded once (where the
+// caller doesn't allow less, which then it does), in the stream's order. It refuses whatever the
+// real one's header and guide don't allow, and nearly all that its caller might get wrong between a
+// plan and its use.
 #include <cublasLt.h>
 
 #include <algorithm>
@@ -23,6 +24,7 @@ struct cublasLtMatrixLayoutOpaque_t {
 };
 struct cublasLtMatmulPreferenceOpaque_t {
   std::uint64_t workspace = 0;
+  std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_MASK;
   std::uint32_t align_a = 256, align_b = 256, align_c = 256, align_d = 256;
 };
 
@@ -55,6 +57,7 @@ struct Algorithm {
   std::int32_t id;
   std::uint64_t product;
   std::uint16_t align_a, align_b, align_c, align_d, align_bias, align_auxiliary;
+  bool split;
 };
 static_assert(sizeof(Algorithm) <= sizeof(cublasLtMatmulAlgo_t));
 constexpr std::uint32_t algorithm_mark = 0x616c676f;
@@ -151,7 +154,8 @@ Product product_of(const Description& description, const Layout& a, const Layout
           .c = nullptr,
           .d = nullptr,
           .alpha = 0,
-          .beta = 0};
+          .beta = 0,
+          .split = false};
 }
 
 // The product's addresses are aligned as the heuristic was told.
@@ -277,6 +281,8 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
   switch (name) {
     case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
       return store(preference->workspace, value, bytes);
+    case CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK:
+      return store(preference->reductions, value, bytes);
     case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES:
       return store(preference->align_a, value, bytes);
     case CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES:
@@ -314,15 +320,18 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
       status != CUBLAS_STATUS_SUCCESS) {
     return status;
   }
-  Algorithm algorithm{.mark = algorithm_mark,
-                      .id = 0,
-                      .product = number_of(*description, *a, *b, *d),
-                      .align_a = static_cast<std::uint16_t>(preference->align_a),
-                      .align_b = static_cast<std::uint16_t>(preference->align_b),
-                      .align_c = static_cast<std::uint16_t>(preference->align_c),
-                      .align_d = static_cast<std::uint16_t>(preference->align_d),
-                      .align_bias = alignment_of(description->bias),
-                      .align_auxiliary = alignment_of(description->auxiliary)};
+  Algorithm algorithm{
+      .mark = algorithm_mark,
+      .id = 0,
+      .product = number_of(*description, *a, *b, *d),
+      .align_a = static_cast<std::uint16_t>(preference->align_a),
+      .align_b = static_cast<std::uint16_t>(preference->align_b),
+      .align_c = static_cast<std::uint16_t>(preference->align_c),
+      .align_d = static_cast<std::uint16_t>(preference->align_d),
+      .align_bias = alignment_of(description->bias),
+      .align_auxiliary = alignment_of(description->auxiliary),
+      .split = (preference->reductions &
+                (CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE)) != 0};
   for (int i = 0; i < emulation::product_algorithms && *returned < requested; ++i) {
     const std::size_t workspace = workspaces[static_cast<std::size_t>(i)];
     if (workspace > preference->workspace) continue;
@@ -378,6 +387,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     return CUBLAS_STATUS_INVALID_VALUE;
   }
   if (!aligned_as(algorithm, product)) return CUBLAS_STATUS_NOT_SUPPORTED;
+  product.split = algorithm.split;
   const auto delay = entered(*description, algorithm.id);
   if (!delay) return CUBLAS_STATUS_NOT_SUPPORTED;
   const auto work = [=, input = a_layout->type, output = d_layout->type] {

@@ -52,6 +52,9 @@ void multiply(const Product& p) {
       const auto x = static_cast<float>(tb ? b[q * p.ldb + j] : b[j * p.ldb + q]);
       const float* const y = wide.data() + q * m;
       for (std::int64_t i = 0; i < m; ++i) sums[i] += x * y[i];
+      if (p.split && q == k / 2) {
+        for (std::int64_t i = 0; i < m; ++i) sums[i] = static_cast<float>(U(sums[i]));
+      }
       sum += x;
     }
     if (gradient) gradient[j] = U(sum);

@@ -33,9 +33,10 @@ struct Product {
   const void *a, *b, *c;
   void* d;
   float alpha, beta;
+  bool split;  // k in two parts, of which the first is rounded to the output's type
 };
 
-// Added up in fp32 in ascending k and rounded once.
+// Added up in fp32 in ascending k and rounded once, where it is not split.
 void multiply(const Product&, cudaDataType_t input, cudaDataType_t output);
 
 }  // namespace emulation

@@ -15,6 +15,7 @@
 #include "core/file.h"
 #include "support/temp_dir.h"
 #include "tests/training/checkpoint/checkpoint_runs.h"
+#include "tests/training/checkpoint/node_runs.h"
 #include "training/run/training_inputs.h"
 #include "training/run/training_job.h"
 
@@ -42,7 +43,12 @@ std::int64_t whole_number(const Manifest& manifest, const std::string& name) {
 class PartialLoad : public ::testing::Test {
  protected:
   static Config config(const TempDir& dir, const Overrides& more = {}, const Layout& layout = {}) {
-    return run_config(dir.path(), small + Overrides{"checkpoint.save_interval=3"} + more, layout);
+    return run_config(
+        dir.path(),
+        small +
+            Overrides{"checkpoint.save_interval=3", "training.deterministic=true", on_this_device} +
+            more,
+        layout);
   }
   std::string from() const { return first_ / "w/iteration-3"; }
 
@@ -306,13 +312,8 @@ TEST_F(PartialLoad, ARunThatDiesBeforeItsFirstCheckpointBeginsThereAgain) {
   hooks.on_iteration = [](IterationMetrics& m) {
     if (m.iteration == 4) throw std::runtime_error("killed");
   };
-  const auto start = [&](const TrainerHooks& with) {
-    const Launch launch;
-    TrainingJob job = prepare_job(LoadedConfig{.config = config(dir, load)}, launch);
-    run_job(job, {.trainer = with});
-  };
-  EXPECT_THROW(start(hooks), std::runtime_error);
-  start({});
+  EXPECT_THROW(run_to_end(config(dir, load), hooks), std::runtime_error);
+  run_to_end(config(dir, load));
   EXPECT_EQ(metrics_in(dir.path()).size(), 3u);
   EXPECT_EQ(sums_of(dir / "w/iteration-6"), sums_of(first_ / "w/iteration-6"));
 }
