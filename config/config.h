@@ -208,6 +208,7 @@ struct CheckpointConfig {
   std::int64_t min_slice = std::int64_t{1} << 20;
   bool asynchronous = false;
   std::int64_t staging_limit = std::int64_t{1} << 30;
+  bool device_copies = true;
   std::int64_t niceness = 10;
   std::string io_priority = "low";  // "usual", "low", "idle"
   double mtbf_hours = 0;            // of the whole job; 0: not stated

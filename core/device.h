@@ -112,6 +112,11 @@ class Device {
   // At least `at_least` bytes, to be cut into blocks (core/block_pool.h); given back as they are by
   // deallocate(). Where memory costs nothing before its first use, far more.
   virtual Segment allocate_segment(std::size_t at_least) { return {allocate(at_least), at_least}; }
+  struct Memory {
+    std::int64_t free = 0, total = 0;  // bytes, of all processes that use it
+  };
+  // Of a GPU; nothing of memory that is the host's.
+  virtual Memory memory() { return {}; }
   // What lies there is not needed until it is written again; false where that changes nothing.
   virtual bool release(void*, std::size_t) { return false; }
   virtual std::unique_ptr<Stream> make_stream() = 0;

@@ -105,6 +105,13 @@ def table_of(results, parts):
                          f"{f['least']:.0f} to {f['most']:.0f}" if "least" in f else "",
                          f"{f['mfu']:.3f}" if f["mfu"] else "", f"{f['peak_bytes'] / 1e9:.2f}",
                          f"{ratio:.3f}" if ratio else "", *at))
+    if "saves" in shown:
+        f = shown["saves"]["found"]["saves"]
+        pauses = ", ".join(map(str, f["pauses_ms"])) or "none"
+        lines += ["", f"Saves of {f['bytes'] / 1e6:.0f} MB beside training: iterations take "
+                  f"{f['usual_ms']} ms, beside the first save {f['beside_first_ms']} ms, beside the "
+                  f"second {f['beside_second_ms']} ms; training waited for {pauses} ms; "
+                  f"{f['staging_bytes'] / 1e6:.0f} MB of copies ({place(shown['saves'])})."]
     if "streaming" in shown:
         lines += ["", f"Kernels on {place(shown['streaming'])}:", "",
                   row("kernel", "µs", "GB/s", "TFLOP/s", "of its limit"), "|---" * 5 + "|"]

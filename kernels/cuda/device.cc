@@ -114,14 +114,19 @@ class CudaDevice final : public Device {
     const cudaError_t status = cudaMalloc(&address, std::max<std::size_t>(bytes, 1));
     if (status == cudaErrorMemoryAllocation) {
       cudaGetLastError();  // not an error of what follows
-      std::size_t free = 0, total = 0;
-      check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+      const Memory now = memory();
       throw OutOfMemory(name_ + ": no memory for an allocation of " + std::to_string(bytes) +
-                        " bytes; " + std::to_string(free) + " of " + std::to_string(total) +
+                        " bytes; " + std::to_string(now.free) + " of " + std::to_string(now.total) +
                         " are free");
     }
     check(status, "cudaMalloc");
     return address;
+  }
+  Memory memory() override {
+    check(cudaSetDevice(ordinal_), "cudaSetDevice");
+    std::size_t free = 0, total = 0;
+    check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    return {.free = static_cast<std::int64_t>(free), .total = static_cast<std::int64_t>(total)};
   }
   // Small requests share a segment; each allocation stops the whole device.
   Segment allocate_segment(std::size_t at_least) override {

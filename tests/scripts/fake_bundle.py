@@ -86,6 +86,17 @@ elif "step" in words:
     print(json.dumps({"milliseconds": 100.0, "tokens_per_second": 1e5, "mfu": 0.5,
                       "device": "NVIDIA Fake", "ledger": {"largest_rank": {"total": 3e9}},
                       "versions": {"nccl": "2.28"}}))
+elif "train" in words and "checkpoint.save=whole" in words:
+    pathlib.Path("whole/iteration-60").mkdir(parents=True)
+    pathlib.Path("whole/iteration-60/model.safetensors").write_text("1234")
+    pathlib.Path("whole-log").mkdir()
+    lines = [{"iteration": i, "iteration_time_ms": 50 + (i > 60), "save_pause_ms": 2 * (i == 61),
+              "peak_memory": {"staging": 4 * (i > 60)}} for i in range(1, 181)]
+    with open("whole-log/metrics.jsonl", "w") as file:
+        for line in lines:
+            print(json.dumps(line), file=file)
+elif "diff" in words:
+    sys.exit(does.get("diff", 0))
 elif "train" in words:
     print("final loss " + ("3" if "runtime.transport=nccl" in words and does.get("other") else "2"))
 """

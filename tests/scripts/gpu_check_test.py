@@ -192,6 +192,15 @@ class Tools(GpuCheck):
         self.assertEqual(code, 2)
         self.assertIn("no GPU", text)
 
+    def test_saves_are_measured_and_a_run_that_goes_on_otherwise_fails(self):
+        result = self.part("saves")
+        self.assertEqual(result["found"]["saves"],
+                         {"bytes": 4, "usual_ms": 50, "beside_first_ms": 51,
+                          "beside_second_ms": 51, "pauses_ms": [2], "staging_bytes": 4})
+        self.assertIn("training waited for 2 ms", self.document())
+        self.behave(trident={"diff": 3})
+        self.assertEqual(self.part("saves", "--again")["status"], "failed")
+
     def test_an_old_nvidia_smi_is_tolerated(self):
         self.behave(**{"nvidia-smi": {"old": True}})
         result = self.part("first_look")

@@ -10,22 +10,12 @@
 namespace trident {
 
 std::int64_t staged_bytes(const State& state, DType weights, const CheckpointConfig& config) {
-  std::int64_t sharers = 1, most = 0;
-  for (const StateTensor& tensor : state.tensors) {
-    sharers = std::max<std::int64_t>(sharers, tensor.holder.count);
-  }
-  for (std::int64_t sharer = 0; sharer < sharers; ++sharer) {
-    std::int64_t bytes = 0;
-    for (const StateTensor& tensor : state.tensors) {
-      if (!is_saved(tensor, weights)) continue;
-      Holder holder = tensor.holder;
-      if (holder.index >= 0) holder.index = static_cast<int>(sharer % holder.count);
-      const auto share = share_of(tensor, holder, static_cast<std::uint64_t>(config.min_slice));
-      if (share) bytes += (tensor.tensor.bytes() + share->parts - 1) / share->parts;
-    }
-    most = std::max(most, bytes);
-  }
-  return std::min(most, config.staging_limit);
+  const std::int64_t bytes =
+      largest_part(state, weights, static_cast<std::uint64_t>(config.min_slice),
+                   [](const StateTensor& tensor, const Share& share) {
+                     return (tensor.tensor.bytes() + share.parts - 1) / share.parts;
+                   });
+  return std::min(bytes, config.staging_limit);
 }
 
 Staging::~Staging() {
@@ -67,6 +57,7 @@ BackgroundSave::BackgroundSave(Device& device, SaveList& list, const BackgroundL
       limits_(limits),
       staging_(staging),
       write_(std::move(write)),
+      copied_(limits.apart),
       thread_([this] { run(); }) {}
 
 BackgroundSave::~BackgroundSave() {
@@ -127,6 +118,7 @@ void BackgroundSave::give(Context& context, const PortionSink& sink) {
 
 void BackgroundSave::run() {
   try {
+    if (limits_.apart) lower_priority(limits_.niceness, limits_.io);
     std::optional<Context> context;
     std::string problem;  // of this rank's copies, which the others learn from `write`
     try {

@@ -2,7 +2,8 @@
 //
 // The thread first copies as much of the state as its limit allows, beside the next forward passes,
 // which don't change it; then it lowers its priority and writes, copying the rest as memory comes
-// free. Before the state changes, training waits until the last copy is made.
+// free. Before the state changes, training waits until the last copy is made. Where what is saved
+// are copies already (device_copies.h), it waits for nothing.
 #pragma once
 
 #include <condition_variable>
@@ -27,6 +28,7 @@ namespace trident {
 // What a save beside training may take.
 struct BackgroundLimits {
   std::int64_t staging = 0;  // bytes of copies at once; one portion at least is always there
+  bool apart = false;        // nobody changes what is saved: training needn't wait for copies of it
   int niceness = 0;
   IoPriority io = IoPriority::usual;
 };

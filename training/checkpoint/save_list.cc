@@ -83,6 +83,26 @@ std::optional<Share> share_of(const StateTensor& tensor, const Holder& holder,
   return share.part < share.parts ? std::optional(share) : std::nullopt;
 }
 
+std::int64_t largest_part(
+    const State& state, DType weights, std::uint64_t least,
+    const std::function<std::int64_t(const StateTensor&, const Share&)>& bytes) {
+  std::int64_t sharers = 1, most = 0;
+  for (const StateTensor& tensor : state.tensors) {
+    sharers = std::max<std::int64_t>(sharers, tensor.holder.count);
+  }
+  for (std::int64_t sharer = 0; sharer < sharers; ++sharer) {
+    std::int64_t sum = 0;
+    for (const StateTensor& tensor : state.tensors) {
+      if (!is_saved(tensor, weights)) continue;
+      Holder holder = tensor.holder;
+      if (holder.index >= 0) holder.index = static_cast<int>(sharer % holder.count);
+      if (const auto share = share_of(tensor, holder, least)) sum += bytes(tensor, *share);
+    }
+    most = std::max(most, sum);
+  }
+  return most;
+}
+
 SaveList::SaveList(const RankModel& model, const State& state, std::uint64_t min_slice,
                    const std::map<std::string, std::string>& metadata, Weights weights)
     : dtype_(model.shape().dtype) {

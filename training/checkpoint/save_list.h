@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -39,6 +40,12 @@ bool is_saved(const StateTensor&, DType weights);
 // What this one of those that hold the same of a tensor writes of it, if anything: at least `least`
 // bytes. Which of them begins changes from tensor to tensor, by its name: their lists differ.
 std::optional<Share> share_of(const StateTensor&, const Holder&, std::uint64_t least);
+
+// `bytes` summed over the tensors of which a rank writes a part: of this rank, or of the one of
+// those that share its work with the largest sum.
+std::int64_t largest_part(
+    const State&, DType weights, std::uint64_t least,
+    const std::function<std::int64_t(const StateTensor&, const Share&)>& bytes);
 
 class SaveList {
  public:

@@ -106,8 +106,13 @@ Changes thriftiest(const Config& config, const Choices& choices) {
 std::optional<std::int64_t> planned_peak(const Config& config, const Architecture& architecture) {
   try {
     const auto ranks = plan_pipeline(config, architecture, schedule_of(config));
-    std::int64_t peak = ranks.front().collecting.peak_total;
-    for (const PlannedRank& rank : ranks) peak = std::max(peak, rank.memory.peak_total);
+    // On a GPU copies of the state take only what is to spare (DeviceCopies).
+    const bool spare = is_for_gpu(config);
+    const auto needed = [&](const PlannedMemory& memory) {
+      return memory.peak_total - (spare ? memory.of(Category::staging) : 0);
+    };
+    std::int64_t peak = needed(ranks.front().collecting);
+    for (const PlannedRank& rank : ranks) peak = std::max(peak, needed(rank.memory));
     return peak + library_bytes(config);
   } catch (const RequestError&) {
     return std::nullopt;  // no such schedule

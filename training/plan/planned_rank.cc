@@ -9,6 +9,7 @@
 #include "parallel/transport/planning.h"
 #include "scheduler/simulate.h"
 #include "training/checkpoint/background_save.h"
+#include "training/checkpoint/device_copies.h"
 #include "training/engine/monitor.h"
 #include "training/engine/rank_model.h"
 #include "training/engine/stepper.h"
@@ -79,13 +80,17 @@ std::vector<Action> computes_of(const ExecutionTrace& trace) {
 
 }  // namespace
 
+bool is_for_gpu(const Config& config) {
+  const std::string& on = config.runtime.device;
+  return on == "cuda" || (on == "auto" && find_gpus().count > 0);
+}
+
 RankPlanner::RankPlanner(const Config& config, const Architecture& architecture,
                          const Schedule& schedule)
     : config_(config), architecture_(architecture), schedule_(schedule) {
   const Shortened less = shortened(config, schedule);
   run_ = run_of(less.config, less.schedule);
-  const std::string& on = config.runtime.device;
-  on_gpu_ = on == "cuda" || (on == "auto" && find_gpus().count > 0);
+  on_gpu_ = is_for_gpu(config);
   device_ = make_planning_device(on_gpu_ ? DeviceKind::cuda : DeviceKind::cpu);
 }
 
@@ -166,8 +171,12 @@ PlannedRank RankPlanner::plan(const Run& run, int pipeline,
   }
   const CheckpointConfig& saves = config.checkpoint;
   const int kinds = (saves.save_interval > 0 ? 1 : 0) + (saves.local.interval > 0 ? 1 : 0);
-  if (saves.asynchronous && kinds > 0 && !on_gpu_) {
-    const std::int64_t staged = kinds * staged_bytes(stepper.state(), model.shape().dtype, saves);
+  if (saves.asynchronous && kinds > 0 && (!on_gpu_ || saves.device_copies)) {
+    const State state = stepper.state();
+    const DType weights = model.shape().dtype;
+    const std::int64_t staged =
+        kinds * (on_gpu_ ? copied_bytes(state, weights, static_cast<std::uint64_t>(saves.min_slice))
+                         : staged_bytes(state, weights, saves));
     for (PlannedMemory* memory : {&rank.memory, &rank.collecting}) {
       memory->peak[static_cast<std::size_t>(Category::staging)] = staged;
       memory->peak_total += staged;

@@ -27,6 +27,9 @@ struct PlannedMemory {
   bool operator==(const PlannedMemory&) const = default;
 };
 
+// Whether it runs on a GPU, by its config and, for "auto", this machine.
+bool is_for_gpu(const Config&);
+
 struct PlannedRank {
   PlannedMemory memory;
   PlannedMemory collecting;           // if it collects the monitor's reports, as world rank 0 does

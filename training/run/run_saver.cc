@@ -90,7 +90,7 @@ RunSaver::RunSaver(const TrainingInputs& inputs, const TrainerHooks& hooks, Step
     place_.files = inputs_.files;
     place_.role = node_role(nodes, files.rank(), asked.local.replicas);
   }
-  // Copies lie in the host's memory, which is a rank's own on a CPU alone.
+  // These copies lie in the host's memory, which is a rank's own on a CPU alone.
   Context& context = stepper_.context();
   const bool own = context.device().kind() == DeviceKind::cpu;
   for (Kind* kind : {&durable_, &nodes_}) {
@@ -176,7 +176,7 @@ CheckpointInfo RunSaver::info(const Kind& kind, const Progress& progress, State&
   return info;
 }
 
-std::unique_ptr<RunSaver::Job> RunSaver::job_of(const Kind& kind, const Progress& progress) {
+std::unique_ptr<RunSaver::Job> RunSaver::job_of(Kind& kind, const Progress& progress, bool beside) {
   RankModel& model = stepper_.model();
   ++sequence_;
   reporter_.sync_log();
@@ -192,9 +192,12 @@ std::unique_ptr<RunSaver::Job> RunSaver::job_of(const Kind& kind, const Progress
   if (model.stash() != nullptr) metadata["weight_version"] = std::to_string(model.stash()->live());
   const CheckpointConfig& asked = config_.checkpoint;
   const auto min_slice = static_cast<std::uint64_t>(asked.min_slice);
+  const bool apart = beside && asked.device_copies &&
+                     kind.copies.make(stepper_.context(), state, model.shape().dtype, min_slice);
   auto job = std::make_unique<Job>(
       Job{.iterations = progress.iterations,
           .on_nodes = on_nodes(kind),
+          .apart = apart,
           .list = SaveList(model, state, min_slice, metadata,
                            on_nodes(kind) ? SaveList::Weights::slices : SaveList::Weights::whole),
           .info = info(kind, progress, state),
@@ -257,7 +260,7 @@ bool RunSaver::save_now(Kind& kind, const Progress& progress) {
     const Waiting waiting(*this, kind);
     Context& context = stepper_.context();
     Context host(*host_, 1);
-    job = job_of(kind, progress);
+    job = job_of(kind, progress, false);
     failure = write(on_nodes(kind) ? host : context, files_, *job,
                     [&](const PortionSink& sink) { job->list.portions().each(context, sink); });
   }
@@ -289,10 +292,12 @@ void RunSaver::begin_beside(Kind& kind, const Progress& progress) {
   const Waiting waiting(*this, kind);
   Context& context = stepper_.context();
   context.synchronize();
-  kind.job = job_of(kind, progress);
+  kind.job = job_of(kind, progress, true);
   Job& job = *kind.job;
+  if (job.apart) context.synchronize();
   const CheckpointConfig& asked = config_.checkpoint;
-  const BackgroundLimits limits{.staging = asked.staging_limit,
+  const BackgroundLimits limits{.staging = job.apart ? 0 : asked.staging_limit,
+                                .apart = job.apart,
                                 .niceness = static_cast<int>(asked.niceness),
                                 .io = io_priority_of(asked.io_priority)};
   job.background =

@@ -13,6 +13,7 @@
 
 #include "training/checkpoint/background_save.h"
 #include "training/checkpoint/checkpoint_writer.h"
+#include "training/checkpoint/device_copies.h"
 #include "training/checkpoint/node_checkpoint.h"
 #include "training/data/interleave.h"
 #include "training/engine/stepper.h"
@@ -79,6 +80,7 @@ class RunSaver {
   struct Job {
     std::int64_t iterations = 0;
     bool on_nodes = false;
+    bool apart = false;  // of copies, which nobody changes
     SaveList list;
     CheckpointInfo info;
     CheckpointPlace place;                       // unless it goes to the nodes
@@ -92,6 +94,7 @@ class RunSaver {
     std::int64_t saved = -1;  // iterations of the newest
     ProcessGroup beside;      // of saves beside training
     std::unique_ptr<Staging> staging;
+    DeviceCopies copies;
     SaveCosts costs;
     std::unique_ptr<Job> job;
 
@@ -99,7 +102,8 @@ class RunSaver {
   };
   bool on_nodes(const Kind& kind) const { return &kind == &nodes_; }
 
-  std::unique_ptr<Job> job_of(const Kind&, const Progress&);
+  // `beside`: of copies in the device's memory, where it has that to spare.
+  std::unique_ptr<Job> job_of(Kind&, const Progress&, bool beside);
   CheckpointInfo info(const Kind&, const Progress&, State&);
   // On the thread that saves. Gives why there is none.
   std::string write(Context&, const ProcessGroup&, Job&, const EachPortion&);
