@@ -56,7 +56,7 @@ def verdicts_of(shown):
 def versions_of(results):
     runs = {}
     for result in results.values():
-        run = runs.setdefault(result["run"], {"of": place(result)})
+        run = runs.setdefault(place(result), {"of": place(result)})
         run.update({k: v for k, v in result["versions"].items() if v})
     return [f"- {run.pop('of')}: " + ", ".join(f"{k} {v}" for k, v in run.items())
             for _, run in sorted(runs.items())]
@@ -82,7 +82,8 @@ def table_of(results, parts):
              for key, result in results.items() if "found" in result or "proven" in result}
     if verdicts := verdicts_of(shown):
         lines += ["", *[f"- {text}." for text in verdicts]]
-    refused = {text for key, result in results.items() if key.startswith(("train_", "first_look"))
+    refused = {re.sub(r", [\d.]+ against [\d.]+ us$", "", text)
+               for key, result in results.items() if key.startswith(("train_", "first_look"))
                for text in result.get("refused", ())}
     if refused:
         lines += ["", "What cuBLASLt and cuDNN had no kernel for in these trainings, so that ours "
