@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "kernels/cuda/attention_fused.h"
 #include "kernels/cuda/keys.h"
+#include "kernels/cuda/scratch.h"
 #include "kernels/cuda/state.h"
 
 namespace trident::cuda {
@@ -23,8 +24,6 @@ void check(cudnnStatus_t status, const char* what) {
     throw Error(std::string("cudnn: ") + what + ": " + cudnnGetErrorString(status));
   }
 }
-
-constexpr std::int64_t most_workspace = std::int64_t{4} << 30;
 
 // Names of a graph's tensors.
 enum Name : std::int64_t {
@@ -210,7 +209,7 @@ class CudnnAttention final : public FusedAttention {
       return refused(status.get_message());
     }
     // cuDNN's deterministic gradient takes memory in the square of S on some GPUs.
-    if (built->workspace > most_workspace) {
+    if (built->workspace > fused_attention_most) {
       return refused(std::to_string(built->workspace) + " bytes of workspace");
     }
     return built;

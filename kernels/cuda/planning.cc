@@ -69,11 +69,14 @@ void reserve_embedding(const Access&, Context& context, const EmbeddingBackwardA
   reserve(context, EmbeddingScratch(tokens, args.grad_table.dim(1), workspace).bytes);
 }
 
-// cuDNN adds up the queries' gradients in fp32.
 void reserve_attention_backward(const Access&, Context& context,
                                 const AttentionBackwardArgs& args) {
   const bool fused = args.qkv.dtype() != DType::f32 && args.dropout.probability == 0;
-  reserve_for<float>(context, attention_deltas(args.shape) * (fused ? 1 + args.shape.head_dim : 1));
+  const std::int64_t sums = attention_deltas(args.shape);
+  const std::int64_t partials =
+      fused ? fused_attention_partials(args.shape, context.kernel_options().deterministic) : 0;
+  const bool by_ours = (sums + partials) * std::int64_t{sizeof(float)} > fused_attention_most;
+  reserve_for<float>(context, by_ours ? sums : sums + partials);
 }
 
 void reserve_rotary(const Access&, Context& context, const RotaryArgs& args) {

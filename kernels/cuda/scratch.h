@@ -39,6 +39,15 @@ inline std::int64_t attention_deltas(const AttentionShape& shape) {
   return shape.batch * shape.heads * shape.sequence;
 }
 
+// What cuDNN may take for attention, in bytes; beyond, our kernels do it.
+inline constexpr std::int64_t fused_attention_most = std::int64_t{4} << 30;
+// What its gradient takes beside those sums: the queries' gradients in fp32, deterministic once for
+// every 128 keys (measured on an H200 with cuDNN 9.14; GPUs before Hopper take less).
+inline std::int64_t fused_attention_partials(const AttentionShape& shape, bool deterministic) {
+  const std::int64_t parts = deterministic ? ceil_div(shape.sequence, 128) : 1;
+  return attention_deltas(shape) * shape.head_dim * parts;
+}
+
 // The embedding's gradient, in bytes: sums of chunks of equal ids' rows, in fp32 (embedding.cu);
 // four int32 a token; a sort's workspace.
 inline constexpr std::int64_t equal_ids = 64;  // rows of a chunk
