@@ -76,7 +76,7 @@ def table_of(results, parts):
     never = [name for name in parts if "proven" not in results.get(name, {})]
     lines += ["", f"Not proven on any GPU: {', '.join(never) or 'none of these parts'}."]
     if results:
-        lines += ["", "Versions, by run:", "", *versions_of(results)]
+        lines += ["", "Versions:", "", *versions_of(results)]
     # The newest figures, else those of the last success.
     shown = {key: result if "found" in result else {**result["proven"], "status": "passed"}
              for key, result in results.items() if "found" in result or "proven" in result}

@@ -73,10 +73,15 @@ void reserve_attention_backward(const Access&, Context& context,
                                 const AttentionBackwardArgs& args) {
   const bool fused = args.qkv.dtype() != DType::f32 && args.dropout.probability == 0;
   const std::int64_t sums = attention_deltas(args.shape);
-  const std::int64_t partials =
-      fused ? fused_attention_partials(args.shape, context.kernel_options().deterministic) : 0;
-  const bool by_ours = (sums + partials) * std::int64_t{sizeof(float)} > fused_attention_most;
-  reserve_for<float>(context, by_ours ? sums : sums + partials);
+  const auto takes = [&](bool deterministic) {
+    return sums + (fused ? fused_attention_partials(args.shape, deterministic) : 0);
+  };
+  const auto possible = [](std::int64_t elements) {
+    return elements * std::int64_t{sizeof(float)} <= fused_attention_most;
+  };
+  // What is too much on Hopper GPUs, which then use our kernels, others do with less.
+  const bool deterministic = context.kernel_options().deterministic && possible(takes(true));
+  reserve_for<float>(context, possible(takes(deterministic)) ? takes(deterministic) : sums);
 }
 
 void reserve_rotary(const Access&, Context& context, const RotaryArgs& args) {

@@ -272,7 +272,7 @@ class Document(GpuCheck):
         self.assertIn("- MFU of gpt2_1.5b (trident) 0.500 (aim 0.55).", page)
         self.assertIn("- ratio to PyTorch of gpt2_1.5b 1.250 (aim 1.15).", page)
         self.assertIn("- gelu 8x8", page)
-        self.assertIn("driver 590.1, nccl 2.28, torch 2.99", page)
+        self.assertIn("driver 590.1, cudnn 9.19, nccl 2.28, torch 2.99", page)
         self.assertRegex(page, r"\| gpt2_1.5b \| trident \|.*\| 1.250 \| NVIDIA Fake \| abc123 \| 20")
         self.assertRegex(page, r"Not proven on any GPU: kernels, golden, ")
 

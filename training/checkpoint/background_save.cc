@@ -126,7 +126,7 @@ void BackgroundSave::run() {
     } catch (const std::exception& error) {
       problem = error.what();
     }
-    lower_priority(limits_.niceness, limits_.io);
+    if (!limits_.apart) lower_priority(limits_.niceness, limits_.io);
     failure_ = write_([&](const PortionSink& sink) {
       if (!problem.empty()) throw Error("copying the state: " + problem);
       give(*context, sink);

@@ -90,7 +90,7 @@ RunSaver::RunSaver(const TrainingInputs& inputs, const TrainerHooks& hooks, Step
     place_.files = inputs_.files;
     place_.role = node_role(nodes, files.rank(), asked.local.replicas);
   }
-  // These copies lie in the host's memory, which is a rank's own on a CPU alone.
+  // What Staging has lies in the host's memory, which is a rank's own on a CPU alone.
   Context& context = stepper_.context();
   const bool own = context.device().kind() == DeviceKind::cpu;
   for (Kind* kind : {&durable_, &nodes_}) {
@@ -292,8 +292,8 @@ void RunSaver::begin_beside(Kind& kind, const Progress& progress) {
   const Waiting waiting(*this, kind);
   Context& context = stepper_.context();
   context.synchronize();
-  kind.job = job_of(kind, progress, true);
-  Job& job = *kind.job;
+  std::unique_ptr<Job> begun = job_of(kind, progress, true);
+  Job& job = *begun;
   if (job.apart) context.synchronize();
   const CheckpointConfig& asked = config_.checkpoint;
   const BackgroundLimits limits{.staging = job.apart ? 0 : asked.staging_limit,
@@ -306,6 +306,7 @@ void RunSaver::begin_beside(Kind& kind, const Progress& progress) {
                                          Context host(*host_, 1);
                                          return write(host, kind.beside, job, each);
                                        });
+  kind.job = std::move(begun);  // others take it for one that goes on
 }
 
 void RunSaver::iterated(double seconds) {
