@@ -133,10 +133,9 @@ std::vector<Field> checkpoint_fields() {
        .range = from(std::int64_t{16} << 20, 1e15)},
       {.path = "/checkpoint/device_copies",
        .member = member(&C::device_copies),
-       .doc =
-           "Asynchronous saves of what lies on a GPU are of copies that are made there in within "
-           "milliseconds, wherever that leaves a sixteenth of the GPU's memory free. Training "
-           "then waits for no other copy."},
+       .doc = "Asynchronous saves of what lies on a GPU are of copies that are made there within "
+              "milliseconds, wherever that leaves a sixteenth of the GPU's memory free. Training "
+              "then waits for no other copy."},
       {.path = "/checkpoint/niceness",
        .member = member(&C::niceness),
        .doc = "Of the threads that write asynchronous saves, as nice(1) counts: the higher, the "
