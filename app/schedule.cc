@@ -17,7 +17,7 @@ namespace {
 
 struct ScheduleOptions {
   ScheduleRequest request{.stages = 0, .microbatches = 0};
-  std::string times = "F=1,B=1,W=1,C=0", file, format = "text", out;
+  std::string times = "F=1,B=1,W=1,C=0", max_in_flight = "0", file, format = "text", out;
   bool measure = false;
 };
 
@@ -30,13 +30,29 @@ void add_options(CLI::App& command, ScheduleOptions& options,
   command.add_option("--chunks", options.request.chunks, "Stages of each rank; 0: the kind's own");
   command.add_option("--group-size", options.request.group_size,
                      "Micro-batches of a group in the interleaved kinds; 0: the rule's");
+  command.add_option("--max-in-flight", options.max_in_flight,
+                     "Micro-batches' worth that a rank may hold, or N:N:... for each rank; 0: any "
+                     "number");
   command
-      .add_option("--max-in-flight", options.request.max_in_flight,
-                  "Micro-batches' worth that a rank may hold; 0: any number")
-      ->check(CLI::Range(0.0, 1e9))
-      ->check([](const std::string& text) {
-        return text.find_first_of("nN") == std::string::npos ? "" : "nan is no number of them";
-      });
+      .add_option("--kept-for-weights", options.request.memory.kept_for_weights,
+                  "What W needs of what F keeps, from I on, as a part of it")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  command
+      .add_option_function<std::string>(
+          "--objective",
+          [&options](const std::string& name) {
+            options.request.objective = name == "span"       ? Objective::span
+                                        : name == "makespan" ? Objective::makespan
+                                                             : Objective::step;
+          },
+          "What auto makes short: makespan, the longest span of a rank, or that of the two which a "
+          "training step takes (step)")
+      ->check(CLI::IsMember({"step", "makespan", "span"}));
+  command
+      .add_option("--time-limit", options.request.search_seconds,
+                  "Seconds that auto may search; 0: about one, with the same result everywhere")
+      ->check(CLI::Range(0.0, 1e6));
   command
       .add_option("--times", options.times,
                   "One micro-batch through one rank's whole share: F, B, W; a transfer C")
@@ -78,16 +94,28 @@ std::vector<std::string> separated(const std::vector<std::string>& lists) {
   return kinds;
 }
 
+ScheduleRequest request_of(const ScheduleOptions& options, const Launch& launch) {
+  ScheduleRequest request = options.request;
+  request.memory.most = parse_limits(options.max_in_flight);
+  if (options.measure && launch.mpi && request.search_seconds > 0) {
+    throw RequestError(
+        "--time-limit: each process would find another schedule; write it with --format csv, then "
+        "measure --file");
+  }
+  return request;
+}
+
 int show_one(const ScheduleOptions& options, bool kind_given, const Launch& launch) {
   if (options.measure) launch.start->join("schedule --measure");
   const Times times = parse_times(options.times);
+  const ScheduleRequest request = request_of(options, launch);
   need_place(options.out);
   if (options.file.empty() && !kind_given) {
     throw RequestError("trident schedule: give --kind or --file");
   }
   std::vector<ScheduleReport> reports{options.file.empty()
-                                          ? report_of_kind(options.request, times)
-                                          : report_of_file(options.file, options.request, times)};
+                                          ? report_of_kind(request, times)
+                                          : report_of_file(options.file, request, times)};
   if (options.measure) measure(reports, times, launch);
   if (launch.leads) write(drawn(reports.front(), options.format), options.out);
   return 0;
@@ -97,9 +125,10 @@ int compare(const ScheduleOptions& options, const std::vector<std::string>& kind
             const Launch& launch) {
   if (options.measure) launch.start->join("schedule compare --measure");
   const Times times = parse_times(options.times);
-  need_sizes(options.request);
+  const ScheduleRequest request = request_of(options, launch);
+  need_sizes(request);
   need_place(options.out);
-  std::vector<ScheduleReport> reports = reports_of_kinds(kinds, options.request, times);
+  std::vector<ScheduleReport> reports = reports_of_kinds(kinds, request, times);
   if (options.measure) measure(reports, times, launch);
   if (launch.leads) write(drawn(reports, options.format), options.out);
   return 0;

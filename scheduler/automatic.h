@@ -5,13 +5,14 @@
 
 namespace trident {
 
-// The shortest makespan, for request.times and request.transfer, of all schedules it can make that
-// hold at most request.max_in_flight (0: any number) micro-batches on each rank: every other
-// synchronous kind of these sizes, and lists built in time order by a few dozen greedy rules (as in
-// Qi et al. 2023, section 3.1, whose heuristic also tries several), with one chunk a rank and with
-// two over a V. request.chunks, if not 0, keeps to that number. Weight gradients of a stage come in
-// the order of the micro-batches unless looped_bfs wins. Deterministic; its time is bounded by a
-// count of actions (some seconds). RequestError where nothing fits, with the least that does.
+// The shortest by request.objective, for request.times and request.transfer, of all that it finds
+// within request.memory: every other synchronous kind of these sizes, and lists built in time order
+// by rules (greedy.h; as in Qi et al. 2023, section 3.1, whose heuristic also tries several), with
+// one chunk a rank and with two over a V, of which the best are made shorter by local search
+// (local_search.h). request.chunks, if not 0, keeps to that number. Weight gradients of a stage
+// come in the order of the micro-batches unless looped_bfs wins. Without request.search_seconds
+// deterministic, its time bounded by a count of actions (about a second). What no schedule can be
+// shorter than: lower_bound.h. RequestError where nothing fits, with the least that does.
 Schedule automatic(const ScheduleRequest& request);
 
 }  // namespace trident

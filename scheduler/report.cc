@@ -26,6 +26,21 @@ std::string percent(const std::optional<double>& ratio) {
   return ratio ? fmt::format("{:.2f}%", 100 * *ratio) : "-";
 }
 
+// The bubbles of a schedule as short as the bounds.
+struct Bounded {
+  double ratio = 0.0, ratio_span = 0.0;
+};
+
+Bounded bounded(const ScheduleReport& report) {
+  double work = 0.0;  // of a rank, the mean
+  for (const auto& actions : report.simulation.actions) {
+    for (const TimedAction& action : actions) work += action.end - action.start;
+  }
+  work /= report.schedule.stages;
+  const auto ratio = [&](double bound) { return bound > 0.0 ? (bound - work) / bound : 0.0; };
+  return {ratio(report.bounds.makespan), ratio(report.bounds.span)};
+}
+
 // The one time of all ranks; 0 where they differ (no formula then).
 double uniform(const std::vector<double>& share) {
   return std::all_of(share.begin(), share.end(), [&](double t) { return t == share.front(); })
@@ -35,18 +50,25 @@ double uniform(const std::vector<double>& share) {
 
 }  // namespace
 
-ScheduleReport make_report(Schedule schedule, const ShareTimes& times, double transfer) {
+ScheduleReport make_report(Schedule schedule, const ShareTimes& times, double transfer,
+                           const MemoryLimit& memory) {
   validate(schedule);
-  ScheduleReport report{std::move(schedule), {}, {}, {}, {}, transfer};
+  ScheduleReport report{std::move(schedule), {}, {}, {}, {}, transfer, memory, {}};
   report.simulation = simulate(report.schedule, stage_times(report.schedule, times), transfer);
   report.idle = idle_by_reason(report.schedule, report.simulation);
+  if (!report.schedule.asynchronous()) {
+    Schedule empty = report.schedule;
+    empty.ranks.clear();
+    report.bounds = lower_bounds(
+        SearchProblem::of({.memory = memory, .times = times, .transfer = transfer}, empty));
+  }
   return report;
 }
 
 ScheduleReport make_report(const ScheduleRequest& request) {
   const ShareTimes& times = request.times;
   const double transfer = request.transfer;
-  ScheduleReport report = make_report(make_schedule(request), times, transfer);
+  ScheduleReport report = make_report(make_schedule(request), times, transfer, request.memory);
   const UniformTimes t{uniform(times.forward), uniform(times.backward_input),
                        uniform(times.backward_weight)};
   if (transfer == 0.0 && t.forward > 0.0 && t.backward_input > 0.0 && t.backward_weight > 0.0) {
@@ -71,6 +93,7 @@ std::string report_json(const ScheduleReport& report) {
                 {"rank_bubble_ratio", run.bubble.rank_ratio},
                 {"bubble_by_reason", reasons},
                 {"peak_in_flight", peak_in_flight(s)},
+                {"peak_memory", peak_in_flight(s, report.memory.kept_for_weights)},
                 {"weight_versions", weight_versions(s)}};
   };
   Json document = {{"kind", s.kind},
@@ -84,6 +107,13 @@ std::string report_json(const ScheduleReport& report) {
                      {"bubble_ratio_span", number_or_null(report.analytic.bubble_ratio_span)}}},
                    {"simulated", figures(report.simulation)}};
   if (report.measured) document["measured"] = figures(*report.measured);
+  if (!s.asynchronous()) {
+    const Bounded bound = bounded(report);
+    document["lower_bound"] = {{"makespan", report.bounds.makespan},
+                               {"span", report.bounds.span},
+                               {"bubble_ratio", bound.ratio},
+                               {"bubble_ratio_span", bound.ratio_span}};
+  }
   // Millions of actions: written here and not kept as values of the document.
   std::string text = json_text(document, 2);
   constexpr std::string_view place = "\"ranks\": null";
@@ -130,7 +160,8 @@ std::string comparison_table(const std::vector<ScheduleReport>& reports) {
                   "bubble", "by span", "formula", "by span", "measured", "in flight", "versions");
   for (const ScheduleReport& report : reports) {
     const Bubble& bubble = report.simulation.bubble;
-    const std::vector<double> peaks = peak_in_flight(report.schedule);
+    const std::vector<double> peaks =
+        peak_in_flight(report.schedule, report.memory.kept_for_weights);
     const std::vector<int> versions = weight_versions(report.schedule);
     std::optional<double> measured;
     if (report.measured) measured = report.measured->bubble.ratio;
@@ -155,6 +186,13 @@ std::string report_text(const ScheduleReport& report, int columns) {
                       bubble.makespan, percent(bubble.ratio), percent(bubble.ratio_span),
                       percent(report.analytic.bubble_ratio),
                       percent(report.analytic.bubble_ratio_span));
+  if (!s.asynchronous()) {
+    const Bounded bound = bounded(report);
+    text += fmt::format(
+        "no schedule over these stages is shorter than {:.6g}, bubble {} (span {:.6g}, {})\n",
+        report.bounds.makespan, percent(bound.ratio), report.bounds.span,
+        percent(bound.ratio_span));
+  }
   if (report.measured) {
     const Bubble& run = report.measured->bubble;
     text += fmt::format("measured {:.6g} ms, bubble {} ({} by span)\n", run.makespan,
@@ -163,7 +201,7 @@ std::string report_text(const ScheduleReport& report, int columns) {
   text +=
       fmt::format("{:>5} {:>8} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10} {:>9}\n", "rank", "bubble",
                   "measured", "warm-up", "steady", "drain", "transfer", "in flight", "versions");
-  const std::vector<double> peaks = peak_in_flight(s);
+  const std::vector<double> peaks = peak_in_flight(s, report.memory.kept_for_weights);
   const std::vector<int> versions = weight_versions(s);
   for (size_t rank = 0; rank < peaks.size(); ++rank) {
     const IdleTime& idle = report.idle[rank];
@@ -218,6 +256,26 @@ std::string comparison_json(const std::vector<ScheduleReport>& reports) {
     text += (text.empty() ? "" : ",\n") + report_json(report);
   }
   return "{\"schedules\": [\n" + text + "]}\n";
+}
+
+std::vector<double> parse_limits(const std::string& text) {
+  std::vector<double> limits;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(':', begin), text.size());
+    double value = -1.0;
+    const char* const last = text.data() + end;
+    const auto [stop, error] = std::from_chars(text.data() + begin, last, value);
+    const bool none = value == 0.0 && text.find(':') == std::string::npos;
+    if (error != std::errc() || stop != last || !(none || (value > 0.0 && value <= 1e9))) {
+      throw RequestError(fmt::format(
+          "--max-in-flight: \"{}\" in \"{}\": give a number above 0, one for each rank as 8:8:6, "
+          "or 0 for no limit",
+          text.substr(begin, end - begin), text));
+    }
+    if (!none) limits.push_back(value);
+    begin = end + 1;
+  }
+  return limits;
 }
 
 Times parse_times(const std::string& text) {

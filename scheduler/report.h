@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "scheduler/analytic.h"
+#include "scheduler/lower_bound.h"
 #include "scheduler/simulate.h"
 
 namespace trident {
@@ -18,11 +19,15 @@ struct ScheduleReport {
   // The same of a run with these times in milliseconds, where it was measured.
   std::optional<Simulation> measured;
   double transfer = 0.0;
+  MemoryLimit memory;
+  // What no schedule over the same stages, times and memory can be shorter than.
+  LowerBounds bounds;
 };
 
 // Validates and simulates. RequestError as validate and stage_times.
 ScheduleReport make_report(const ScheduleRequest& request);
-ScheduleReport make_report(Schedule schedule, const ShareTimes& times, double transfer);
+ScheduleReport make_report(Schedule schedule, const ShareTimes& times, double transfer,
+                           const MemoryLimit& memory = {});
 
 // The JSON document, a rank's actions on one line.
 std::string report_json(const ScheduleReport& report);
@@ -43,5 +48,7 @@ struct Times {
   double transfer = 0.0;
 };
 Times parse_times(const std::string& text);
+// "8", or "8:8:6" for each rank: MemoryLimit::most, nothing for "0".
+std::vector<double> parse_limits(const std::string& text);
 
 }  // namespace trident

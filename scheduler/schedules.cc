@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "core/error.h"
@@ -11,6 +12,7 @@
 #include "scheduler/analytic.h"
 #include "scheduler/automatic.h"
 #include "scheduler/interleaved.h"
+#include "scheduler/warm_up.h"
 
 namespace trident {
 
@@ -123,6 +125,20 @@ ScheduleRequest complete(const ScheduleRequest& request) {
         fmt::format("{} has no micro-batch groups, got group size {}; leave it out, or use {}",
                     kind.name, request.group_size, usual_schedule(kinds_of(request), true)));
   }
+  const MemoryLimit& memory = request.memory;
+  if (memory.most.size() > 1 && std::ssize(memory.most) != request.stages) {
+    throw RequestError(fmt::format("{} limits for {} ranks: give one for all or one for each",
+                                   memory.most.size(), request.stages));
+  }
+  for (double most : memory.most) {
+    if (most > 0.0 && most <= std::numeric_limits<double>::max()) continue;
+    throw RequestError(
+        fmt::format("a limit of {} micro-batches in flight has to be a positive number", most));
+  }
+  if (!(memory.kept_for_weights >= 0.0 && memory.kept_for_weights <= 1.0)) {
+    throw RequestError(fmt::format("of what is held, weight gradients can't need {}: 0 to 1",
+                                   memory.kept_for_weights));
+  }
   ScheduleRequest filled = request;
   if (filled.chunks == 0) filled.chunks = usual;
   const double forwards = static_cast<double>(filled.stages) * std::max(1, filled.chunks) *
@@ -141,15 +157,23 @@ ScheduleRequest complete(const ScheduleRequest& request) {
   return filled;
 }
 
-void need_room(const Schedule& schedule, double max_in_flight) {
-  if (max_in_flight <= 0) return;
-  const std::vector<double> peaks = peak_in_flight(schedule);
-  const auto most = std::max_element(peaks.begin(), peaks.end());
-  if (*most <= max_in_flight) return;
-  throw RequestError(fmt::format(
-      "{} holds {:g} micro-batches in flight on rank {}, more than the {:g} allowed; allow {:g}, "
-      "or use auto",
-      schedule.kind, *most, most - peaks.begin(), max_in_flight, *most));
+void need_room(const Schedule& schedule, const MemoryLimit& memory) {
+  if (memory.any()) return;
+  const std::vector<double> peaks = peak_in_flight(schedule, memory.kept_for_weights);
+  for (int rank = 0; rank < schedule.stages; ++rank) {
+    if (peaks[rank] <= memory.of(rank) + 1e-9) continue;
+    throw RequestError(fmt::format(
+        "{} holds {:g} micro-batches in flight on rank {}, more than the {:g} allowed; allow "
+        "{:g}, or use auto",
+        schedule.kind, peaks[rank], rank, memory.of(rank), peaks[rank]));
+  }
+}
+
+double value_of(Objective objective, const Schedule& schedule, const Bubble& bubble) {
+  if (objective == Objective::step) {
+    objective = overlaps_next_iteration(schedule) ? Objective::span : Objective::makespan;
+  }
+  return objective == Objective::span ? bubble.longest_span : bubble.makespan;
 }
 
 Schedule make_schedule(const ScheduleRequest& request) {
@@ -161,7 +185,7 @@ Schedule make_schedule(const ScheduleRequest& request) {
     throw Error(
         fmt::format("schedule {}: its list updates otherwise than its row says", kind.name));
   }
-  need_room(schedule, request.max_in_flight);
+  need_room(schedule, request.memory);
   return schedule;
 }
 

@@ -19,21 +19,29 @@ struct ScheduleKind;
 struct AnalyticBubble;  // scheduler/analytic.h
 struct UniformTimes;
 
+// What auto makes short. A run whose iterations overlap (warm_up.h) takes the longest span of a
+// rank for each, any other the makespan; `step` is what the found schedule's own run will take.
+enum class Objective : std::uint8_t { step, makespan, span };
+double value_of(Objective, const Schedule&, const Bubble&);
+
 struct ScheduleRequest {
   std::string kind = "1f1b";
   int stages = 1;        // p >= 1
   int microbatches = 1;  // m >= 1
   int chunks = 0;        // v; 0: the kind's default, 1 or, where ranks hold several, 2
   int group_size = 0;    // g of the interleaved kinds; 0: its default rule. An error for others
-  // Micro-batches' worth that a rank may hold (peak_in_flight); 0: any. A kind that holds more is
-  // an error; auto keeps to it.
-  double max_in_flight = 0;
+  // What a rank may hold of micro-batches in flight. A kind that holds more is an error; auto keeps
+  // to it.
+  MemoryLimit memory;
   // What auto searches for; others look at no time.
   ShareTimes times;
   // The same by stage, [p * chunks], where the stages are known to differ; instead of `times`, for
   // schedules of that many stages. Empty: none.
   StageTimes stage_times;
   double transfer = 0;
+  Objective objective = Objective::step;
+  // Seconds that auto may search; 0: as many tries as take about one, the same on every machine.
+  double search_seconds = 0;
   const std::vector<ScheduleKind>* kinds = nullptr;  // the table of `kind`; null: schedule_kinds()
 };
 
@@ -65,8 +73,8 @@ ScheduleRequest without_foreign_sizes(ScheduleRequest request);
 // row says.
 Schedule make_schedule(const ScheduleRequest& request);
 
-// RequestError if a rank holds more micro-batches' worth than allowed (0: any).
-void need_room(const Schedule& schedule, double max_in_flight);
+// RequestError if a rank holds more than allowed.
+void need_room(const Schedule& schedule, const MemoryLimit& memory);
 
 // One micro-batch at a time: F, B of micro-batch 0, then of 1, ... No two ranks ever overlap.
 Schedule naive(int stages, int microbatches);

@@ -301,15 +301,20 @@ Bubble bubble_of(const Schedule& schedule, const std::vector<std::vector<TimedAc
   return bubble;
 }
 
-std::vector<double> peak_in_flight(const Schedule& schedule) {
+std::vector<double> peak_in_flight(const Schedule& schedule, double kept_for_weights) {
   std::vector<double> peaks;
   for (const auto& actions : schedule.ranks) {
-    int held = 0, peak = 0;
+    // Counted apart, so that whole numbers stay whole.
+    int whole = 0, rest = 0;
+    double peak = 0.0;
     for (const Action& action : actions) {
-      if (action.kind == Kind::forward) peak = std::max(peak, ++held);
-      if (is_weight_gradient(action.kind)) --held;
+      if (action.kind == Kind::forward) ++whole;
+      if (action.kind == Kind::backward_input) --whole, ++rest;
+      if (action.kind == Kind::backward) --whole;
+      if (action.kind == Kind::backward_weight) --rest;
+      peak = std::max(peak, whole + rest * kept_for_weights);
     }
-    peaks.push_back(static_cast<double>(peak) / schedule.chunks);
+    peaks.push_back(peak / schedule.chunks);
   }
   return peaks;
 }

@@ -78,8 +78,17 @@ std::vector<IdleTime> idle_by_reason(const Schedule& schedule, const Simulation&
 Bubble bubble_of(const Schedule& schedule, const std::vector<std::vector<TimedAction>>& ranks);
 
 // Most micro-batches that each rank holds at once, in micro-batches' worth of its whole share (a
-// chunk counts 1/v), held from F until W or B.
-std::vector<double> peak_in_flight(const Schedule& schedule);
+// chunk counts 1/v), held from F until W or B. Of what an F keeps, W needs `kept_for_weights`; the
+// rest goes with I (M_W / M_B in Qi et al. 2023, table 1).
+std::vector<double> peak_in_flight(const Schedule& schedule, double kept_for_weights = 1.0);
+
+// Bounds of it.
+struct MemoryLimit {
+  std::vector<double> most = {};  // of each rank, [p]; or one number for all; none: no limit
+  double kept_for_weights = 1.0;  // in [0, 1]
+  bool any() const { return most.empty(); }
+  double of(int rank) const { return most.size() == 1 ? most[0] : most.at(rank); }
+};
 
 // Most versions of its weights that each rank keeps at once, [p]: those that backwards still need
 // and, under PipeDream-2BW, the one that is being made.

@@ -110,7 +110,15 @@ TEST_F(ScheduleCliTest, WrongRequestsSayWhatIsWrong) {
   expect_refused(with({"--kind", "1f1b", "--times", "F=1,F=2"}), "once each");
   expect_refused(with({"--kind", "1f1b", "--times", "F=1e-320"}), "from 1e-6 to 1e9");
   expect_refused(with({"--kind", "1f1b", "--times", "C=1e15"}), "from 1e-6 to 1e9");
-  expect_refused(with({"--kind", "1f1b", "--max-in-flight", "nan"}), "nan");
+  for (const char* limit : {"nan", "inf", "-1", "4:0:4:4", "4:", "x", ""}) {
+    expect_refused(with({"--kind", "1f1b", "--max-in-flight", limit}), "--max-in-flight");
+  }
+  expect_refused(with({"--kind", "1f1b", "--max-in-flight", "4:4"}),
+                 "2 limits for 4 ranks: give one for all or one for each");
+  expect_refused(with({"--kind", "auto", "--kept-for-weights", "1.5"}), "--kept-for-weights");
+  expect_refused(with({"--kind", "auto", "--kept-for-weights", "nan"}), "nan: 0 to 1");
+  expect_refused(with({"--kind", "auto", "--objective", "span "}), "--objective");
+  expect_refused(with({"--kind", "auto", "--time-limit", "-1"}), "--time-limit");
   expect_refused(with({"compare", "1f1b,,zbv"}), "\"\" is no known schedule");
   expect_refused({"--kind", "1f1b", "--stages", "65536", "--microbatches", "16777216"},
                  "65536 stages × 1 chunks × 16777216 micro-batches = 1099511627776 forwards");
@@ -140,6 +148,27 @@ TEST_F(ScheduleCliTest, CompareDrawsKindsUnderEachOtherWithOneTable) {
   ASSERT_EQ(all["schedules"].size(), 3U);
   EXPECT_EQ(all["schedules"][2]["simulated"]["weight_versions"], json::parse("[4,3,2,1]"));
   EXPECT_THAT(as("svg"), HasSubstr("bubble 27.27%"));
+}
+
+TEST_F(ScheduleCliTest, TheLowerBoundStandsBesideWhatWasFound) {
+  const std::vector<std::string> wanted{"--kind",          "auto",
+                                        "--stages",        "4",
+                                        "--microbatches",  "12",
+                                        "--chunks",        "1",
+                                        "--times",         "F=2,B=2,W=1,C=0",
+                                        "--max-in-flight", "4:4:4:4",
+                                        "--objective",     "makespan"};
+  const json r = report(wanted);
+  // (p-1)(F+B-W) of idle time (Qi et al. 2023) is also the least.
+  EXPECT_DOUBLE_EQ(r["lower_bound"]["makespan"].get<double>(), 12 * 5 + 3 * 3);
+  EXPECT_DOUBLE_EQ(r["simulated"]["makespan"].get<double>(), 12 * 5 + 3 * 3);
+  EXPECT_EQ(r["lower_bound"]["bubble_ratio"], r["simulated"]["bubble_ratio"]);
+  EXPECT_THAT(run(wanted).out, HasSubstr("no schedule over these stages is shorter than 69,"));
+  std::vector<std::string> half = wanted;
+  half.insert(half.end(), {"--kept-for-weights", "0.5"});
+  const json kept = report(half);
+  EXPECT_LE(kept["simulated"]["peak_memory"][0].get<double>(), 4.0);
+  EXPECT_LE(kept["simulated"]["makespan"], r["simulated"]["makespan"]);
 }
 
 TEST_F(ScheduleCliTest, MeasureStandsBesideTheSimulation) {

@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "scheduler/csv.h"
+#include "scheduler/lower_bound.h"
 #include "scheduler/schedules.h"
 #include "scheduler/simulate.h"
 #include "scheduler/validate.h"
@@ -42,6 +43,7 @@ Case random_case(std::mt19937& random) {
                             .chunks = below(5),
                             .group_size = below(3) ? 0 : below(12)};
     if (request.kind == "auto" && random() % 50) continue;  // a search takes longer
+    request.search_seconds = 0.02;
     request.transfer = below(2) ? 0.0 : 0.2 * time();
     const int count = below(2) ? 1 : request.stages;
     request.times = {{}, {}, {}};
@@ -270,27 +272,38 @@ TEST(Properties, AutoIsAsGoodAsTheBestUnderTheLimit) {
     ScheduleRequest request = random_case(random).request;
     request.group_size = 0;
     request.chunks = static_cast<int>(random() % 3);
-    request.max_in_flight =
-        random() % 3 == 0 ? 0.0 : 1.0 + 0.5 * static_cast<double>(random() % (3 * request.stages));
-    const auto makespan = [&](const std::string& kind) -> std::optional<double> {
+    if (random() % 3 != 0) {
+      const auto limit = [&] {
+        return 1.0 + 0.5 * static_cast<double>(random() % (3 * request.stages));
+      };
+      request.memory.most = {limit()};
+      while (random() % 2 == 0 && std::ssize(request.memory.most) != request.stages) {
+        request.memory.most.push_back(limit());
+      }
+      if (std::ssize(request.memory.most) != request.stages) request.memory.most.resize(1);
+      request.memory.kept_for_weights = random() % 2 == 0 ? 1.0 : 0.3;
+    }
+    request.objective = random() % 2 == 0 ? Objective::makespan : Objective::span;
+    const auto value = [&](const std::string& kind) -> std::optional<double> {
       request.kind = kind;
       try {
         const Schedule s = make_schedule(request);
         if (s.asynchronous()) return std::nullopt;
         validate(s);
-        return simulate(s, stage_times(s, request.times), request.transfer).bubble.makespan;
+        const Simulation run = simulate(s, stage_times(s, request.times), request.transfer);
+        return value_of(request.objective, s, run.bubble);
       } catch (const RequestError&) {
         return std::nullopt;
       }
     };
-    const auto found = makespan("auto");
-    SCOPED_TRACE(name_of(request) + fmt::format(" limit {}", request.max_in_flight));
+    const auto found = value("auto");
+    SCOPED_TRACE(name_of(request));
     if (request.chunks != 2) {
       ASSERT_TRUE(found);  // naive always fits: a limit is at least 1
     }
     bool best = true;
     for (const std::string& kind : names_of(schedule_kinds())) {
-      const auto other = makespan(kind);
+      const auto other = value(kind);
       if (!other || kind == "auto") continue;
       ASSERT_TRUE(found) << kind;
       EXPECT_LE(*found, *other + 1e-9) << kind;
@@ -298,7 +311,31 @@ TEST(Properties, AutoIsAsGoodAsTheBestUnderTheLimit) {
     }
     better += found && best;
   }
-  EXPECT_GT(better, 30 / part);  // the greedy lists are worth their lines
+  EXPECT_GT(better, 30 / part);  // the search is worth its lines
+}
+
+// Of every synchronous schedule, in the memory that it takes itself.
+TEST(Properties, NoScheduleIsShorterThanTheLowerBounds) {
+  std::mt19937 random(9);
+  int met = 0, split = 0;
+  for (int round = 0; round < 2000 / part; ++round) {
+    const auto [request, schedule] = random_case(random);
+    if (schedule.asynchronous()) continue;
+    const StageTimes times = stage_times(schedule, request.times);
+    const Bubble bubble = simulate(schedule, times, request.transfer).bubble;
+    ScheduleRequest limited = request;
+    limited.memory.kept_for_weights = static_cast<double>(random() % 5) / 4;
+    limited.memory.most = peak_in_flight(schedule, limited.memory.kept_for_weights);
+    Schedule empty = schedule;
+    empty.ranks.clear();
+    const LowerBounds bounds = lower_bounds(SearchProblem::of(limited, empty));
+    SCOPED_TRACE(name_of(request));
+    EXPECT_LE(bounds.makespan, bubble.makespan * (1 + 1e-9));
+    EXPECT_LE(bounds.span, bubble.longest_span * (1 + 1e-9));
+    met += bounds.makespan > bubble.makespan * (1 - 1e-9);
+    ++split;
+  }
+  EXPECT_GT(met, split / 20);  // they are not far below either
 }
 
 }  // namespace

@@ -36,7 +36,8 @@ ScheduleReport report_of_file(const std::string& path, const ScheduleRequest& re
                               const Times& times) {
   const std::string text = read_file(path);
   try {
-    ScheduleReport report = make_report(from_csv(text, "file"), times.share, times.transfer);
+    ScheduleReport report =
+        make_report(from_csv(text, "file"), times.share, times.transfer, request.memory);
     const auto same = [](const char* option, int asked, int has) {
       if (asked == 0 || asked == has) return;
       throw RequestError(
@@ -45,7 +46,7 @@ ScheduleReport report_of_file(const std::string& path, const ScheduleRequest& re
     same("--stages", request.stages, report.schedule.stages);
     same("--microbatches", request.microbatches, report.schedule.microbatches);
     same("--chunks", request.chunks, report.schedule.chunks);
-    need_room(report.schedule, request.max_in_flight);
+    need_room(report.schedule, request.memory);
     return report;
   } catch (const RequestError& error) {
     throw error.at(path + ": ");

@@ -56,7 +56,7 @@ Schedule schedule_of(const Config& config) {
   const std::string& file = config.pipeline.schedule_file;
   if (kind.searched && file.empty()) {
     // Searched with the FLOPs of each stage, within the memory of 1F1B.
-    request.max_in_flight = request.stages;
+    request.memory.most = {static_cast<double>(request.stages)};
     request.stage_times =
         stage_costs(model_costs(config, *architecture_of(config)), config.pipeline.layer_split);
   }
