@@ -58,9 +58,9 @@ std::vector<double> by_stage(const Schedule& schedule, const std::vector<double>
 // wakes it. Each action is looked at once when it runs and once when it first waits.
 class Clockwork {
  public:
-  Clockwork(const Schedule& schedule, double transfer)
+  Clockwork(const Schedule& schedule, TransferTimes transfers)
       : schedule_(schedule),
-        transfer_(transfer),
+        transfers_(std::move(transfers)),
         rank_of_(schedule.total_stages()),
         forward_end_(cells(), 0.0),
         backward_end_(cells(), 0.0),
@@ -142,7 +142,9 @@ class Clockwork {
       waiter_[2 * at + (forward ? 0 : 1)] = rank;
       return not_done;
     }
-    return end + (rank_of_[source] == rank ? 0.0 : transfer_);
+    return end + (rank_of_[source] == rank
+                      ? 0.0
+                      : (forward ? transfers_.forward : transfers_.backward)[source]);
   }
 
   // The rank that waits for this action, or -1.
@@ -155,11 +157,16 @@ class Clockwork {
   }
 
   const Schedule& schedule_;
-  double transfer_;
+  TransferTimes transfers_;
   std::vector<int> rank_of_;                        // by stage
   std::vector<double> forward_end_, backward_end_;  // [stage][micro-batch]
   std::vector<int> waiter_;                         // [stage][micro-batch][F, B]
 };
+
+TransferTimes everywhere(const Schedule& schedule, double transfer) {
+  const std::vector<double> times(schedule.total_stages(), transfer);
+  return {times, times};
+}
 
 }  // namespace
 
@@ -170,15 +177,21 @@ StageTimes stage_times(const Schedule& schedule, const ShareTimes& times) {
 
 Simulation simulate(const Schedule& schedule, const StageTimes& times, double transfer) {
   Simulation result;
-  result.actions = Clockwork(schedule, transfer).run([&](int rank, size_t position) {
-    return duration(times, schedule.ranks[rank][position]);
-  });
+  result.actions =
+      Clockwork(schedule, everywhere(schedule, transfer)).run([&](int rank, size_t position) {
+        return duration(times, schedule.ranks[rank][position]);
+      });
   result.bubble = bubble_of(schedule, result.actions);
   return result;
 }
 
 Simulation replay(const Schedule& schedule, const std::vector<std::vector<double>>& durations,
                   double transfer) {
+  return replay(schedule, durations, everywhere(schedule, transfer));
+}
+
+Simulation replay(const Schedule& schedule, const std::vector<std::vector<double>>& durations,
+                  const TransferTimes& transfers) {
   for (int rank = 0; rank < schedule.stages; ++rank) {
     const size_t got = rank < std::ssize(durations) ? durations[rank].size() : 0;
     if (got != schedule.ranks[rank].size()) {
@@ -187,7 +200,7 @@ Simulation replay(const Schedule& schedule, const std::vector<std::vector<double
     }
   }
   Simulation result;
-  result.actions = Clockwork(schedule, transfer).run([&](int rank, size_t position) {
+  result.actions = Clockwork(schedule, transfers).run([&](int rank, size_t position) {
     return durations[rank][position];
   });
   result.bubble = bubble_of(schedule, result.actions);

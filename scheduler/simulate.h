@@ -63,6 +63,13 @@ Simulation simulate(const Schedule& schedule, const StageTimes& times, double tr
 // The same with a duration for each action of each rank, parallel to Schedule::ranks (as measured).
 Simulation replay(const Schedule& schedule, const std::vector<std::vector<double>>& durations,
                   double transfer = 0.0);
+// And with a transfer time for each stage whose output is sent, [p*v]: of its activations, and of
+// the gradients that it sends back.
+struct TransferTimes {
+  std::vector<double> forward, backward;
+};
+Simulation replay(const Schedule& schedule, const std::vector<std::vector<double>>& durations,
+                  const TransferTimes& transfers);
 
 // A rank's idle time within the makespan, by why: `warmup` before its first backward, `drain` after
 // its last forward, `steady` between; `transfer` is the part of any of them in which the awaited

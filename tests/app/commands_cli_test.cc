@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/cuda_device.h"
+#include "support/source_dir.h"
 #include "tests/app/cli.h"
 
 namespace trident::testing {
@@ -156,8 +157,33 @@ TEST_F(CliTest, ThePlanSaysWhatFitsAndAutoTakesIt) {
                  {"--memory: \"24\" has no unit; say 24GiB, or 24B for bytes"});
 }
 
+TEST_F(CliTest, SimulatePredictsAStepOnAMachineFile) {
+  const std::string machines = source_dir() + "/configs/machines/";
+  const json step = json::parse(run({"simulate", source_dir() + "/configs/gpt_1t.json", "--machine",
+                                     machines + "dgx_a100.json", "--format", "json"})
+                                    .out);
+  EXPECT_EQ(step.at("prediction"), true);
+  EXPECT_EQ(step.at("world_size"), 3072);
+  EXPECT_EQ(step.at("fits"), false);  // without recomputation
+  for (const char* key : {"step_seconds", "tflops_per_device", "mfu", "hfu", "bubble_ratio",
+                          "peak_bytes", "exposed_communication_seconds", "tokens_per_second"}) {
+    EXPECT_GT(step.at(key).get<double>(), 0) << key;
+  }
+  EXPECT_GT(step.at("communication_seconds").at("tensor").get<double>(), 0);
+  EXPECT_EQ(step.at("pipeline_ranks").size(), 64U);
+  const Outcome text = run({"simulate", source_dir() + "/configs/gpt_1t.json", "--machine",
+                            machines + "dgx_a100.json", "--assume", "transfers=apart"});
+  EXPECT_THAT(text.out, HasSubstr("a prediction for DGX A100 80 GB"));
+  EXPECT_THAT(text.out, HasSubstr("IT DOES NOT FIT"));
+  expect_refused({"simulate", source_dir() + "/configs/gpt_1t.json", "--machine", "no_such"},
+                 {"configs/machines/no_such.json"});
+  expect_refused({"simulate", source_dir() + "/configs/gpt_1t.json", "--machine",
+                  machines + "dgx_a100.json", "--assume", "luck=good"},
+                 {"--assume: \"luck=good\": needs gradients=beside or after"});
+}
+
 TEST_F(CliTest, WhatComesLaterIsAClearError) {
-  for (const std::string command : {"sweep", "simulate", "search"}) {
+  for (const std::string command : {"sweep", "search"}) {
     expect_refused({command, "--anything", "x"},
                    {"trident " + command + ": this command is not available yet"});
   }

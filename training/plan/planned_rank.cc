@@ -114,19 +114,51 @@ PlannedRank RankPlanner::plan(int pipeline) const {
   return rank;
 }
 
-PlannedRank RankPlanner::plan(const Run& run, int pipeline,
-                              std::optional<StepTraffic>& traffic) const {
+template <class Visit>
+void RankPlanner::with_stepper(const Run& run, int pipeline, Visit visit) const {
   const Config& config = run.config;
   const Mesh mesh = mesh_of(config);
   Context context(*device_, static_cast<int>(config.runtime.threads_per_rank),
                   kernel_options(config));
-  OperationTrace trace(OperationTrace::Of::groups);
   const auto transport = make_planning_transport(
       mesh.pipeline(0)[static_cast<std::size_t>(pipeline)], mesh.world_size(),
       transport_of(config).needs_staging, transport_options(config));
   RankModel model(context, config, architecture_, run.schedule,
                   topology_of(config, run.schedule, *transport));
   Stepper stepper(model, run.lists);
+  visit(context, model, stepper);
+}
+
+TracedStep RankPlanner::trace(int pipeline) const {
+  TracedStep step;
+  with_stepper(run_, pipeline, [&](Context& context, const RankModel&, Stepper& stepper) {
+    const int iterations = iterations_of(stepper);
+    for (int i = 0; i < iterations; ++i) {
+      if (i + 1 == iterations) context.set_trace(&step.trace);
+      batches_.resize(
+          static_cast<std::size_t>(run_.config.num_microbatches() + stepper.look_ahead()));
+      stepper.advance(batches_, {.learning_rate = 0, .close = !stepper.post_validation()});
+    }
+    context.set_trace(nullptr);
+    step.actions = computes_of(stepper.trace());
+    stepper.settle();
+  });
+  return step;
+}
+
+PlannedRank RankPlanner::plan(const Run& run, int pipeline,
+                              std::optional<StepTraffic>& traffic) const {
+  PlannedRank rank;
+  with_stepper(run, pipeline, [&](Context& context, RankModel& model, Stepper& stepper) {
+    rank = plan(run, pipeline, context, model, stepper, traffic);
+  });
+  return rank;
+}
+
+PlannedRank RankPlanner::plan(const Run& run, int pipeline, Context& context, RankModel& model,
+                              Stepper& stepper, std::optional<StepTraffic>& traffic) const {
+  const Config& config = run.config;
+  OperationTrace trace(OperationTrace::Of::groups);
   context.ledger().reset_peaks();
   // All of an iteration's tokens are there at once.
   Tensor report;

@@ -12,6 +12,7 @@
 #include "config/config.h"
 #include "core/device.h"
 #include "core/ledger.h"
+#include "core/operation_trace.h"
 #include "models/architecture.h"
 #include "parallel/data/bucket_layout.h"
 #include "scheduler/run_lists.h"
@@ -19,6 +20,9 @@
 #include "training/plan/step_traffic.h"
 
 namespace trident {
+
+class RankModel;
+class Stepper;
 
 struct PlannedMemory {
   std::array<std::int64_t, category_count> peak{};  // bytes of each category
@@ -38,6 +42,12 @@ struct PlannedRank {
   bool rolls_back = false;            // its updates may be rolled back
 };
 
+// A step, operation by operation; TracedOperation::action counts in `actions`.
+struct TracedStep {
+  OperationTrace trace;
+  std::vector<Action> actions;
+};
+
 // Plans the first rank at each place of a pipeline; others there hold as much. Of many
 // micro-batches only as many are run as bring every rank to its peak.
 class RankPlanner {
@@ -45,6 +55,9 @@ class RankPlanner {
   // `schedule` is the config's. The architecture outlives the planner.
   RankPlanner(const Config&, const Architecture&, const Schedule& schedule);
   PlannedRank plan(int pipeline) const;
+  // What the rank does in a step, kernels included, of the schedule that is run in place of the
+  // config's.
+  TracedStep trace(int pipeline) const;
   // What is run in place of the schedule.
   const Config& config() const { return run_.config; }
   const Schedule& schedule() const { return run_.schedule; }
@@ -55,9 +68,14 @@ class RankPlanner {
     Schedule schedule;
     std::shared_ptr<const RunLists> lists;
   };
+  // Makes the rank's model and stepper on the planning device and hands them over.
+  template <class Visit>
+  void with_stepper(const Run& run, int pipeline, Visit visit) const;
   static Run run_of(const Config& config, const Schedule& schedule);
   // Traffic is left out where it can't be told from fewer micro-batches.
   PlannedRank plan(const Run& run, int pipeline, std::optional<StepTraffic>& traffic) const;
+  PlannedRank plan(const Run& run, int pipeline, Context& context, RankModel& model,
+                   Stepper& stepper, std::optional<StepTraffic>& traffic) const;
 
   Config config_;
   const Architecture& architecture_;

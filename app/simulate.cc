@@ -1,0 +1,69 @@
+// `simulate`: a training step on a machine that isn't at hand, predicted.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+
+#include "app/options.h"
+#include "core/file.h"
+#include "training/lab/step_simulation.h"
+#include "training/setup/kinds.h"
+
+namespace trident::app {
+
+void add_simulate(CLI::App& app, const Launch& launch, Action& action) {
+  struct Options {
+    ConfigRequest config;
+    std::string machine, assume, format = "text", out;
+  };
+  auto* command = app.add_subcommand("simulate", "Predict a step on a machine of configs/machines");
+  auto options = std::make_shared<Options>();
+  add_config_options(*command, options->config);
+  command
+      ->add_option("--machine", options->machine,
+                   "A machine's JSON file, or the name of one in configs/machines")
+      ->required();
+  command->add_option("--assume", options->assume,
+                      "What the program does otherwise than this one: gradients=after, "
+                      "tensor_sums=apart, transfers=apart, attention=in_memory, joined by commas");
+  command->add_option("--format", options->format, "text, json, svg or chrome (a timeline)")
+      ->check(CLI::IsMember({"text", "json", "svg", "chrome"}))
+      ->capture_default_str();
+  command->add_option("--out", options->out, "A file instead of standard output");
+  command->callback([options, &launch, &action] {
+    action = [options, &launch] {
+      launch.start->join("simulate");
+      const Machine machine = read_machine(options->machine, "configs/machines");
+      ConfigRequest request = options->config;
+      // The machine's devices, not this one's, where the command says nothing else.
+      const auto names = [](const char* key) {
+        return [key](const std::string& set) { return set.starts_with(key); };
+      };
+      if (std::none_of(request.set.begin(), request.set.end(), names("runtime.device="))) {
+        request.set.insert(request.set.begin(),
+                           fmt::format("runtime.device={}", machine.device.gpu ? "cuda" : "cpu"));
+      }
+      const Config config =
+          load(request, launch, static_cast<std::int64_t>(machine.device.memory)).config;
+      Habits habits = Habits::of(config);
+      if (!options->assume.empty()) habits.assume(options->assume);
+      std::string text;
+      if (launch.leads) {
+        text = drawn(simulate_step(config, *architecture_of(config), machine, habits), machine,
+                     options->format);
+      }
+      launch.start->agree({});
+      launch.start->done();
+      if (!launch.leads) return 0;
+      if (options->out.empty()) {
+        fmt::print("{}", text);
+      } else {
+        write_file(options->out, text);
+      }
+      return 0;
+    };
+  });
+}
+
+}  // namespace trident::app

@@ -1,0 +1,98 @@
+#include "training/lab/machine.h"
+
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "lab_machines.h"
+
+namespace trident::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+json machine_file() {
+  return json::parse(read_file(source_dir() + "/configs/machines/dgx_a100.json"));
+}
+
+std::vector<std::string> problems_of(const std::string& text) {
+  try {
+    parse_machine(text, "m.json");
+    return {};
+  } catch (const RequestError& error) {
+    return error.problems();
+  }
+}
+
+TEST(Machine, IsReadFromItsFile) {
+  const Machine machine = dgx_a100();
+  EXPECT_EQ(machine.devices_per_node, 8);
+  EXPECT_EQ(machine.peak_of(DType::bf16), 312e12);
+  EXPECT_EQ(machine.device.memory, 80.0 * (1 << 30));
+  EXPECT_EQ(machine.across.bandwidth, 8 * 25e9);
+  EXPECT_TRUE(machine.device.gpu);
+}
+
+TEST(Machine, EachMissingKeyIsNamedWithItsPlace) {
+  const json whole = machine_file();
+  EXPECT_THAT(problems_of(whole.dump()), ElementsAre());
+  int required = 0;
+  const json flat = whole.flatten();
+  for (const auto& [pointer, value] : flat.items()) {
+    json less = whole;
+    const json::json_pointer at(pointer);
+    less[at.parent_pointer()].erase(at.back());
+    const auto problems = problems_of(less.dump());
+    // Peaks are one or more; what has a default may be left out.
+    const bool optional = pointer == "/source" || pointer.starts_with("/device/peak") ||
+                          pointer == "/device/units" || pointer == "/device/launch" ||
+                          pointer.starts_with("/efficiency");
+    if (optional) {
+      EXPECT_THAT(problems, ElementsAre()) << pointer;
+    } else {
+      EXPECT_THAT(problems, ElementsAre("m.json: " + pointer + ": is missing"));
+      ++required;
+    }
+  }
+  EXPECT_GT(required, 8);
+}
+
+TEST(Machine, WrongValuesAreAllNamedAtOnce) {
+  json wrong = machine_file();
+  wrong["device"]["memory"] = -1;
+  wrong["device"]["units"] = 0;
+  wrong["device"]["kind"] = "tpu";
+  wrong["inside"]["bandwidth"] = "fast";
+  wrong["across"]["latncy"] = 1;
+  wrong["efficiency"]["links"] = 1.5;
+  wrong["devices_per_node"] = 1.5;
+  wrong["device"]["products"] = json::array({json::array({"fp8", 1, 1, 1, 1})});
+  const auto problems = problems_of(wrong.dump());
+  for (const char* part :
+       {"m.json: /device/memory: -1: needs a positive number", "/device/units: 0: needs an integer",
+        "/device/kind: \"tpu\": needs \"gpu\" or \"cpu\"", "/inside/bandwidth: \"fast\"",
+        "/across/latncy: no such key; did you mean \"latency\"?", "/efficiency/links: 1.5: a part",
+        "/devices_per_node: 1.5", "/device/products: [\"fp8\",1,1,1,1], number 0"}) {
+    EXPECT_THAT(problems, ::testing::Contains(HasSubstr(part))) << part;
+  }
+  EXPECT_EQ(problems.size(), 8U);
+  EXPECT_THAT(problems_of("[1]"), ::testing::Contains(HasSubstr("needs an object")));
+  EXPECT_THAT(problems_of("{"), ::testing::Contains(HasSubstr("m.json:1:")));
+  json none = machine_file();
+  none["device"]["peak"] = json::object();
+  EXPECT_THAT(problems_of(none.dump()), ElementsAre(HasSubstr("/device: peak needs a rate")));
+}
+
+TEST(Machine, WhatItHasNoRateForIsAnError) {
+  json only = machine_file();
+  only["device"]["peak"].erase("fp32");
+  const Machine machine = parse_machine(only.dump(), "m.json");
+  EXPECT_THROW(machine.peak_of(DType::f32), RequestError);
+}
+
+}  // namespace
+}  // namespace trident::testing

@@ -1,0 +1,206 @@
+#include "training/lab/machine.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "core/json.h"
+#include "core/nearest.h"
+
+namespace trident {
+namespace {
+
+using nlohmann::json;
+
+// Reads an object key by key and keeps every problem.
+class Reader {
+ public:
+  Reader(const json& object, std::string pointer, std::vector<std::string>& problems)
+      : object_(object), pointer_(std::move(pointer)), problems_(problems) {
+    if (!object_.is_object()) problem("", "needs an object of keys");
+  }
+  Reader(const Reader&) = delete;
+  Reader& operator=(const Reader&) = delete;
+  ~Reader() = default;
+
+  void number(const char* key, double& value, bool optional = false, double least = 0.0) {
+    const json* const found = find(key, optional);
+    if (found == nullptr) return;
+    if (!found->is_number() || !(found->get<double>() > 0) || found->get<double>() < least ||
+        found->get<double>() > 1e24) {
+      problem(key, fmt::format("{}: needs a positive number{}", text(*found),
+                               least > 0 ? fmt::format(" of at least {:g}", least) : ""));
+      return;
+    }
+    value = found->get<double>();
+  }
+  void integer(const char* key, std::int64_t& value, bool optional = false) {
+    const json* const found = find(key, optional);
+    if (found == nullptr) return;
+    constexpr std::int64_t most = 1 << 24;
+    if (!found->is_number_integer() || *found < 1 || *found > most) {
+      problem(key, fmt::format("{}: needs an integer from 1 to {}", text(*found), most));
+      return;
+    }
+    value = found->get<std::int64_t>();
+  }
+  void string(const char* key, std::string& value, bool optional = false) {
+    const json* const found = find(key, optional);
+    if (found == nullptr) return;
+    if (!found->is_string()) return problem(key, fmt::format("{}: needs a text", text(*found)));
+    value = found->get<std::string>();
+  }
+  void object(const char* key, const std::function<void(Reader&)>& read, bool optional = false) {
+    const json* const found = find(key, optional);
+    if (found == nullptr) return;
+    Reader reader(*found, json_pointer_append(pointer_, key), problems_);
+    if (!found->is_object()) return;
+    read(reader);
+    reader.end();
+  }
+  const json* value(const char* key, bool optional) { return find(key, optional); }
+
+  // After the last key: there is no other.
+  void end() {
+    if (!object_.is_object()) return;
+    for (const auto& [key, value] : object_.items()) {
+      if (known_.contains(key)) continue;
+      problem(key, fmt::format("no such key; did you mean \"{}\"?",
+                               nearest(key, {known_.begin(), known_.end()})));
+    }
+  }
+  void problem(std::string_view key, const std::string& what) {
+    const std::string at = key.empty() ? pointer_ : json_pointer_append(pointer_, key);
+    problems_.push_back(fmt::format("{}: {}", at.empty() ? "/" : at, what));
+  }
+  static std::string text(const json& value) { return json_text(value).substr(0, 60); }
+
+ private:
+  const json* find(const char* key, bool optional) {
+    known_.insert(key);
+    if (!object_.is_object()) return nullptr;
+    const auto found = object_.find(key);
+    if (found != object_.end()) return &*found;
+    if (!optional) problem(key, "is missing");
+    return nullptr;
+  }
+
+  const json& object_;
+  std::string pointer_;
+  std::vector<std::string>& problems_;
+  std::set<std::string> known_;
+};
+
+std::optional<DType> number_type(const std::string& name) {
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    if (name_of(dtype) == name) return dtype;
+  }
+  return std::nullopt;
+}
+
+void read_device(Reader& reader, Machine::Device& device) {
+  reader.string("name", device.name);
+  std::string kind;
+  reader.string("kind", kind);
+  if (!kind.empty() && kind != "gpu" && kind != "cpu") {
+    reader.problem("kind", fmt::format("\"{}\": needs \"gpu\" or \"cpu\"", kind.substr(0, 60)));
+  }
+  device.gpu = kind != "cpu";
+  reader.number("memory", device.memory);
+  reader.number("memory_bandwidth", device.memory_bandwidth);
+  reader.integer("units", device.units, true);
+  reader.number("launch", device.launch, true);
+  reader.object("peak", [&](Reader& peaks) {
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+      double rate = 0;
+      peaks.number(std::string(name_of(dtype)).c_str(), rate, true);
+      if (rate > 0) device.peak[dtype] = rate;
+    }
+  });
+  const json* const products = reader.value("products", true);
+  if (products == nullptr) return;
+  if (!products->is_array()) {
+    return reader.problem("products", "needs a list of [dtype, m, n, k, FLOP/s]");
+  }
+  for (std::size_t i = 0; i < products->size(); ++i) {
+    const json& row = (*products)[i];
+    const auto positive = [&](std::size_t at) {
+      return row[at].is_number() && row[at].get<double>() > 0 && row[at].get<double>() < 1e24;
+    };
+    const bool fits = row.is_array() && row.size() == 5 && row[0].is_string() &&
+                      number_type(row[0]) && positive(1) && positive(2) && positive(3) &&
+                      positive(4) && row[1].is_number_integer() && row[2].is_number_integer() &&
+                      row[3].is_number_integer();
+    if (!fits) {
+      reader.problem("products",
+                     fmt::format("{}, number {}: needs [\"fp32\", \"bf16\" or \"fp16\", m, n, k, "
+                                 "FLOP/s], all positive",
+                                 Reader::text(row), i));
+      return;
+    }
+    device.products.push_back({*number_type(row[0]), row[1], row[2], row[3], row[4].get<double>()});
+  }
+}
+
+void read_link(Reader& reader, Machine::Link& link) {
+  reader.number("bandwidth", link.bandwidth);
+  reader.number("latency", link.latency);
+}
+
+// A part of the peak.
+void read_part(Reader& reader, const char* key, double& part) {
+  reader.number(key, part, true);
+  if (part > 1) reader.problem(key, fmt::format("{:g}: a part of the peak, at most 1", part));
+}
+
+}  // namespace
+
+double Machine::peak_of(DType dtype) const {
+  const auto found = device.peak.find(dtype);
+  if (found != device.peak.end()) return found->second;
+  throw RequestError(fmt::format("{}: /device/peak: has no {}, which this config computes in", name,
+                                 name_of(dtype)));
+}
+
+Machine parse_machine(std::string_view text, const std::string& name) {
+  const json document = parse_json(text, name);
+  std::vector<std::string> problems;
+  Machine machine;
+  Reader reader(document, "", problems);
+  reader.string("name", machine.name);
+  reader.string("source", machine.source, true);
+  reader.object("device", [&](Reader& device) { read_device(device, machine.device); });
+  reader.integer("devices_per_node", machine.devices_per_node);
+  reader.integer("nodes", machine.nodes, true);
+  reader.object("inside", [&](Reader& link) { read_link(link, machine.inside); });
+  reader.object("across", [&](Reader& link) { read_link(link, machine.across); });
+  reader.object(
+      "efficiency",
+      [&](Reader& parts) {
+        read_part(parts, "products", machine.efficiency.products);
+        read_part(parts, "memory", machine.efficiency.memory);
+        read_part(parts, "links", machine.efficiency.links);
+      },
+      true);
+  reader.end();
+  if (problems.empty() && machine.device.peak.empty()) {
+    reader.problem("device", "peak needs a rate for fp32, bf16 or fp16");
+  }
+  if (!problems.empty()) throw RequestError(problems).at(name + ": ");
+  return machine;
+}
+
+Machine read_machine(const std::string& path, const std::string& folder) {
+  const bool bare = path.find('/') == std::string::npos && !path.ends_with(".json");
+  const std::string file = bare ? folder + "/" + path + ".json" : path;
+  return parse_machine(read_file(file), file);
+}
+
+}  // namespace trident

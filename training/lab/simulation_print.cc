@@ -1,0 +1,99 @@
+// A simulated step for people and programs.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "core/json.h"
+#include "scheduler/timeline.h"
+#include "training/lab/step_simulation.h"
+
+namespace trident {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json json_of(const SimulatedStep& step, const Machine& machine) {
+  Json ranks = Json::array();
+  for (std::size_t place = 0; place < step.ranks.size(); ++place) {
+    const RankSeconds& rank = step.ranks[place];
+    ranks.push_back({{"pipeline_rank", place},
+                     {"products", rank.busy.products},
+                     {"kernels", rank.busy.kernels},
+                     {"communication", rank.busy.groups},
+                     {"messages", rank.messages},
+                     {"exposed", rank.exposed},
+                     {"waiting", rank.waiting}});
+  }
+  const double tokens = static_cast<double>(step.tokens);
+  return {{"prediction", true},
+          {"machine", machine.name},
+          {"world_size", step.world_size},
+          {"step_seconds", step.seconds},
+          {"tokens_per_second", tokens / step.seconds},
+          {"tflops_per_device", step.tflops_per_device()},
+          {"mfu", step.mfu()},
+          {"hfu", step.hfu()},
+          {"bubble_ratio", step.bubble_ratio},
+          {"peak_bytes", step.peak_bytes},
+          {"memory_bytes", machine.device.memory},
+          {"fits", static_cast<double>(step.peak_bytes) <= machine.device.memory},
+          {"communication_seconds", step.communication},
+          {"exposed_communication_seconds", step.exposed_communication},
+          {"pipeline_ranks", ranks}};
+}
+
+std::string text_of(const SimulatedStep& step, const Machine& machine) {
+  std::string text = fmt::format(
+      "a prediction for {} on {} devices\n"
+      "step     {:.4g} s, {:.4g} tokens/s\n"
+      "device   {:.1f} TFLOP/s, MFU {:.3f}, HFU {:.3f}, bubble {:.2f}%\n"
+      "memory   {:.2f} GB of {:.2f} GB on the largest rank{}\n",
+      machine.name, step.world_size, step.seconds, static_cast<double>(step.tokens) / step.seconds,
+      step.tflops_per_device(), step.mfu(), step.hfu(), 100 * step.bubble_ratio,
+      static_cast<double>(step.peak_bytes) / 1e9, machine.device.memory / 1e9,
+      static_cast<double>(step.peak_bytes) > machine.device.memory ? ": IT DOES NOT FIT" : "");
+  text += "groups   ";
+  for (const auto& [group, seconds] : step.communication) {
+    text += fmt::format("{} {:.4g} s, ", group, seconds);
+  }
+  text += fmt::format("of which {:.4g} s are waited for\n", step.exposed_communication);
+  text += fmt::format("{:>8} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}  seconds\n", "pipeline",
+                      "products", "kernels", "groups", "messages", "exposed", "waiting");
+  // Neighbours that are alike are one line.
+  const auto line = [](const RankSeconds& rank) {
+    return fmt::format("{:>10.4g} {:>10.4g} {:>10.4g} {:>10.4g} {:>10.4g} {:>10.4g}",
+                       rank.busy.products, rank.busy.kernels,
+                       rank.busy.total() - rank.busy.compute(), rank.messages, rank.exposed,
+                       rank.waiting);
+  };
+  for (std::size_t first = 0; first < step.ranks.size();) {
+    std::size_t last = first;
+    while (last + 1 < step.ranks.size() && line(step.ranks[last + 1]) == line(step.ranks[first])) {
+      ++last;
+    }
+    text += fmt::format(
+        "{:>8} {}\n", first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last),
+        line(step.ranks[first]));
+    first = last + 1;
+  }
+  return text;
+}
+
+Timeline timeline_of(const SimulatedStep& step, const Machine& machine) {
+  return {.title = fmt::format("Predicted for {}: {:.4g} s, bubble {:.2f}%", machine.name,
+                               step.seconds, 100 * step.bubble_ratio),
+          .rows = {},
+          .events = timeline_events(step.schedule, step.simulation, 1e6)};
+}
+
+}  // namespace
+
+std::string drawn(const SimulatedStep& step, const Machine& machine, const std::string& format) {
+  if (format == "json") return json_text(json_of(step, machine), 2) + "\n";
+  if (format == "text") return text_of(step, machine);
+  const Timeline timeline = timeline_of(step, machine);
+  return format == "svg" ? timeline_svg(timeline) : chrome_trace(timeline) + "\n";
+}
+
+}  // namespace trident

@@ -1,0 +1,211 @@
+#include "training/lab/step_costs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "core/error.h"
+#include "parallel/topology.h"
+
+namespace trident {
+namespace {
+
+// Enters operations into costs.
+class Pricer {
+ public:
+  Pricer(const Config& config, const Machine& machine, const Mesh& mesh, StageEnds ends,
+         const Habits& habits, const OperationTrace& trace, int rank)
+      : config_(config), machine_(machine), habits_(habits) {
+    for (const OperationTrace::Group& group : trace.groups()) {
+      const std::string traffic(traffic_of(group.name));
+      groups_.push_back(
+          {traffic, group_shape(mesh, ends, traffic, rank, machine.devices_per_node)});
+    }
+  }
+
+  // `cost`: of its action; `after`: of what comes after the last one.
+  void add(const TracedOperation& one, ActionCost& cost, ActionCost& after) const {
+    if (one.group < 0) return add_kernel(one, cost.seconds);
+    const auto& [traffic, shape] = groups_[static_cast<std::size_t>(one.group)];
+    const auto operation = static_cast<Operation>(one.operation);
+    const auto bytes =
+        static_cast<double>(one.shape.numel()) * static_cast<double>(size_of(one.dtype));
+    if (operation == Operation::message) {
+      cost.sent_on += bytes;
+      return;
+    }
+    // A gather's tensor is a member's own part.
+    const bool part = operation == Operation::all_gather || operation == Operation::gather;
+    const double whole = part ? bytes * static_cast<double>(shape.members) : bytes;
+    const double seconds = collective_seconds(machine_, operation, whole, shape);
+    const bool tensor = group_of_traffic(traffic) == Group::tensor;
+    if (!one.beside || (tensor && !habits_.tensor_sums_beside_products)) {
+      cost.seconds.groups[traffic] += seconds;
+    } else if (!tensor && !habits_.gradients_beside_backward) {
+      after.seconds.groups[traffic] += seconds;
+    } else {
+      cost.beside.push_back({traffic, cost.seconds.total(), seconds});
+    }
+  }
+
+ private:
+  void add_kernel(const TracedOperation& one, Seconds& seconds) const {
+    const bool attention = one.flops > 0 && one.name != "gemm";
+    if (attention && !habits_.fused_attention) return add_scores(one, seconds);
+    (one.flops > 0 ? seconds.products : seconds.kernels) += kernel_seconds(machine_, one);
+  }
+
+  // Attention whose scores lie in memory: products for each head, and what lies between them, all
+  // s × s of them (Megatron-LM before fused attention).
+  void add_scores(const TracedOperation& one, Seconds& seconds) const {
+    const std::int64_t s = config_.data.sequence_length, d = config_.head_dim();
+    const bool backward = one.name == "attention_backward";
+    // Of the rows that the operation writes: b·s of them, heads of d elements (backward: q, k, v).
+    const std::int64_t batch = one.shape.dim(0) / s;
+    const double ranks = static_cast<double>(config_.parallel.ranks(Group::tensor));
+    const auto heads = std::max<std::int64_t>(
+        1,
+        static_cast<std::int64_t>(static_cast<double>(config_.model.num_attention_heads) / ranks));
+    const double scores = static_cast<double>(batch * heads) * static_cast<double>(s * s);
+    const double width = static_cast<double>(size_of(one.dtype));
+    const bool dropout = config_.model.attention_dropout > 0;
+    for (int pass = 0; pass < (backward ? 2 : 1); ++pass) {
+      seconds.products += product_seconds(machine_, one.dtype, s, s, d, batch * heads) +
+                          product_seconds(machine_, one.dtype, s, d, s, batch * heads);
+    }
+    // Softmax reads and writes them, backward reads two; so does dropout, with a mask of a byte.
+    seconds.kernels += memory_seconds(machine_, (backward ? 3 : 2) * width * scores);
+    if (dropout) seconds.kernels += memory_seconds(machine_, (2 * width + 1) * scores);
+  }
+
+  const Config& config_;
+  const Machine& machine_;
+  const Habits& habits_;
+  std::vector<std::pair<std::string, GroupShape>> groups_;
+};
+
+}  // namespace
+
+Habits Habits::of(const Config& config) {
+  return {.gradients_beside_backward = config.zero_optimization.overlap_comm,
+          .tensor_sums_beside_products = config.parallel.tp_comm_overlap};
+}
+
+void Habits::assume(const std::string& text) {
+  struct Switch {
+    const char *name, *on, *off;
+    bool Habits::*value;
+  };
+  static constexpr Switch switches[] = {
+      {"gradients", "beside", "after", &Habits::gradients_beside_backward},
+      {"tensor_sums", "beside", "apart", &Habits::tensor_sums_beside_products},
+      {"transfers", "beside", "apart", &Habits::transfers_beside_compute},
+      {"attention", "fused", "in_memory", &Habits::fused_attention}};
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const std::string part = text.substr(begin, end - begin);
+    begin = end + 1;
+    bool known = false;
+    for (const auto& [name, on, off, value] : switches) {
+      if (part == fmt::format("{}={}", name, on)) this->*value = known = true;
+      if (part == fmt::format("{}={}", name, off)) this->*value = false, known = true;
+    }
+    if (known) continue;
+    std::string choices;
+    for (const auto& [name, on, off, value] : switches) {
+      choices += fmt::format("{}{}={} or {}", choices.empty() ? "" : ", ", name, on, off);
+    }
+    throw RequestError(fmt::format("--assume: \"{}\": needs {}", part, choices));
+  }
+}
+
+double Seconds::total() const {
+  double sum = compute();
+  for (const auto& [group, seconds] : groups) sum += seconds;
+  return sum;
+}
+
+void Seconds::add(const Seconds& other, double times) {
+  products += times * other.products;
+  kernels += times * other.kernels;
+  for (const auto& [group, seconds] : other.groups) groups[group] += times * seconds;
+}
+
+GroupShape group_shape(const Mesh& mesh, StageEnds ends, std::string_view traffic, int rank,
+                       std::int64_t devices_per_node) {
+  std::vector<int> members;
+  if (const auto group = group_of_traffic(traffic)) {
+    members = mesh.group(rank, *group);
+  } else if (traffic == "embedding") {
+    members = mesh.embedding_group(rank, ends);
+  } else {
+    const std::int64_t all = mesh.world_size();
+    return {all, std::min(all, devices_per_node)};
+  }
+  std::map<std::int64_t, std::int64_t> on_node;
+  for (const int member : members) ++on_node[member / devices_per_node];
+  std::int64_t most = 1;
+  for (const auto& [node, count] : on_node) most = std::max(most, count);
+  return {std::ssize(members), most};
+}
+
+RankCosts::RankCosts(const Config& config, const Machine& machine, const Mesh& mesh, StageEnds ends,
+                     const Habits& habits, const TracedStep& step, const std::vector<int>& held,
+                     int rank) {
+  const Pricer pricer(config, machine, mesh, ends, habits, step.trace, rank);
+  const std::vector<Which> which = places(step.actions, held);
+  // Of those alike the one that was traced first stands for all.
+  std::vector<ActionCost*> of_action;
+  for (const Which& one : which) {
+    const auto [at, added] = costs_.try_emplace(one);
+    of_action.push_back(added ? &at->second : nullptr);
+  }
+  for (const TracedOperation& one : step.trace.operations()) {
+    if (one.action < 0) {
+      pricer.add(one, around_, around_);
+    } else if (ActionCost* const cost = of_action.at(static_cast<std::size_t>(one.action))) {
+      pricer.add(one, *cost, around_);
+    }
+  }
+}
+
+std::vector<RankCosts::Which> RankCosts::places(const std::vector<Action>& list,
+                                                const std::vector<int>& held) {
+  std::map<std::pair<int, Kind>, std::pair<std::size_t, std::size_t>> ends;  // first, last
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const auto [at, added] = ends.try_emplace({list[i].stage, list[i].kind}, i, i);
+    at->second.second = i;
+  }
+  std::vector<Which> result;
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const auto& [first, last] = ends.at({list[i].stage, list[i].kind});
+    const auto chunk = std::find(held.begin(), held.end(), list[i].stage) - held.begin();
+    result.push_back({static_cast<int>(chunk), list[i].kind, i == first, i == last});
+  }
+  return result;
+}
+
+std::vector<const ActionCost*> RankCosts::of(const std::vector<Action>& list,
+                                             const std::vector<int>& held) const {
+  std::vector<const ActionCost*> result;
+  for (Which which : places(list, held)) {
+    auto found = costs_.find(which);
+    // Longer lists have some in the middle where the traced one had none, or the other way round.
+    for (const auto& [first, last] :
+         {std::pair(false, which.last), std::pair(which.first, false), std::pair(false, false),
+          std::pair(true, true), std::pair(true, false), std::pair(false, true)}) {
+      if (found != costs_.end()) break;
+      which.first = first, which.last = last;
+      found = costs_.find(which);
+    }
+    if (found == costs_.end()) {
+      throw Error(
+          fmt::format("simulate: chunk {} has no traced {}", which.chunk, letter(which.kind)));
+    }
+    result.push_back(&found->second);
+  }
+  return result;
+}
+
+}  // namespace trident

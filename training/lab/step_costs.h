@@ -1,0 +1,90 @@
+// What a traced step costs on a machine: seconds of each action of the schedule, by what takes
+// them.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "models/architecture.h"
+#include "parallel/mesh.h"
+#include "scheduler/action.h"
+#include "training/lab/machine.h"
+#include "training/lab/operation_times.h"
+#include "training/plan/planned_rank.h"
+
+namespace trident {
+
+// What a program does in its own way. By default it is this one, with the config's overlaps.
+struct Habits {
+  // Gradients are summed beside backward, or after it.
+  bool gradients_beside_backward = true;
+  // Sums over the tensor group run beside products, where the trace has them so, or never.
+  bool tensor_sums_beside_products = true;
+  // Transfers between stages run beside compute, or both ranks wait for them.
+  bool transfers_beside_compute = true;
+  // Attention keeps its scores on the chip, or writes and reads them.
+  bool fused_attention = true;
+
+  static Habits of(const Config&);
+  // Changes what `text` names, as "gradients=after,transfers=apart": gradients beside or after,
+  // tensor_sums beside or apart, transfers beside or apart, attention fused or in_memory.
+  // RequestError on anything else.
+  void assume(const std::string& text);
+};
+
+// Seconds of one device.
+struct Seconds {
+  double products = 0, kernels = 0;           // kernels: all but products
+  std::map<std::string, double> groups = {};  // that the device waits for
+  double compute() const { return products + kernels; }
+  double total() const;
+  void add(const Seconds& other, double times = 1);
+};
+
+// A collective that runs beside compute: when it may begin, counted from its action's.
+struct Beside {
+  std::string group;
+  double offset = 0, seconds = 0;
+};
+
+struct ActionCost {
+  Seconds seconds;
+  std::vector<Beside> beside;
+  double sent_on = 0;  // bytes of its message to the next rank
+};
+
+// Of the ranks at one place of the pipeline, and others with the same layers.
+class RankCosts {
+ public:
+  // `held`: the stages of the traced rank. RequestError where the machine has no rate for what is
+  // computed.
+  RankCosts(const Config&, const Machine&, const Mesh&, StageEnds, const Habits&, const TracedStep&,
+            const std::vector<int>& held, int rank);
+
+  // Of each action of a list of a rank that holds these stages.
+  std::vector<const ActionCost*> of(const std::vector<Action>& list,
+                                    const std::vector<int>& held) const;
+  // Before the first action and after the last: weights, the check, the update.
+  const ActionCost& around() const { return around_; }
+
+ private:
+  // Which chunk, what, and whether it is the first or the last of its kind there.
+  struct Which {
+    int chunk = 0;
+    Kind kind = Kind::forward;
+    bool first = false, last = false;
+    auto operator<=>(const Which&) const = default;
+  };
+  static std::vector<Which> places(const std::vector<Action>& list, const std::vector<int>& held);
+
+  std::map<Which, ActionCost> costs_;
+  ActionCost around_;
+};
+
+// Where the members of a rank's group with this traffic are.
+GroupShape group_shape(const Mesh&, StageEnds, std::string_view traffic, int rank,
+                       std::int64_t devices_per_node);
+
+}  // namespace trident

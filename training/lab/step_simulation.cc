@@ -1,0 +1,230 @@
+#include "training/lab/step_simulation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "core/error.h"
+#include "parallel/topology.h"
+#include "scheduler/warm_up.h"
+#include "training/plan/fit.h"
+#include "training/plan/planned_rank.h"
+#include "training/setup/from_config.h"
+#include "training/setup/model_costs.h"
+
+namespace trident {
+namespace {
+
+DType computed_in(const Config& config) {
+  return dtype_of(config.precision.dtype);
+}
+
+class StepSimulator {
+ public:
+  StepSimulator(const Config& config, const Architecture& architecture, const Machine& machine,
+                const Habits& habits)
+      : config_(config),
+        architecture_(architecture),
+        machine_(machine),
+        habits_(habits),
+        mesh_(mesh_of(config)),
+        schedule_(schedule_of(config)),
+        planner_(config, architecture, schedule_) {}
+
+  SimulatedStep run() {
+    SimulatedStep step{.world_size = config_.world_size(),
+                       .model_flops = flops_per_step(config_, architecture_),
+                       .peak_flops = machine_.peak_of(computed_in(config_)),
+                       .tokens = config_.batch.global_batch_size * config_.data.sequence_length};
+    need_nodes();
+    for (int place = 0; place < schedule_.stages; ++place) {
+      costs_.push_back(costs_of_place(place, pipeline_[static_cast<std::size_t>(place)]));
+    }
+    for (int place = 0; place < schedule_.stages; ++place) {
+      const auto at = static_cast<std::size_t>(place);
+      lists_.push_back(traced_[costs_[at]].of(schedule_.ranks[at], schedule_.placement[at]));
+    }
+    step.schedule = schedule_;
+    step.simulation = replay(schedule_, durations(), transfers());
+    step.bubble_ratio = step.simulation.bubble.ratio;
+    step.hardware_flops = hardware_flops();
+    add_ranks(step);
+    step.peak_bytes = planned_peak(config_, architecture_).value_or(0);
+    return step;
+  }
+
+ private:
+  void need_nodes() const {
+    const std::int64_t there = machine_.nodes * machine_.devices_per_node;
+    if (machine_.nodes == 0 || config_.world_size() <= there) return;
+    throw RequestError(fmt::format(
+        "{}: has {} nodes of {} devices, {} in all; the config has {} ranks", machine_.name,
+        machine_.nodes, machine_.devices_per_node, there, config_.world_size()));
+  }
+
+  // The traced rank that this place is like: as many layers in each chunk, the same ends of the
+  // model, its groups as wide over nodes.
+  std::size_t costs_of_place(int place, int rank) {
+    const auto& held = schedule_.placement[static_cast<std::size_t>(place)];
+    std::vector<std::int64_t> key;
+    for (const int stage : held) {
+      key.push_back(config_.pipeline.layer_split[static_cast<std::size_t>(stage)]);
+      key.push_back(stage == 0 ? 1 : stage + 1 == schedule_.total_stages() ? 2 : 0);
+    }
+    for (const std::string& traffic : traffic_names(mesh_)) {
+      if (traffic == "pipeline" || traffic == "embedding") continue;
+      key.push_back(group_shape(mesh_, ends_of(schedule_), traffic, rank, machine_.devices_per_node)
+                        .members_per_node);
+    }
+    const auto [at, added] = known_.try_emplace(key, traced_.size());
+    if (added) {
+      const TracedStep step = planner_.trace(place);
+      traced_.emplace_back(config_, machine_, mesh_, ends_of(schedule_), habits_, step,
+                           planner_.schedule().placement[static_cast<std::size_t>(place)], rank);
+      flops_.push_back(flops_per_micro_batch(step));
+    }
+    return at->second;
+  }
+
+  // As papers count, of one device, with what is computed again.
+  double flops_per_micro_batch(const TracedStep& step) const {
+    double flops = 0;
+    for (const TracedOperation& one : step.trace.operations()) flops += one.model_flops;
+    return flops / static_cast<double>(planner_.config().num_microbatches());
+  }
+
+  double hardware_flops() const {
+    double flops = 0;
+    for (const std::size_t of : costs_) flops += flops_[of];
+    const double beside = static_cast<double>(config_.world_size()) / schedule_.stages;
+    return flops * beside * static_cast<double>(config_.num_microbatches());
+  }
+
+  bool same_node(int rank, int other) const {
+    return rank / machine_.devices_per_node == other / machine_.devices_per_node;
+  }
+
+  // What an action's message takes, to the rank of the next stage.
+  double message_of(int place, std::size_t position) const {
+    const auto& list = schedule_.ranks[static_cast<std::size_t>(place)];
+    const double bytes = lists_[static_cast<std::size_t>(place)][position]->sent_on;
+    if (bytes == 0) return 0;
+    const Action& action = list[position];
+    const int next = action.stage + (action.kind == Kind::forward ? 1 : -1);
+    if (next < 0 || next >= schedule_.total_stages()) return 0;
+    const int to = schedule_.rank_of_stage(next);
+    if (to == place) return 0;
+    return message_seconds(machine_, bytes,
+                           same_node(pipeline_[static_cast<std::size_t>(place)],
+                                     pipeline_[static_cast<std::size_t>(to)]));
+  }
+
+  std::vector<std::vector<double>> durations() const {
+    std::vector<std::vector<double>> all;
+    for (int place = 0; place < schedule_.stages; ++place) {
+      std::vector<double>& list = all.emplace_back();
+      const auto& costs = lists_[static_cast<std::size_t>(place)];
+      for (std::size_t i = 0; i < costs.size(); ++i) {
+        double seconds = costs[i]->seconds.total();
+        if (!habits_.transfers_beside_compute) seconds += message_of(place, i);
+        list.push_back(seconds);
+      }
+    }
+    return all;
+  }
+
+  TransferTimes transfers() const {
+    TransferTimes times;
+    times.forward.assign(static_cast<std::size_t>(schedule_.total_stages()), 0.0);
+    times.backward = times.forward;
+    if (!habits_.transfers_beside_compute) return times;
+    for (int place = 0; place < schedule_.stages; ++place) {
+      const auto& list = schedule_.ranks[static_cast<std::size_t>(place)];
+      for (std::size_t i = 0; i < list.size(); ++i) {
+        auto& of_kind = list[i].kind == Kind::forward ? times.forward : times.backward;
+        double& time = of_kind[static_cast<std::size_t>(list[i].stage)];
+        if (list[i].kind != Kind::backward_weight) time = std::max(time, message_of(place, i));
+      }
+    }
+    return times;
+  }
+
+  void add_ranks(SimulatedStep& step) const {
+    const bool overlaps = overlaps_next_iteration(schedule_);
+    double compute_end = 0, around = 0;
+    for (int place = 0; place < schedule_.stages; ++place) {
+      const auto at = static_cast<std::size_t>(place);
+      const auto& timed = step.simulation.actions[at];
+      RankSeconds rank;
+      std::map<std::string, double> groups;
+      // Collectives beside compute follow each other.
+      double stream = 0;
+      for (std::size_t i = 0; i < timed.size(); ++i) {
+        const ActionCost& cost = *lists_[at][i];
+        rank.busy.add(cost.seconds);
+        if (!habits_.transfers_beside_compute) rank.messages += message_of(place, i);
+        for (const Beside& one : cost.beside) {
+          stream = std::max(stream, timed[i].start + one.offset) + one.seconds;
+          groups[one.group] += one.seconds;
+        }
+        if (const double message = message_of(place, i); message > 0) groups["pipeline"] += message;
+      }
+      const double begin = timed.empty() ? 0 : timed.front().start;
+      const double end = timed.empty() ? 0 : timed.back().end;
+      const ActionCost& last = traced_[costs_[at]].around();
+      rank.waiting = (overlaps ? end - begin : step.simulation.bubble.makespan) -
+                     rank.busy.total() - rank.messages;
+      for (const Beside& one : last.beside) {
+        stream = std::max(stream, end + one.offset) + one.seconds;
+        groups[one.group] += one.seconds;
+      }
+      rank.exposed = std::max(0.0, stream - end - last.seconds.total());
+      rank.busy.add(last.seconds);
+      for (const auto& [group, seconds] : rank.busy.groups) groups[group] += seconds;
+      const double own = (overlaps ? end - begin : end) + rank.exposed;
+      if (own + last.seconds.total() > compute_end + around) {
+        compute_end = own, around = last.seconds.total();
+        step.communication = groups;
+        step.exposed_communication = rank.exposed + rank.messages;
+        for (const auto& [group, seconds] : rank.busy.groups) step.exposed_communication += seconds;
+      }
+      step.ranks.push_back(rank);
+    }
+    step.seconds = compute_end + around;
+  }
+
+  const Config& config_;
+  const Architecture& architecture_;
+  const Machine& machine_;
+  const Habits& habits_;
+  Mesh mesh_;
+  Schedule schedule_;
+  RankPlanner planner_;
+  std::vector<int> pipeline_ = mesh_.pipeline(0);
+  std::map<std::vector<std::int64_t>, std::size_t> known_;
+  std::vector<RankCosts> traced_;
+  std::vector<double> flops_;       // of each traced rank, a micro-batch
+  std::vector<std::size_t> costs_;  // by place, in traced_
+  std::vector<std::vector<const ActionCost*>> lists_;
+};
+
+}  // namespace
+
+double SimulatedStep::tflops_per_device() const {
+  return model_flops / seconds / static_cast<double>(world_size) / 1e12;
+}
+double SimulatedStep::mfu() const {
+  return tflops_per_device() * 1e12 / peak_flops;
+}
+double SimulatedStep::hfu() const {
+  return mfu() * hardware_flops / model_flops;
+}
+
+SimulatedStep simulate_step(const Config& config, const Architecture& architecture,
+                            const Machine& machine, const Habits& habits) {
+  return StepSimulator(config, architecture, machine, habits).run();
+}
+
+}  // namespace trident

@@ -1,0 +1,55 @@
+// A training step on a machine that isn't at hand: its traced operations (training/plan), priced
+// (step_costs.h), in the order and with the waiting that the schedule gives them. A prediction.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "models/architecture.h"
+#include "scheduler/simulate.h"
+#include "training/lab/machine.h"
+#include "training/lab/step_costs.h"
+
+namespace trident {
+
+// Where a pipeline rank's step goes, seconds.
+struct RankSeconds {
+  Seconds busy;         // what it computes, and the collectives that it waits for
+  double exposed = 0;   // collectives beside compute that end after it
+  double waiting = 0;   // for other ranks of the pipeline, and messages
+  double messages = 0;  // its own, where compute waits for them
+};
+
+struct SimulatedStep {
+  double seconds = 0;
+  std::int64_t world_size = 0;
+  double model_flops = 0;     // of the step, without what is computed again
+  double hardware_flops = 0;  // with it
+  double peak_flops = 0;      // of a device, in the type of its products
+  double bubble_ratio = 0;
+  std::int64_t peak_bytes = 0;  // of the largest rank, by the plan
+  std::map<std::string, double>
+      communication;                 // seconds that the longest rank's groups are at work
+  double exposed_communication = 0;  // of them, those that it waits for
+  std::vector<RankSeconds> ranks;    // by place in the pipeline
+  Schedule schedule;
+  Simulation simulation;
+
+  std::int64_t tokens = 0;  // of the step
+
+  double tflops_per_device() const;
+  double mfu() const;
+  double hfu() const;
+};
+
+// RequestError where the machine can't run the config: too few nodes, a type without a rate. What
+// it holds too little memory for is said by peak_bytes.
+SimulatedStep simulate_step(const Config&, const Architecture&, const Machine&, const Habits&);
+
+// "text", "json", or the timeline as "svg" or "chrome".
+std::string drawn(const SimulatedStep&, const Machine&, const std::string& format);
+
+}  // namespace trident
