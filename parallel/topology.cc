@@ -49,6 +49,10 @@ std::string_view traffic_of(std::string_view group_name) {
   return own ? group_name : world_name;
 }
 
+bool is_within_layers(std::string_view traffic) {
+  return group_of_traffic(traffic) == Group::tensor;
+}
+
 std::vector<std::string> traffic_names(const Mesh& mesh) {
   std::vector<std::string> names{world_name, embedding_name};
   for (const Carrier& carrier : carriers) {

@@ -28,6 +28,8 @@ std::optional<Group> group_of_traffic(std::string_view name);
 // As what the traffic of a process group counts, by its name: that of duplicates of the world, such
 // as the check of a step has, as the world's.
 std::string_view traffic_of(std::string_view group_name);
+// Whether it is between operations of a layer, which wait for it.
+bool is_within_layers(std::string_view traffic);
 // All that there are in a mesh.
 std::vector<std::string> traffic_names(const Mesh&);
 // The place of `rank` among those that share this traffic with it.

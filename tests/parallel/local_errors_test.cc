@@ -32,7 +32,7 @@ constexpr int most_ranks = 8;
 
 // A busy machine holds threads up for longer than these tests wait, under a sanitizer above all.
 milliseconds slowly(int count) {
-#ifdef __SANITIZE_THREAD__
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
   return milliseconds(5 * count);
 #else
   return milliseconds(count);

@@ -39,10 +39,10 @@ class Pricer {
     const bool part = operation == Operation::all_gather || operation == Operation::gather;
     const double whole = part ? bytes * static_cast<double>(shape.members) : bytes;
     const double seconds = collective_seconds(machine_, operation, whole, shape);
-    const bool tensor = group_of_traffic(traffic) == Group::tensor;
-    if (!one.beside || (tensor && !habits_.tensor_sums_beside_products)) {
+    const bool within = is_within_layers(traffic);
+    if (!one.beside || (within && !habits_.tensor_sums_beside_products)) {
       cost.seconds.groups[traffic] += seconds;
-    } else if (!tensor && !habits_.gradients_beside_backward) {
+    } else if (!within && !habits_.gradients_beside_backward) {
       after.seconds.groups[traffic] += seconds;
     } else {
       cost.beside.push_back({traffic, cost.seconds.total(), seconds});
@@ -61,12 +61,10 @@ class Pricer {
   void add_scores(const TracedOperation& one, Seconds& seconds) const {
     const std::int64_t s = config_.data.sequence_length, d = config_.head_dim();
     const bool backward = one.name == "attention_backward";
-    // Of the rows that the operation writes: b·s of them, heads of d elements (backward: q, k, v).
-    const std::int64_t batch = one.shape.dim(0) / s;
-    const double ranks = static_cast<double>(config_.parallel.ranks(Group::tensor));
-    const auto heads = std::max<std::int64_t>(
-        1,
-        static_cast<std::int64_t>(static_cast<double>(config_.model.num_attention_heads) / ranks));
+    // It writes rows of this rank's heads, or of their queries, keys and values.
+    const std::int64_t a = config_.model.num_attention_heads, g = config_.model.num_query_groups;
+    const std::int64_t batch = one.shape.dim(0) / s, written = one.shape.dim(1) / d;
+    const std::int64_t heads = backward ? written * a / (a + 2 * g) : written;
     const double scores = static_cast<double>(batch * heads) * static_cast<double>(s * s);
     const double width = static_cast<double>(size_of(one.dtype));
     const bool dropout = config_.model.attention_dropout > 0;
