@@ -138,7 +138,8 @@ class Search {
   }
 
   void improve(Best& best) {
-    const std::vector<Candidate> begun = best.list();
+    std::vector<Candidate> begun;  // offers change the list
+    begun.insert(begun.end(), best.list().begin(), best.list().end());
     double part = 0.6 / static_cast<double>(bests_.size());
     for (const Candidate& candidate : begun) {
       const auto problem =

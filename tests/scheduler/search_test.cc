@@ -138,7 +138,9 @@ TEST(Search, IsTheSameTwiceAndEndsInTheTimeThatItIsGiven) {
   ScheduleRequest request{.kind = "auto", .stages = 6, .microbatches = 20, .transfer = 0.3};
   request.memory.most = {6};
   request.times = {{1.0, 1.3, 1.1, 1.0, 0.9, 1.6}, {1.2}, {0.7}};
-  if (all_rows) EXPECT_EQ(make_schedule(request).ranks, make_schedule(request).ranks);
+  if (all_rows) {
+    EXPECT_EQ(make_schedule(request).ranks, make_schedule(request).ranks);
+  }
   request.search_seconds = 0.3;
   const auto begun = std::chrono::steady_clock::now();
   validate(make_schedule(request));
