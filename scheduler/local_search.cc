@@ -131,12 +131,12 @@ bool may_pass(const Action& moved, const Action& passed, bool earlier) {
 }
 
 bool fits(const SearchProblem& problem, std::span<const Action> actions, double room) {
-  int whole = 0, rest = 0;
+  int forwards = 0, inputs = 0, weights = 0;
   for (const Action& action : actions) {
-    if (action.kind == Kind::forward) ++whole;
-    if (action.kind == Kind::backward_input) --whole, ++rest;
-    if (action.kind == Kind::backward_weight) --rest;
-    if (whole + rest * problem.kept_for_weights > room) return false;
+    ++(action.kind == Kind::forward          ? forwards
+       : action.kind == Kind::backward_input ? inputs
+                                             : weights);
+    if (problem.held(forwards, inputs, weights) > room) return false;
   }
   return true;
 }

@@ -31,7 +31,14 @@ class StepSimulator {
         habits_(habits),
         mesh_(mesh_of(config)),
         schedule_(schedule_of(config)),
-        planner_(config, architecture, schedule_) {}
+        planner_(config, architecture, schedule_),
+        rank_of_(static_cast<std::size_t>(schedule_.total_stages())) {
+    for (int place = 0; place < schedule_.stages; ++place) {
+      for (const int stage : schedule_.placement[static_cast<std::size_t>(place)]) {
+        rank_of_[static_cast<std::size_t>(stage)] = place;
+      }
+    }
+  }
 
   SimulatedStep run() {
     SimulatedStep step{.world_size = config_.world_size(),
@@ -114,7 +121,7 @@ class StepSimulator {
     const Action& action = list[position];
     const int next = action.stage + (action.kind == Kind::forward ? 1 : -1);
     if (next < 0 || next >= schedule_.total_stages()) return 0;
-    const int to = schedule_.rank_of_stage(next);
+    const int to = rank_of_[static_cast<std::size_t>(next)];
     if (to == place) return 0;
     return message_seconds(machine_, bytes,
                            same_node(pipeline_[static_cast<std::size_t>(place)],
@@ -151,8 +158,29 @@ class StepSimulator {
     return times;
   }
 
-  void add_ranks(SimulatedStep& step) const {
-    const bool overlaps = overlaps_next_iteration(schedule_);
+  // From one iteration to the next, of a rank whose actions begin and end as said.
+  double iteration(const SimulatedStep& step, int place) const {
+    const auto& timed = step.simulation.actions[static_cast<std::size_t>(place)];
+    if (schedule_.asynchronous()) return steady_;
+    if (!overlaps_) return timed.empty() ? 0 : timed.back().end;
+    return timed.empty() ? 0 : timed.back().end - timed.front().start;
+  }
+
+  // A run that never flushes goes at the pace of its busiest rank.
+  double busiest(const SimulatedStep& step) const {
+    double most = 0;
+    for (const auto& timed : step.simulation.actions) {
+      double busy = 0;
+      for (const TimedAction& action : timed) busy += action.end - action.start;
+      most = std::max(most, busy);
+    }
+    return most;
+  }
+
+  void add_ranks(SimulatedStep& step) {
+    overlaps_ = overlaps_next_iteration(schedule_);
+    steady_ = busiest(step);
+    if (schedule_.asynchronous()) step.bubble_ratio = 0;
     double compute_end = 0, around = 0;
     for (int place = 0; place < schedule_.stages; ++place) {
       const auto at = static_cast<std::size_t>(place);
@@ -171,11 +199,13 @@ class StepSimulator {
         }
         if (const double message = message_of(place, i); message > 0) groups["pipeline"] += message;
       }
-      const double begin = timed.empty() ? 0 : timed.front().start;
       const double end = timed.empty() ? 0 : timed.back().end;
       const ActionCost& last = traced_[costs_[at]].around();
-      rank.waiting = (overlaps ? end - begin : step.simulation.bubble.makespan) -
-                     rank.busy.total() - rank.messages;
+      const double whole = overlaps_ || schedule_.asynchronous() ? iteration(step, place)
+                                                                 : step.simulation.bubble.makespan;
+      // What rounding leaves is no waiting.
+      rank.waiting = std::max(0.0, whole - rank.busy.total() - rank.messages);
+      if (schedule_.asynchronous()) step.bubble_ratio += rank.waiting / whole / schedule_.stages;
       for (const Beside& one : last.beside) {
         stream = std::max(stream, end + one.offset) + one.seconds;
         groups[one.group] += one.seconds;
@@ -183,7 +213,7 @@ class StepSimulator {
       rank.exposed = std::max(0.0, stream - end - last.seconds.total());
       rank.busy.add(last.seconds);
       for (const auto& [group, seconds] : rank.busy.groups) groups[group] += seconds;
-      const double own = (overlaps ? end - begin : end) + rank.exposed;
+      const double own = iteration(step, place) + rank.exposed;
       if (own + last.seconds.total() > compute_end + around) {
         compute_end = own, around = last.seconds.total();
         step.communication = groups;
@@ -202,6 +232,9 @@ class StepSimulator {
   Mesh mesh_;
   Schedule schedule_;
   RankPlanner planner_;
+  std::vector<int> rank_of_;  // place of each stage
+  bool overlaps_ = false;     // with the next iteration
+  double steady_ = 0;         // an iteration of an asynchronous schedule
   std::vector<int> pipeline_ = mesh_.pipeline(0);
   std::map<std::vector<std::int64_t>, std::size_t> known_;
   std::vector<RankCosts> traced_;

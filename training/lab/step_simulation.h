@@ -26,10 +26,10 @@ struct RankSeconds {
 struct SimulatedStep {
   double seconds = 0;
   std::int64_t world_size = 0;
-  double model_flops = 0;     // of the step, without what is computed again
-  double hardware_flops = 0;  // with it
-  double peak_flops = 0;      // of a device, in the type of its products
-  double bubble_ratio = 0;
+  double model_flops = 0;       // of the step, without what is computed again
+  double hardware_flops = 0;    // with it
+  double peak_flops = 0;        // of a device, in the type of its products
+  double bubble_ratio = 0;      // of an asynchronous schedule in its steady state
   std::int64_t peak_bytes = 0;  // of the largest rank, by the plan
   std::map<std::string, double>
       communication;                 // seconds that the longest rank's groups are at work

@@ -126,6 +126,27 @@ TEST(StepSimulation, ThousandsOfRanksTakeLessThanTwoSeconds) {
   EXPECT_LT(taken.count(), 20.0);  // 0.4 s here; a sanitizer takes ten times as long
 }
 
+// Theory: its bubble is 0 in steady state; what is left is how unequal the stages are.
+TEST(StepSimulation, AScheduleThatNeverFlushesGoesAtThePaceOfItsBusiestRank) {
+  PublishedRun few = gpt_39b;
+  few.batch = 256;  // two micro-batches
+  const Config config = config_of(few);
+  const auto with = [&](std::vector<std::string> overrides) {
+    overrides.insert(overrides.end(), {"gradient_clipping=0", "model.tie_word_embeddings=false",
+                                       "precision.dtype=bf16"});
+    const Config changed =
+        parse_config(config_to_json(config), overrides, {.rules = config.rules}).config;
+    return simulated(changed, dgx_a100(), Habits::of(changed));
+  };
+  const SimulatedStep flushed = with({"pipeline.schedule=1f1b"});
+  const SimulatedStep running = with({"pipeline.schedule=pipedream_2bw"});
+  EXPECT_GT(flushed.bubble_ratio, 1.0 / 3);
+  EXPECT_LT(running.bubble_ratio, 0.05);
+  EXPECT_LT(running.seconds, 0.8 * flushed.seconds);
+  const RankSeconds& last = running.ranks.back();  // has the head
+  EXPECT_NEAR(last.waiting, 0, 1e-9);
+}
+
 TEST(StepSimulation, AMachineTooSmallIsRefused) {
   Machine machine = dgx_a100();
   machine.nodes = 63;
