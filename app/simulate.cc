@@ -24,9 +24,11 @@ void add_simulate(CLI::App& app, const Launch& launch, Action& action) {
       ->add_option("--machine", options->machine,
                    "A machine's JSON file, or the name of one in configs/machines")
       ->required();
-  command->add_option("--assume", options->assume,
-                      "What the program does otherwise than this one: gradients=after, "
-                      "tensor_sums=apart, transfers=apart, attention=in_memory, joined by commas");
+  command->add_option(
+      "--assume", options->assume,
+      "What the program does otherwise than this one, joined by commas: gradients=after, "
+      "tensor_sums=apart, transfers=apart, attention=in_memory, kernels=apart, or all "
+      "that megatron_2021 did; docs/simulate.md has the list");
   command->add_option("--format", options->format, "text, json, svg or chrome (a timeline)")
       ->check(CLI::IsMember({"text", "json", "svg", "chrome"}))
       ->capture_default_str();

@@ -21,6 +21,11 @@ struct TracedOperation {
   double flops = 0;        // of products, as they are computed; other work is bound by its bytes
   double model_flops = 0;  // as papers count them: causal attention whole, backward twice forward
   std::int64_t bytes_read = 0, bytes_written = 0;  // of tensors, each once
+  // What kernels of their own would read and write to do what goes with it in one pass: GELU, bias
+  // gradients, residual gradients; and to add a product to what is there.
+  std::int64_t bytes_apart = 0, bytes_to_add = 0;
+  // Of a product of activations and weights: x · Wᵀ forward, dy · W and dyᵀ · x backward.
+  bool transpose_a = false, transpose_b = false;
   // Of a collective or a message.
   int group = -1;               // number in OperationTrace::groups()
   std::uint8_t operation = 0;   // Operation of parallel/collectives/descriptor.h

@@ -20,13 +20,25 @@ std::int64_t bytes_of(const List& tensors) {
   return bytes;
 }
 
+std::int64_t bytes_in(DType dtype, std::int64_t count) {
+  return static_cast<std::int64_t>(size_of(dtype)) * count;
+}
+
 // `of`: whose shape and type tell the operation. What is added to is read and written.
-void record(C context, std::string_view name, T of, const List& reads, const List& writes) {
+void record(C context, std::string_view name, T of, const List& reads, const List& writes,
+            std::int64_t bytes_apart = 0) {
   context.trace()->add({.name = name,
                         .shape = of.shape(),
                         .dtype = of.dtype(),
                         .bytes_read = bytes_of(reads),
-                        .bytes_written = bytes_of(writes)});
+                        .bytes_written = bytes_of(writes),
+                        .bytes_apart = bytes_apart});
+}
+
+// In fp32, as PyTorch's operations one by one: a copy, the maximum, differences, exponentials,
+// their sum, probabilities, the gradient and a copy back, beside what one kernel reads and writes.
+std::int64_t cross_entropy_apart(T logits) {
+  return bytes_in(DType::f32, 12 * logits.numel());
 }
 
 void gemm(A, C context, const GemmArgs& args) {
@@ -41,7 +53,16 @@ void gemm(A, C context, const GemmArgs& args) {
        .model_flops = flops,
        .bytes_read = bytes_of({args.a, args.b, args.bias, args.gelu_input, args.bias_gradient,
                                args.accumulate ? args.c : args.bias}),
-       .bytes_written = bytes_of({args.c, args.pre_activation, args.bias_gradient})});
+       .bytes_written = bytes_of({args.c, args.pre_activation, args.bias_gradient}),
+       .bytes_apart = (args.pre_activation ? 2
+                       : args.gelu_input   ? 3
+                                           : 0) *
+                          args.c.bytes() +
+                      (args.bias_gradient ? args.a.bytes() : 0),
+       .bytes_to_add =
+           args.accumulate ? 2 * args.c.bytes() + bytes_in(args.a.dtype(), args.c.numel()) : 0,
+       .transpose_a = args.transpose_a,
+       .transpose_b = args.transpose_b});
 }
 
 // Two products over the causal half of the scores.
@@ -104,7 +125,8 @@ const Backend& costs_backend() {
       .norm_backward_input =
           [](A, C c, const NormBackwardArgs& a) {
             record(c, "norm_backward_input", a.grad_x,
-                   {a.grad_y, a.x, a.weight, a.mean, a.rstd, a.residual_grad}, {a.grad_x});
+                   {a.grad_y, a.x, a.weight, a.mean, a.rstd, a.residual_grad}, {a.grad_x},
+                   a.residual_grad ? 2 * a.grad_x.bytes() : 0);
           },
       .norm_backward_weight =
           [](A, C c, const NormWeightArgs& a) {
@@ -155,12 +177,13 @@ const Backend& costs_backend() {
       .cross_entropy =
           [](A, C c, const CrossEntropyShape&, T logits, T labels, T losses,
              std::optional<float> scale) {
-            record(c, "cross_entropy", logits, {logits, labels}, {losses, scale ? logits : losses});
+            record(c, "cross_entropy", logits, {logits, labels}, {losses, scale ? logits : losses},
+                   cross_entropy_apart(logits));
           },
       .cross_entropy_gradient =
           [](A, C c, const CrossEntropyShape&, T logits, T labels, T maximum, T statistics, float) {
             record(c, "cross_entropy_gradient", logits, {logits, labels, maximum, statistics},
-                   {logits});
+                   {logits}, cross_entropy_apart(logits));
           },
       .attention_forward = attention_forward,
       .attention_backward = attention_backward,

@@ -105,6 +105,12 @@ std::optional<DType> number_type(const std::string& name) {
   return std::nullopt;
 }
 
+// A part of a whole.
+void read_part(Reader& reader, const char* key, double& part) {
+  reader.number(key, part, true);
+  if (part > 1) reader.problem(key, fmt::format("{:g}: a part, at most 1", part));
+}
+
 void read_device(Reader& reader, Machine::Device& device) {
   reader.string("name", device.name);
   std::string kind;
@@ -117,6 +123,7 @@ void read_device(Reader& reader, Machine::Device& device) {
   reader.number("memory_bandwidth", device.memory_bandwidth);
   reader.integer("units", device.units, true);
   reader.number("launch", device.launch, true);
+  read_part(reader, "taken_by_collectives", device.taken_by_collectives);
   reader.object("peak", [&](Reader& peaks) {
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       double rate = 0;
@@ -152,12 +159,6 @@ void read_device(Reader& reader, Machine::Device& device) {
 void read_link(Reader& reader, Machine::Link& link) {
   reader.number("bandwidth", link.bandwidth);
   reader.number("latency", link.latency);
-}
-
-// A part of the peak.
-void read_part(Reader& reader, const char* key, double& part) {
-  reader.number(key, part, true);
-  if (part > 1) reader.problem(key, fmt::format("{:g}: a part of the peak, at most 1", part));
 }
 
 }  // namespace

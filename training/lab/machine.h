@@ -30,6 +30,9 @@ struct Machine {
     std::map<DType, double> peak = {};  // FLOP/s of products whose operands have that type
     std::int64_t units = 1;  // multiprocessors among which the tiles of a product are dealt
     double launch = 0;       // seconds that each kernel takes beside its work
+    // The part of its computing that a collective beside it takes (NCCL's kernels hold
+    // multiprocessors), 0 to 1.
+    double taken_by_collectives = 0;
     // Rates by shape, where they were measured; they stand in for peak and units.
     std::vector<MeasuredProduct> products = {};
   };

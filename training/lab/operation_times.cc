@@ -53,14 +53,14 @@ double tiled_seconds(const Machine& machine, DType dtype, double m, double n, do
                      double batch) {
   constexpr std::array<Tile, 6> tiles{
       {{128, 256}, {256, 128}, {128, 128}, {64, 128}, {128, 64}, {64, 64}}};
-  constexpr double begin_and_end = 100;  // elements of k, in time
+  constexpr double begin = 50;  // elements of k, in time
   const double rate = machine.peak_of(dtype) * machine.efficiency.products;
   const auto units = static_cast<double>(machine.device.units);
   double best = std::numeric_limits<double>::infinity();
   for (const Tile& tile : tiles) {
     const double count = batch * std::ceil(m / tile.rows) * std::ceil(n / tile.columns);
     const double rounds = std::ceil(count / units);
-    const double flops = rounds * units * 2 * tile.rows * tile.columns * (k + begin_and_end);
+    const double flops = rounds * units * 2 * tile.rows * tile.columns * (k + begin);
     best = std::min(best, flops / (rate * tile.efficiency()));
   }
   return best;
@@ -73,13 +73,14 @@ double product_seconds(const Machine& machine, DType dtype, std::int64_t m, std:
   const auto [rows, columns, depth, many] =
       std::array{static_cast<double>(m), static_cast<double>(n), static_cast<double>(k),
                  static_cast<double>(batch)};
-  const double bytes = static_cast<double>(size_of(dtype)) * many *
-                       (rows * depth + depth * columns + rows * columns);
-  double seconds = by_bytes(machine, bytes);
+  const auto width = static_cast<double>(size_of(dtype)) * many;
+  const double read = by_bytes(machine, width * (rows * depth + depth * columns));
+  const double written = by_bytes(machine, width * rows * columns);
+  double seconds = 0;
   if (const double rate = measured_rate(machine, dtype, rows, columns, depth); rate > 0) {
-    seconds = std::max(seconds, 2 * many * rows * columns * depth / rate);
+    seconds = std::max(read + written, 2 * many * rows * columns * depth / rate);
   } else {
-    seconds = std::max(seconds, tiled_seconds(machine, dtype, rows, columns, depth, many));
+    seconds = std::max(read, tiled_seconds(machine, dtype, rows, columns, depth, many)) + written;
   }
   return seconds + machine.device.launch;
 }

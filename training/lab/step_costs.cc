@@ -16,7 +16,7 @@ class Pricer {
  public:
   Pricer(const Config& config, const Machine& machine, const Mesh& mesh, StageEnds ends,
          const Habits& habits, const OperationTrace& trace, int rank)
-      : config_(config), machine_(machine), habits_(habits) {
+      : config_(config), machine_(machine), habits_(habits), operations_(trace.operations()) {
     for (const OperationTrace::Group& group : trace.groups()) {
       const std::string traffic(traffic_of(group.name));
       groups_.push_back(
@@ -24,9 +24,11 @@ class Pricer {
     }
   }
 
-  // `cost`: of its action; `after`: of what comes after the last one.
-  void add(const TracedOperation& one, ActionCost& cost, ActionCost& after) const {
-    if (one.group < 0) return add_kernel(one, cost.seconds);
+  // Operation `at` of the trace. `cost`: of its action; `after`: of what comes after the last one.
+  void add(std::size_t at, ActionCost& cost, ActionCost& after) {
+    const TracedOperation& one = operations_[at];
+    if (one.action != action_) action_ = one.action, hidden_.clear();
+    if (one.group < 0) return add_kernel(one, cost);
     const auto& [traffic, shape] = groups_[static_cast<std::size_t>(one.group)];
     const auto operation = static_cast<Operation>(one.operation);
     const auto bytes =
@@ -42,18 +44,61 @@ class Pricer {
     const bool within = is_within_layers(traffic);
     if (!one.beside || (within && !habits_.tensor_sums_beside_products)) {
       cost.seconds.groups[traffic] += seconds;
+      if (habits_.tensor_sums_beside_weight_gradients && within && hides(at)) {
+        hidden_.emplace_back(traffic, seconds);
+      }
     } else if (!within && !habits_.gradients_beside_backward) {
       after.seconds.groups[traffic] += seconds;
     } else {
       cost.beside.push_back({traffic, cost.seconds.total(), seconds});
+      cost.seconds.groups[traffic] += seconds * machine_.device.taken_by_collectives;
     }
   }
 
  private:
-  void add_kernel(const TracedOperation& one, Seconds& seconds) const {
+  // Whether it may go beside products of weight gradients: the sum of an input gradient, which
+  // follows its product, or the gather of an input for such a product.
+  bool hides(std::size_t at) const {
+    const auto in_action = [&](std::size_t other) {
+      return other < operations_.size() && operations_[other].action == action_ &&
+             operations_[other].name == "gemm";
+    };
+    if (at > 0 && in_action(at - 1)) {
+      const TracedOperation& before = operations_[at - 1];
+      if (!before.transpose_a && !before.transpose_b) return true;
+    }
+    return in_action(at + 1) && operations_[at + 1].transpose_a;
+  }
+
+  void add_kernel(const TracedOperation& one, ActionCost& cost) {
+    Seconds& seconds = cost.seconds;
     const bool attention = one.flops > 0 && one.name != "gemm";
     if (attention && !habits_.fused_attention) return add_scores(one, seconds);
-    (one.flops > 0 ? seconds.products : seconds.kernels) += kernel_seconds(machine_, one);
+    TracedOperation alone = one;
+    if (!habits_.fused_kernels) own_kernel(alone, alone.bytes_apart, seconds);
+    if (!habits_.fused_accumulation) own_kernel(alone, alone.bytes_to_add, seconds);
+    const double taken = kernel_seconds(machine_, alone);
+    (one.flops > 0 ? seconds.products : seconds.kernels) += taken;
+    if (one.transpose_a) hide(taken, seconds);
+  }
+
+  // A product of weight gradients hides collectives that were waited for.
+  void hide(double taken, Seconds& seconds) {
+    while (taken > 0 && !hidden_.empty()) {
+      auto& [traffic, left] = hidden_.back();
+      const double hidden = std::min(taken, left);
+      seconds.groups[traffic] -= hidden * (1 - machine_.device.taken_by_collectives);
+      taken -= hidden, left -= hidden;
+      if (left <= 0) hidden_.pop_back();
+    }
+  }
+
+  // Does `bytes` of what `one` did in the same pass.
+  void own_kernel(TracedOperation& one, std::int64_t bytes, Seconds& seconds) const {
+    if (bytes == 0) return;
+    seconds.kernels += memory_seconds(machine_, static_cast<double>(bytes));
+    // A product then has no more bytes than its operands and its result.
+    if (one.flops > 0) one.bytes_read = one.bytes_written = 0;
   }
 
   // Attention whose scores lie in memory: products for each head, and what lies between them, all
@@ -75,12 +120,24 @@ class Pricer {
     // Softmax reads and writes them, backward reads two; so does dropout, with a mask of a byte.
     seconds.kernels += memory_seconds(machine_, (backward ? 3 : 2) * width * scores);
     if (dropout) seconds.kernels += memory_seconds(machine_, (2 * width + 1) * scores);
+    // Products by head need their results in other places: that of the values, and backward, the
+    // gradients of all three.
+    const double rows = static_cast<double>(batch * heads) * static_cast<double>(s * d) * width;
+    seconds.kernels += (backward ? 2 : 1) * memory_seconds(machine_, 2 * rows);
+    if (backward) {
+      const double three = 1 + 2 * static_cast<double>(g) / static_cast<double>(a);
+      seconds.kernels += memory_seconds(machine_, 2 * three * rows);
+    }
   }
 
   const Config& config_;
   const Machine& machine_;
   const Habits& habits_;
+  const std::vector<TracedOperation>& operations_;
   std::vector<std::pair<std::string, GroupShape>> groups_;
+  int action_ = -1;
+  // Waited for in this action so far, and could go beside a product that comes.
+  std::vector<std::pair<std::string, double>> hidden_;
 };
 
 }  // namespace
@@ -91,30 +148,54 @@ Habits Habits::of(const Config& config) {
 }
 
 void Habits::assume(const std::string& text) {
-  struct Switch {
-    const char *name, *on, *off;
+  struct Choice {
+    const char* text;
     bool Habits::*value;
+    bool on;
   };
-  static constexpr Switch switches[] = {
-      {"gradients", "beside", "after", &Habits::gradients_beside_backward},
-      {"tensor_sums", "beside", "apart", &Habits::tensor_sums_beside_products},
-      {"transfers", "beside", "apart", &Habits::transfers_beside_compute},
-      {"attention", "fused", "in_memory", &Habits::fused_attention}};
+  static constexpr Choice choices[] = {
+      {"gradients=beside", &Habits::gradients_beside_backward, true},
+      {"gradients=after", &Habits::gradients_beside_backward, false},
+      {"tensor_sums=beside", &Habits::tensor_sums_beside_products, true},
+      {"tensor_sums=apart", &Habits::tensor_sums_beside_products, false},
+      {"tensor_sums=beside_weight_gradients", &Habits::tensor_sums_beside_weight_gradients, true},
+      {"transfers=beside", &Habits::transfers_beside_compute, true},
+      {"transfers=apart", &Habits::transfers_beside_compute, false},
+      {"messages=whole", &Habits::transfers_cut, false},
+      {"messages=cut", &Habits::transfers_cut, true},
+      {"attention=fused", &Habits::fused_attention, true},
+      {"attention=in_memory", &Habits::fused_attention, false},
+      {"kernels=fused", &Habits::fused_kernels, true},
+      {"kernels=apart", &Habits::fused_kernels, false},
+      {"accumulation=fused", &Habits::fused_accumulation, true},
+      {"accumulation=apart", &Habits::fused_accumulation, false}};
+  // Both write scores to memory and wait for messages, of which each rank sends a part; GELU, bias
+  // gradients, residuals and the loss are kernels of their own. The later one adds weight gradients
+  // in the product, beside which sums of input gradients run.
+  static const std::map<std::string, std::string> programs{
+      {"megatron_2021",
+       "gradients=after,tensor_sums=apart,transfers=apart,messages=cut,attention=in_memory,"
+       "kernels=apart,accumulation=apart"},
+      {"megatron_2022",
+       "gradients=after,tensor_sums=beside_weight_gradients,transfers=apart,messages=cut,"
+       "attention=in_memory,kernels=apart"}};
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     const std::string part = text.substr(begin, end - begin);
     begin = end + 1;
-    bool known = false;
-    for (const auto& [name, on, off, value] : switches) {
-      if (part == fmt::format("{}={}", name, on)) this->*value = known = true;
-      if (part == fmt::format("{}={}", name, off)) this->*value = false, known = true;
+    if (const auto program = programs.find(part); program != programs.end()) {
+      assume(program->second);
+      continue;
     }
-    if (known) continue;
-    std::string choices;
-    for (const auto& [name, on, off, value] : switches) {
-      choices += fmt::format("{}{}={} or {}", choices.empty() ? "" : ", ", name, on, off);
+    const auto* const found = std::find_if(std::begin(choices), std::end(choices),
+                                           [&](const Choice& one) { return part == one.text; });
+    if (found != std::end(choices)) {
+      this->*found->value = found->on;
+      continue;
     }
-    throw RequestError(fmt::format("--assume: \"{}\": needs {}", part, choices));
+    std::string known = "megatron_2021, megatron_2022";
+    for (const Choice& one : choices) known += fmt::format(", {}", one.text);
+    throw RequestError(fmt::format("--assume: \"{}\": needs one of {}", part, known));
   }
 }
 
@@ -151,7 +232,7 @@ GroupShape group_shape(const Mesh& mesh, StageEnds ends, std::string_view traffi
 RankCosts::RankCosts(const Config& config, const Machine& machine, const Mesh& mesh, StageEnds ends,
                      const Habits& habits, const TracedStep& step, const std::vector<int>& held,
                      int rank) {
-  const Pricer pricer(config, machine, mesh, ends, habits, step.trace, rank);
+  Pricer pricer(config, machine, mesh, ends, habits, step.trace, rank);
   const std::vector<Which> which = places(step.actions, held);
   // Of those alike the one that was traced first stands for all.
   std::vector<ActionCost*> of_action;
@@ -159,11 +240,13 @@ RankCosts::RankCosts(const Config& config, const Machine& machine, const Mesh& m
     const auto [at, added] = costs_.try_emplace(one);
     of_action.push_back(added ? &at->second : nullptr);
   }
-  for (const TracedOperation& one : step.trace.operations()) {
-    if (one.action < 0) {
-      pricer.add(one, around_, around_);
-    } else if (ActionCost* const cost = of_action.at(static_cast<std::size_t>(one.action))) {
-      pricer.add(one, *cost, around_);
+  const auto& operations = step.trace.operations();
+  for (std::size_t i = 0; i < operations.size(); ++i) {
+    const int action = operations[i].action;
+    if (action < 0) {
+      pricer.add(i, around_, around_);
+    } else if (ActionCost* const cost = of_action.at(static_cast<std::size_t>(action))) {
+      pricer.add(i, *cost, around_);
     }
   }
 }

@@ -22,15 +22,26 @@ struct Habits {
   bool gradients_beside_backward = true;
   // Sums over the tensor group run beside products, where the trace has them so, or never.
   bool tensor_sums_beside_products = true;
+  // Those of input gradients run beside the products of weight gradients, of the same action.
+  bool tensor_sums_beside_weight_gradients = false;
   // Transfers between stages run beside compute, or both ranks wait for them.
   bool transfers_beside_compute = true;
+  // Ranks that hold the same rows (tensor parallelism without sequence parallelism) send a part of
+  // them each to the next stage, which gathers them (Narayanan 2021, section 4.1), or each sends
+  // all.
+  bool transfers_cut = false;
   // Attention keeps its scores on the chip, or writes and reads them.
   bool fused_attention = true;
+  // GELU, bias and residual gradients and the loss go with their products and norms in one pass, or
+  // have kernels of their own.
+  bool fused_kernels = true;
+  // Products of weight gradients add to the sum, or a kernel does after them.
+  bool fused_accumulation = true;
 
   static Habits of(const Config&);
-  // Changes what `text` names, as "gradients=after,transfers=apart": gradients beside or after,
-  // tensor_sums beside or apart, transfers beside or apart, attention fused or in_memory.
-  // RequestError on anything else.
+  // Changes what `text` names, as "gradients=after,transfers=apart", or the habits of a known
+  // program: megatron_2021 (Narayanan 2021), megatron_2022 (Korthikanti 2022). RequestError, with
+  // all choices, on anything else.
   void assume(const std::string& text);
 };
 

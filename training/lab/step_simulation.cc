@@ -46,6 +46,11 @@ class StepSimulator {
                        .peak_flops = machine_.peak_of(computed_in(config_)),
                        .tokens = config_.batch.global_batch_size * config_.data.sequence_length};
     need_nodes();
+    for (const std::string& traffic : traffic_names(mesh_)) {
+      if (!is_within_layers(traffic)) continue;
+      within_layers_ =
+          group_shape(mesh_, ends_of(schedule_), traffic, 0, machine_.devices_per_node);
+    }
     for (int place = 0; place < schedule_.stages; ++place) {
       costs_.push_back(costs_of_place(place, pipeline_[static_cast<std::size_t>(place)]));
     }
@@ -123,9 +128,14 @@ class StepSimulator {
     if (next < 0 || next >= schedule_.total_stages()) return 0;
     const int to = rank_of_[static_cast<std::size_t>(next)];
     if (to == place) return 0;
-    return message_seconds(machine_, bytes,
-                           same_node(pipeline_[static_cast<std::size_t>(place)],
-                                     pipeline_[static_cast<std::size_t>(to)]));
+    const bool near = same_node(pipeline_[static_cast<std::size_t>(place)],
+                                pipeline_[static_cast<std::size_t>(to)]);
+    if (!habits_.transfers_cut || config_.parallel.sequence_parallel) {
+      return message_seconds(machine_, bytes, near);
+    }
+    const auto parts = static_cast<double>(within_layers_.members);
+    return message_seconds(machine_, bytes / parts, near) +
+           collective_seconds(machine_, Operation::all_gather, bytes, within_layers_);
   }
 
   std::vector<std::vector<double>> durations() const {
@@ -232,6 +242,7 @@ class StepSimulator {
   Mesh mesh_;
   Schedule schedule_;
   RankPlanner planner_;
+  GroupShape within_layers_;  // of the ranks that cut a layer
   std::vector<int> rank_of_;  // place of each stage
   bool overlaps_ = false;     // with the next iteration
   double steady_ = 0;         // an iteration of an asynchronous schedule

@@ -105,7 +105,7 @@ Changes thriftiest(const Config& config, const Choices& choices) {
 
 std::optional<std::int64_t> planned_peak(const Config& config, const Architecture& architecture) {
   try {
-    const auto ranks = plan_pipeline(config, architecture, schedule_of(config));
+    const auto ranks = plan_fullest(config, architecture, schedule_of(config));
     // On a GPU copies of the state take only what is to spare (DeviceCopies).
     const bool spare = is_for_gpu(config);
     const auto needed = [&](const PlannedMemory& memory) {

@@ -12,22 +12,26 @@
 namespace trident {
 namespace {
 
-// Pipeline ranks that differ in nothing but how many micro-batches they hold: as many layers in
-// each chunk, neither end of the model, and a number in flight that grows evenly from one to the
-// next, in lists of one rule.
+// What a rank has in common with those that differ in nothing but how many micro-batches they hold:
+// as many layers in each chunk, neither end of the model, lists of one rule.
+std::vector<std::int64_t> share_of(const Config& config, const Schedule& schedule, int rank) {
+  const bool one_rule = config.pipeline.schedule_file.empty() && !schedule_rules(config).searched;
+  std::vector<std::int64_t> share;
+  for (const int stage : schedule.placement[static_cast<std::size_t>(rank)]) {
+    const bool ends = stage == 0 || stage + 1 == schedule.total_stages();
+    share.push_back(config.pipeline.layer_split[static_cast<std::size_t>(stage)]);
+    if (ends || !one_rule) share.push_back(-1 - rank);  // like no other
+  }
+  return share;
+}
+
+// Ranks of one share, their number in flight growing evenly from one to the next.
 std::vector<std::vector<int>> even_stretches(const Config& config, const Schedule& schedule) {
   std::vector<std::vector<int>> stretches;
-  const bool one_rule = config.pipeline.schedule_file.empty() && !schedule_rules(config).searched;
   const std::vector<double> in_flight = peak_in_flight(schedule);
   std::map<std::vector<std::int64_t>, std::size_t> latest;  // of those alike
   for (int rank = 0; rank < schedule.stages; ++rank) {
-    std::vector<std::int64_t> share;
-    for (const int stage : schedule.placement[static_cast<std::size_t>(rank)]) {
-      const bool ends = stage == 0 || stage + 1 == schedule.total_stages();
-      share.push_back(config.pipeline.layer_split[static_cast<std::size_t>(stage)]);
-      if (ends || !one_rule) share.push_back(-1 - rank);  // like no other
-    }
-    const auto [at, added] = latest.try_emplace(share, stretches.size());
+    const auto [at, added] = latest.try_emplace(share_of(config, schedule, rank), stretches.size());
     const auto fits = [&](const std::vector<int>& line) {
       if (line.size() < 2) return true;
       const auto value = [&](int r) { return in_flight[static_cast<std::size_t>(r)]; };
@@ -160,6 +164,25 @@ std::vector<PlannedRank> plan_pipeline(const Config& config, const Architecture&
     for (std::size_t i = 0; i < ranks.size(); ++i) {
       plans[static_cast<std::size_t>(ranks[i])] = std::move(found[i]);
     }
+  }
+  return plans;
+}
+
+std::vector<PlannedRank> plan_fullest(const Config& config, const Architecture& architecture,
+                                      const Schedule& schedule) {
+  const RankPlanner planner(config, architecture, schedule);
+  const std::vector<double> in_flight = peak_in_flight(planner.schedule());
+  std::map<std::vector<std::int64_t>, int> fullest;
+  for (int rank = 0; rank < schedule.stages; ++rank) {
+    const auto held = [&](int r) { return in_flight[static_cast<std::size_t>(r)]; };
+    const auto [at, added] =
+        fullest.try_emplace(share_of(planner.config(), planner.schedule(), rank), rank);
+    if (held(rank) > held(at->second)) at->second = rank;
+  }
+  std::vector<PlannedRank> plans;
+  plans.push_back(planner.plan(0));
+  for (const auto& [share, rank] : fullest) {
+    if (rank > 0) plans.push_back(planner.plan(rank));
   }
   return plans;
 }

@@ -11,4 +11,8 @@ namespace trident {
 std::vector<PlannedRank> plan_pipeline(const Config&, const Architecture&,
                                        const Schedule& schedule);
 
+// Of those that differ in nothing but how many micro-batches they hold, the one that holds the
+// most; so the largest rank is among them. The first place, which collects reports, comes first.
+std::vector<PlannedRank> plan_fullest(const Config&, const Architecture&, const Schedule& schedule);
+
 }  // namespace trident

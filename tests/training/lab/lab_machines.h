@@ -12,8 +12,11 @@
 
 namespace trident::testing {
 
+inline Machine machine_named(const std::string& name) {
+  return read_machine(name, source_dir() + "/configs/machines");
+}
 inline Machine dgx_a100() {
-  return read_machine("dgx_a100", source_dir() + "/configs/machines");
+  return machine_named("dgx_a100");
 }
 
 // A GPT as Megatron-LM ran it, of sequences of 2,048 and a vocabulary of 51,200.
@@ -21,6 +24,7 @@ struct PublishedRun {
   int layers, hidden, heads, tensor, pipeline, chunks, devices, batch, micro_batch;
   const char* recomputation = "full";
   bool sequence_parallel = false;
+  const char* gradients = "fp16";  // summed in
 };
 
 inline Config config_of(const PublishedRun& run) {
@@ -33,17 +37,39 @@ inline Config config_of(const PublishedRun& run) {
                "sequence_parallel": {}}},
   "pipeline": {{"schedule": "{}"}},
   "batch": {{"global_batch_size": {}, "micro_batch_size": {}}},
-  "precision": {{"dtype": "fp16"}},
+  "precision": {{"dtype": "fp16", "grad_accum_dtype": "{}"}},
   "zero_optimization": {{"reduce_bucket_size": 50000000, "allgather_bucket_size": 50000000}},
   "activation_checkpointing": {{"granularity": "{}"}},
   "data": {{"train": [{{"path": "text"}}], "sequence_length": 2048,
            "tokenizer": {{"type": "file", "path": "tokenizer.json"}}}},
   "training": {{"train_iters": 100}},
-  "runtime": {{"ranks_per_node": 8}}
+  "runtime": {{"device": "cuda", "ranks_per_node": 8}}
 }})",
       run.layers, run.hidden, run.heads, run.devices / (run.tensor * run.pipeline), run.tensor,
       run.pipeline, run.chunks, run.sequence_parallel, run.chunks > 1 ? "interleaved_1f1b" : "1f1b",
-      run.batch, run.micro_batch, run.recomputation);
+      run.batch, run.micro_batch, run.gradients, run.recomputation);
+  return parse_config(text, {}, {.rules = built_in_rules()}).config;
+}
+
+// Sequence-parallel runs in bf16 on H100s, whose sums and gradients are reduced beside compute,
+// with sharded optimizer state and no recomputation.
+inline Config h100_config(const std::string& model, const std::string& parallel,
+                          const std::string& schedule, int batch, int micro_batch, int sequence) {
+  const std::string text = fmt::format(
+      R"({{
+  "model": {{{}}},
+  "parallel": {{{}, "sequence_parallel": true, "tp_comm_overlap": true}},
+  "pipeline": {{"schedule": "{}"}},
+  "batch": {{"global_batch_size": {}, "micro_batch_size": {}}},
+  "precision": {{"dtype": "bf16"}},
+  "zero_optimization": {{"stage": 1, "overlap_comm": true}},
+  "activation_checkpointing": {{"granularity": "none"}},
+  "data": {{"train": [{{"path": "text"}}], "sequence_length": {},
+           "tokenizer": {{"type": "file", "path": "tokenizer.json"}}}},
+  "training": {{"train_iters": 100}},
+  "runtime": {{"device": "cuda", "ranks_per_node": 8}}
+}})",
+      model, parallel, schedule, batch, micro_batch, sequence);
   return parse_config(text, {}, {.rules = built_in_rules()}).config;
 }
 

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
@@ -37,6 +38,17 @@ TEST(Machine, IsReadFromItsFile) {
   EXPECT_TRUE(machine.device.gpu);
 }
 
+TEST(Machine, AllFilesOfTheFolderAreRead) {
+  int files = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(source_dir() + "/configs/machines")) {
+    const Machine machine = read_machine(entry.path().string(), "");
+    EXPECT_FALSE(machine.source.empty()) << entry.path();
+    ++files;
+  }
+  EXPECT_GE(files, 4);
+}
+
 TEST(Machine, EachMissingKeyIsNamedWithItsPlace) {
   const json whole = machine_file();
   EXPECT_THAT(problems_of(whole.dump()), ElementsAre());
@@ -50,6 +62,7 @@ TEST(Machine, EachMissingKeyIsNamedWithItsPlace) {
     // Peaks are one or more; what has a default may be left out.
     const bool optional = pointer == "/source" || pointer.starts_with("/device/peak") ||
                           pointer == "/device/units" || pointer == "/device/launch" ||
+                          pointer == "/device/taken_by_collectives" ||
                           pointer.starts_with("/efficiency");
     if (optional) {
       EXPECT_THAT(problems, ElementsAre()) << pointer;

@@ -12,26 +12,21 @@
 namespace trident::testing {
 namespace {
 
-// Megatron-LM's of 2021.
-Habits megatron(const Config& config, bool gradients_beside_backward) {
-  Habits habits = Habits::of(config);
-  habits.gradients_beside_backward = gradients_beside_backward;
-  habits.transfers_beside_compute = false;
-  habits.fused_attention = false;
-  return habits;
-}
-
 SimulatedStep simulated(const Config& config, const Machine& machine, const Habits& habits) {
   return simulate_step(config, *architecture_of(config), machine, habits);
 }
 SimulatedStep simulated(const PublishedRun& run, const Machine& machine = dgx_a100()) {
+  // Where there is no pipeline PyTorch's module summed gradients beside backward.
   const Config config = config_of(run);
-  return simulated(config, machine, megatron(config, run.pipeline == 1));
+  Habits habits = Habits::of(config);
+  habits.assume(run.pipeline == 1 ? "megatron_2021,gradients=beside" : "megatron_2021");
+  return simulated(config, machine, habits);
 }
 
 constexpr PublishedRun gpt_22b{48, 6144, 64, 8, 1, 1, 8, 4, 4};
 constexpr PublishedRun gpt_39b{48, 8192, 64, 8, 2, 1, 512, 1536, 4};
 constexpr PublishedRun gpt_1t{128, 25600, 160, 8, 64, 1, 3072, 3072, 1};
+constexpr PublishedRun gpt_530b{105, 20480, 128, 8, 35, 3, 2520, 2520, 1};
 
 // Narayanan 2021, with recomputation: TFLOP/s of a GPU.
 double tflops(const PublishedRun& run, double seconds) {
@@ -40,20 +35,92 @@ double tflops(const PublishedRun& run, double seconds) {
          seconds / run.devices / 1e12;
 }
 
-// No constant of the machine's file is fitted yet.
-TEST(StepSimulation, ComesNearPublishedStepsOfA100s) {
-  const auto near = [](double got, double published, double within) {
-    EXPECT_NEAR(got / published, 1, within) << got << " for " << published;
+// How far predictions are from what was published.
+class Errors {
+ public:
+  void add(double predicted, double published) {
+    const double error = std::abs(predicted / published - 1);
+    sum_ += error, largest_ = std::max(largest_, error), ++count_;
+    SCOPED_TRACE(count_);
+    EXPECT_LT(error, 0.10) << predicted << " for " << published;
+  }
+  double mean() const { return sum_ / count_; }
+  double largest() const { return largest_; }
+
+ private:
+  double sum_ = 0, largest_ = 0;
+  int count_ = 0;
+};
+
+// Table 1 of Narayanan 2021. The machine's efficiencies are fitted to the rows of 1.7 and 39
+// billion and to one of Korthikanti's.
+TEST(StepSimulation, ComesNearTheStepsOfNarayanan2021) {
+  Errors errors;
+  const auto compare = [&](const PublishedRun& run, double published) {
+    errors.add(tflops(run, simulated(run).seconds), published);
   };
-  near(tflops(gpt_39b, simulated(gpt_39b).seconds), 138, 0.05);
-  near(tflops(gpt_1t, simulated(gpt_1t).seconds), 163, 0.05);
-  const PublishedRun small{24, 2304, 24, 1, 1, 1, 32, 512, 16};
-  near(tflops(small, simulated(small).seconds), 137, 0.20);
-  near(simulated(gpt_22b).seconds, 1.42, 0.05);
-  PublishedRun selective = gpt_22b;
-  selective.recomputation = "selective";
-  selective.sequence_parallel = true;
-  near(simulated(selective).seconds, 1.10, 0.05);
+  compare({24, 2304, 24, 1, 1, 1, 32, 512, 16}, 137);
+  compare({30, 3072, 32, 2, 1, 1, 64, 512, 16}, 138);
+  compare({36, 4096, 32, 4, 1, 1, 128, 512, 16}, 142);
+  compare({40, 6144, 48, 8, 1, 1, 256, 1024, 8}, 135);
+  compare(gpt_39b, 138);
+  compare({60, 10240, 80, 8, 4, 3, 1024, 1792, 2}, 140);
+  compare({80, 12288, 96, 8, 8, 2, 1536, 2304, 2}, 148);
+  compare({96, 16384, 128, 8, 16, 2, 1920, 2160, 1}, 155);
+  compare(gpt_530b, 163);
+  compare(gpt_1t, 163);
+  EXPECT_LT(errors.mean(), 0.035);
+  EXPECT_LT(errors.largest(), 0.095);
+}
+
+// Table 5 of Korthikanti 2022, full and selective recomputation; 22 billion, full, is fitted.
+TEST(StepSimulation, ComesNearTheStepsOfKorthikanti2022) {
+  Errors errors;
+  const auto compare = [&](PublishedRun run, double full, double selective) {
+    const auto seconds = [&] {
+      const Config config = config_of(run);
+      Habits habits = Habits::of(config);
+      habits.assume("megatron_2022");
+      return simulated(config, dgx_a100(), habits).seconds;
+    };
+    run.gradients = "fp32";
+    errors.add(seconds(), full);
+    run.recomputation = "selective";
+    run.sequence_parallel = true;
+    errors.add(seconds(), selective);
+  };
+  compare(gpt_22b, 1.42, 1.10);
+  compare({96, 12288, 96, 8, 8, 3, 64, 64, 1}, 18.13, 13.75);
+  compare({105, 20480, 128, 8, 35, 3, 280, 280, 1}, 49.05, 37.83);
+  compare({128, 25600, 160, 8, 64, 1, 512, 512, 1}, 94.42, 71.49);
+  EXPECT_LT(errors.mean(), 0.03);
+  EXPECT_LT(errors.largest(), 0.06);
+}
+
+// The first is what the machine's products are fitted to: Nemotron-4 15B, whose two matrices of
+// 24576 stand here as three of 16384, with as many FLOPs.
+TEST(StepSimulation, ComesNearTheStepsOfH100s) {
+  const auto seconds = [](const Config& config) {
+    return simulated(config, machine_named("dgx_h100"), Habits::of(config)).seconds;
+  };
+  const double nemotron = seconds(h100_config(
+      R"("architecture": "llama", "num_layers": 32, "hidden_size": 6144, "ffn_hidden_size": 16384,
+         "num_attention_heads": 48, "num_query_groups": 8, "vocab_size": 256000)",
+      R"("data_parallel_size": 8, "tensor_model_parallel_size": 2)", "1f1b", 64, 2, 4096));
+  EXPECT_NEAR(nemotron / 2.66, 1, 0.02);
+  const auto gpt_175b = [&](int data) {
+    return seconds(h100_config(
+        R"("num_layers": 96, "hidden_size": 12288, "num_attention_heads": 96, "vocab_size": 51200)",
+        fmt::format(R"("data_parallel_size": {}, "tensor_model_parallel_size": 4,
+                       "pipeline_model_parallel_size": 8,
+                       "virtual_pipeline_model_parallel_size": 6)",
+                    data),
+        "interleaved_1f1b", 64 * data, 1, 2048));
+  };
+  const double small = gpt_175b(4), large = gpt_175b(64);
+  EXPECT_NEAR(small / 8.31, 1, 0.07);
+  EXPECT_NEAR(large / 8.49, 1, 0.07);
+  EXPECT_NEAR(large / small, 8.49 / 8.31, 0.015);
 }
 
 TEST(StepSimulation, PartsOfEachRankAddUpToTheStep) {
@@ -109,8 +176,8 @@ TEST(StepSimulation, WhatRunsBesideComputeCostsNoMoreThanApart) {
 
 TEST(StepSimulation, GradientsTakeARingsTimeOverTheDataGroup) {
   const SimulatedStep step = simulated(gpt_39b);
-  // 39.1 billion parameters over 16 ranks, their gradients in fp32, over one device in each node.
-  const double bytes = 39.1e9 / 16 * 4;
+  // 39.1 billion parameters over 16 ranks, their gradients in fp16, over one device in each node.
+  const double bytes = 39.1e9 / 16 * 2;
   const double links = 25e9 * dgx_a100().efficiency.links;
   const double ring = 2 * 31.0 / 32 * bytes / links;
   // Beside it the latency of some fifty buckets, and the tables at the ends of the pipeline.
@@ -120,10 +187,10 @@ TEST(StepSimulation, GradientsTakeARingsTimeOverTheDataGroup) {
 
 TEST(StepSimulation, ThousandsOfRanksTakeLessThanTwoSeconds) {
   const auto begun = std::chrono::steady_clock::now();
-  const SimulatedStep step = simulated(gpt_1t);
+  const SimulatedStep step = simulated(gpt_530b);
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begun;
-  EXPECT_EQ(step.world_size, 3072);
-  EXPECT_LT(taken.count(), 20.0);  // 0.4 s here; a sanitizer takes ten times as long
+  EXPECT_EQ(step.world_size, 2520);
+  EXPECT_LT(taken.count(), 20.0);  // 0.8 s here; a sanitizer takes ten times as long
 }
 
 // Theory: its bubble is 0 in steady state; what is left is how unequal the stages are.
@@ -133,7 +200,7 @@ TEST(StepSimulation, AScheduleThatNeverFlushesGoesAtThePaceOfItsBusiestRank) {
   const Config config = config_of(few);
   const auto with = [&](std::vector<std::string> overrides) {
     overrides.insert(overrides.end(), {"gradient_clipping=0", "model.tie_word_embeddings=false",
-                                       "precision.dtype=bf16"});
+                                       "precision.dtype=bf16", "precision.grad_accum_dtype=fp32"});
     const Config changed =
         parse_config(config_to_json(config), overrides, {.rules = config.rules}).config;
     return simulated(changed, dgx_a100(), Habits::of(changed));

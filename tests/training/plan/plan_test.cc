@@ -289,6 +289,16 @@ TEST(Plan, OfManyPipelineRanksIsThatOfEachPlannedAlone) {
       EXPECT_EQ(elements(plans[static_cast<std::size_t>(rank)]), elements(alone)) << rank;
       EXPECT_EQ(plans[static_cast<std::size_t>(rank)].rolls_back, alone.rolls_back) << rank;
     }
+    // Few of them have the largest.
+    const auto most = [](const std::vector<PlannedRank>& ranks) {
+      std::int64_t bytes = 0;
+      for (const PlannedRank& rank : ranks) bytes = std::max(bytes, rank.memory.peak_total);
+      return bytes;
+    };
+    const auto fullest = plan_fullest(config, *architecture, schedule);
+    EXPECT_LE(fullest.size(), 4U);
+    EXPECT_EQ(most(fullest), most(plans));
+    EXPECT_EQ(fullest.front().collecting, plans.front().collecting);
   }
 }
 
