@@ -27,6 +27,7 @@ void add_schedule(CLI::App&, const Launch&, Action&);
 void add_checkpoint(CLI::App&, Action&);
 void add_launch(CLI::App&, const Launch&, Action&);
 void add_simulate(CLI::App&, const Launch&, Action&);
+void add_sweep(CLI::App&, const Launch&, Action&);
 void add_later(CLI::App&);  // commands of later releases: an error that says so
 
 }  // namespace trident::app

@@ -6,7 +6,7 @@
 namespace trident::app {
 
 void add_later(CLI::App& app) {
-  for (const char* name : {"sweep", "search"}) {
+  for (const char* name : {"search"}) {
     auto* command = app.add_subcommand(name, "Not available yet");
     command->allow_extras();
     command->prefix_command();

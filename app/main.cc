@@ -59,6 +59,7 @@ int run(int argc, char** argv) {
   trident::app::add_checkpoint(app, action);
   trident::app::add_launch(app, launch, action);
   trident::app::add_simulate(app, launch, action);
+  trident::app::add_sweep(app, launch, action);
   trident::app::add_later(app);
   const auto fail = [&](int code, const std::string& text) {
     code = launch.start->fail(code, trident::printable_lines(text));

@@ -23,7 +23,7 @@ set(TRIDENT_PUBLIC_HEADERS
 # What these include. Not for programs to include by themselves.
 set(TRIDENT_INCLUDED_HEADERS
     config/problems.h
-    core/allocator.h core/block_pool.h core/clock.h core/countdown.h core/file_system.h
+    core/allocator.h core/block_pool.h core/clock.h core/countdown.h core/file_system.h core/kernel_clock.h
     core/ledger.h
     core/thread_team.h
     kernels/peers.h kernels/reduce.h kernels/reduce_op.h

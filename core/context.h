@@ -12,6 +12,7 @@
 
 #include "core/allocator.h"
 #include "core/device.h"
+#include "core/kernel_clock.h"
 #include "core/ledger.h"
 #include "core/tensor.h"
 #include "core/thread_team.h"
@@ -60,6 +61,8 @@ class Context {
   const Allocator& allocator() const { return *allocator_; }
 
   Tensor empty(Shape shape, DType dtype, Category category);  // values undefined
+
+  KernelClock& kernel_clock() { return kernel_clock_; }
 
   // Where a planning device's operations are entered, if that is wanted; it outlives its use.
   OperationTrace* trace() const { return trace_; }
@@ -117,6 +120,7 @@ class Context {
   std::shared_ptr<Allocator> allocator_;
   ThreadTeam team_;
   std::unique_ptr<KernelState> kernel_state_;
+  KernelClock kernel_clock_;
   OperationTrace* trace_ = nullptr;
   std::mutex pending_mutex_;
   std::vector<std::shared_ptr<Pending>> pending_;

@@ -1,9 +1,11 @@
 // What a kind of device implements, and the one place that chooses between them.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <type_traits>
 
 #include "core/context.h"
 #include "core/operation_trace.h"
@@ -86,6 +88,19 @@ inline const Backend& backend_of(Context& context) {
   return cuda ? cuda_backend() : cpu_backend();
 }
 
+template <class Function>
+bool is_product(Function Backend::*member) {
+  if constexpr (std::is_same_v<Function, decltype(Backend::gemm)>) {
+    return member == &Backend::gemm;
+  } else if constexpr (std::is_same_v<Function, decltype(Backend::attention_forward)>) {
+    return member == &Backend::attention_forward;
+  } else if constexpr (std::is_same_v<Function, decltype(Backend::attention_backward)>) {
+    return member == &Backend::attention_backward;
+  } else {
+    return false;
+  }
+}
+
 // Enqueues a backend's function on the context's stream, its arguments by value.
 template <class Function, class... Args>
 void launch(Context& context, Function Backend::*member, const Args&... args) {
@@ -96,8 +111,16 @@ void launch(Context& context, Function Backend::*member, const Args&... args) {
       (costs_backend().*member)(Access{}, context, args...);
     return function(Access{}, context, args...);
   }
-  context.stream().enqueue(
-      [function, &context, args...](const Access& access) { function(access, context, args...); });
+  context.stream().enqueue([function, member, &context, args...](const Access& access) {
+    if (access.queue() != nullptr) return function(access, context, args...);
+    using Clock = std::chrono::steady_clock;
+    const Clock::time_point begin = Clock::now();
+    function(access, context, args...);
+    KernelClock& clock = context.kernel_clock();
+    const std::chrono::nanoseconds taken = Clock::now() - begin;
+    (is_product(member) ? clock.products_ns : clock.others_ns)
+        .fetch_add(taken.count(), std::memory_order_relaxed);
+  });
 }
 
 }  // namespace trident

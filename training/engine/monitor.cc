@@ -4,6 +4,7 @@
 #include <cstring>
 #include <iterator>
 #include <span>
+#include <tuple>
 #include <utility>
 
 #include "core/ledger.h"
@@ -21,6 +22,7 @@ constexpr LoggedOperation no_operation{.group = 255};
 struct RankReport {
   StepClock clock;
   std::int64_t events = 0;
+  std::int64_t products_ns = 0, kernels_ns = 0;
   std::int64_t peaks[category_count] = {};
   std::int64_t peak_total = 0;
 };
@@ -59,6 +61,9 @@ Unpacked unpack(const std::vector<std::uint8_t>& gathered, std::size_t ranks,
       largest(std::string(name_of(static_cast<Category>(i))), report.peaks[i]);
     }
     largest("total", report.peak_total);
+    const double part = 1e-6 / static_cast<double>(ranks);
+    figures.parts_ms["products"] += part * static_cast<double>(report.products_ns);
+    figures.parts_ms["kernels"] += part * static_cast<double>(report.kernels_ns);
   }
   return all;
 }
@@ -103,8 +108,18 @@ std::vector<std::int64_t> Monitor::sent() const {
 
 void Monitor::begin(bool drawn) {
   before_ = sent();
+  // Where updates are validated later, the stream may still be at the step before.
+  if (!stepper_.post_validation()) take_kernel_times();
   drawn_ = drawn;
   if (drawn) log_->start();
+}
+
+std::pair<std::int64_t, std::int64_t> Monitor::take_kernel_times() {
+  const KernelClock& kernels = stepper_.context().kernel_clock();
+  const std::int64_t products = kernels.products_ns, others = kernels.others_ns;
+  const std::pair taken{products - products_before_, others - kernels_before_};
+  products_before_ = products, kernels_before_ = others;
+  return taken;
 }
 
 void Monitor::end() {
@@ -117,6 +132,7 @@ void Monitor::end() {
   const Ledger::Figures memory = context.ledger().figures();
   std::copy(memory.peak.begin(), memory.peak.end(), report.peaks);
   report.peak_total = memory.peak_total;
+  std::tie(report.products_ns, report.kernels_ns) = take_kernel_times();
   std::vector<std::int64_t> bytes_sent = sent();
   for (std::size_t i = 0; i < bytes_sent.size(); ++i) bytes_sent[i] -= before_[i];
 
@@ -224,6 +240,9 @@ void Monitor::measure_bubbles(StepFigures& figures) const {
     const MeasuredBubble bubble = measure_bubble(schedule, ran);
     figures.bubble_ratio += bubble.replayed.ratio / pipelines;
     figures.bubble_ratio_wall += bubble.wall.ratio / pipelines;
+    figures.parts_ms["waiting"] += 1e3 * bubble.wall.ratio * bubble.wall.makespan / pipelines /
+                                   static_cast<double>(recent_.size());
+    figures.replayed_ms = std::max(figures.replayed_ms, 1e3 * bubble.replayed.makespan);
     figures.bubble_predicted += bubble.predicted.bubble.ratio / pipelines;
     figures.rank_bubble_ratio.resize(bubble.replayed.rank_ratio.size());
     for (std::size_t p = 0; p < bubble.replayed.rank_ratio.size(); ++p) {
@@ -256,7 +275,21 @@ StepFigures Monitor::collect() {
   }
   remember(step.executed, std::move(traces));
   measure_bubbles(figures);
+  add_rest(figures, clocks);
   return figures;
+}
+
+void Monitor::add_rest(StepFigures& figures, const std::vector<StepClock>& clocks) const {
+  double taken = 0, after = 0;
+  for (const StepClock& clock : clocks) {
+    taken += 1e-6 * static_cast<double>(clock.end.wall_ns - clock.begin.wall_ns);
+    after = std::max(after, 1e-6 * static_cast<double>(clock.end.cpu_ns - clock.executed.cpu_ns));
+  }
+  taken /= static_cast<double>(clocks.size());
+  double rest = taken;
+  for (const auto& [part, ms] : figures.parts_ms) rest -= ms;
+  figures.parts_ms["rest"] = std::max(0.0, rest);
+  figures.replayed_ms = stepper_.schedule().asynchronous() ? 0 : figures.replayed_ms + after;
 }
 
 }  // namespace trident

@@ -27,8 +27,15 @@ struct StepFigures {
   std::vector<double> rank_bubble_ratio;            // bubble_ratio of each pipeline rank, [p]
   std::map<std::string, std::int64_t> bytes_sent;   // summed over ranks, by group
   std::map<std::string, std::int64_t> peak_memory;  // bytes of the largest rank, by category
-  Timeline timeline;                                // filled where asked for
-  Timeline predicted;                               // of the first pipeline, where asked for
+  // Where the step went, milliseconds by the wall clock, the ranks' mean: "products" and "kernels"
+  // (all others; both where kernels are timed, KernelClock), "waiting" for other ranks of the
+  // pipeline, and "rest": collectives, messages and the host.
+  std::map<std::string, double> parts_ms;
+  // The step with a core for every rank and free transfers: the executed list replayed by CPU time,
+  // and the longest rank's CPU time after it. 0 of asynchronous schedules.
+  double replayed_ms = 0;
+  Timeline timeline;   // filled where asked for
+  Timeline predicted;  // of the first pipeline, where asked for
 };
 
 // What the report of a step takes of a rank's memory (communication), where no rank runs more than
@@ -60,6 +67,8 @@ class Monitor {
     const IterationLists::Iteration* executed;
     std::vector<ExecutionTrace> traces;
   };
+  // Nanoseconds of products and of other kernels since the last call.
+  std::pair<std::int64_t, std::int64_t> take_kernel_times();
   std::vector<std::int64_t> sent() const;  // by traffic group
   // Those of all ranks, on rank 0, in pieces of at most so many bytes a rank.
   std::vector<std::vector<LoggedOperation>> gather(const std::vector<LoggedOperation>& own,
@@ -67,6 +76,7 @@ class Monitor {
   // The parts of collect() on rank 0.
   void remember(const IterationLists::Iteration* executed, std::vector<ExecutionTrace> traces);
   void measure_bubbles(StepFigures& figures) const;
+  void add_rest(StepFigures& figures, const std::vector<StepClock>& clocks) const;
   // What `pipeline` (world ranks) ran in recent_, as one list, and its traces.
   std::pair<Schedule, std::vector<ExecutionTrace>> joined(const std::vector<int>& pipeline) const;
 
@@ -76,6 +86,7 @@ class Monitor {
   std::shared_ptr<OperationLog> log_ = std::make_shared<OperationLog>();
   bool drawn_ = false;  // the step that runs
   std::vector<std::int64_t> before_;
+  std::int64_t products_before_ = 0, kernels_before_ = 0;  // KernelClock
   std::deque<Ended> ended_;
   std::deque<Ran> recent_;  // on rank 0
 };

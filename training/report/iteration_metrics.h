@@ -19,6 +19,8 @@ struct IterationMetrics {
   double bubble_ratio = 0, bubble_ratio_wall = 0, bubble_predicted = 0;
   std::vector<double> rank_bubble_ratio;  // of each pipeline rank
   std::map<std::string, std::int64_t> bytes_sent, peak_memory;
+  std::map<std::string, double> parts_ms;  // StepFigures
+  double replayed_ms = 0;
   double loss_scale = 1;
   bool skipped = false;
   // Updates of the weights that were evaluated and are saved; asynchronous schedules only.

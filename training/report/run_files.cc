@@ -64,6 +64,8 @@ void RunFiles::write(const IterationMetrics& m) {
                               {"rank_bubble_ratio", m.rank_bubble_ratio},
                               {"bytes_sent", m.bytes_sent},
                               {"peak_memory", m.peak_memory},
+                              {"parts_ms", m.parts_ms},
+                              {"replayed_ms", m.replayed_ms},
                               {"loss_scale", m.loss_scale},
                               {"skipped", m.skipped}};
   if (m.weight_version) line["weight_version"] = *m.weight_version;
@@ -91,6 +93,7 @@ void RunFiles::write(const IterationMetrics& m) {
   for (const auto& [category, bytes] : m.peak_memory) {
     scalars.emplace_back("peak_memory/" + category, static_cast<double>(bytes));
   }
+  for (const auto& [part, ms] : m.parts_ms) scalars.emplace_back("parts_ms/" + part, ms);
   if (m.save_pause_ms) scalars.emplace_back("save_pause_ms", *m.save_pause_ms);
   if (m.failed_saves) scalars.emplace_back("failed_saves", static_cast<double>(*m.failed_saves));
   for (const auto& [name, loss] : m.validation_loss) {

@@ -61,6 +61,8 @@ IterationMetrics RunReporter::metrics_of(const CompletedIteration& iteration,
   metrics.rank_bubble_ratio = figures.rank_bubble_ratio;
   metrics.bytes_sent = figures.bytes_sent;
   metrics.peak_memory = figures.peak_memory;
+  metrics.parts_ms = figures.parts_ms;
+  metrics.replayed_ms = figures.replayed_ms;
   metrics.loss_scale = step.loss_scale;
   metrics.skipped = !step.applied;
   if (inputs_.schedule.asynchronous()) metrics.weight_version = iteration.weight_version;

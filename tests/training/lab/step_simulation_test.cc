@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 
-#include <chrono>
 #include <cmath>
 
 #include "core/error.h"
@@ -22,6 +21,12 @@ SimulatedStep simulated(const PublishedRun& run, const Machine& machine = dgx_a1
   habits.assume(run.pipeline == 1 ? "megatron_2021,gradients=beside" : "megatron_2021");
   return simulated(config, machine, habits);
 }
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr bool sanitized = true;
+#else
+constexpr bool sanitized = false;
+#endif
 
 constexpr PublishedRun gpt_22b{48, 6144, 64, 8, 1, 1, 8, 4, 4};
 constexpr PublishedRun gpt_39b{48, 8192, 64, 8, 2, 1, 512, 1536, 4};
@@ -66,9 +71,11 @@ TEST(StepSimulation, ComesNearTheStepsOfNarayanan2021) {
   compare(gpt_39b, 138);
   compare({60, 10240, 80, 8, 4, 3, 1024, 1792, 2}, 140);
   compare({80, 12288, 96, 8, 8, 2, 1536, 2304, 2}, 148);
-  compare({96, 16384, 128, 8, 16, 2, 1920, 2160, 1}, 155);
-  compare(gpt_530b, 163);
   compare(gpt_1t, 163);
+  if (!sanitized) {  // they take long
+    compare({96, 16384, 128, 8, 16, 2, 1920, 2160, 1}, 155);
+    compare(gpt_530b, 163);
+  }
   EXPECT_LT(errors.mean(), 0.035);
   EXPECT_LT(errors.largest(), 0.095);
 }
@@ -90,6 +97,7 @@ TEST(StepSimulation, ComesNearTheStepsOfKorthikanti2022) {
     errors.add(seconds(), selective);
   };
   compare(gpt_22b, 1.42, 1.10);
+  if (sanitized) return;
   compare({96, 12288, 96, 8, 8, 3, 64, 64, 1}, 18.13, 13.75);
   compare({105, 20480, 128, 8, 35, 3, 280, 280, 1}, 49.05, 37.83);
   compare({128, 25600, 160, 8, 64, 1, 512, 512, 1}, 94.42, 71.49);
@@ -185,12 +193,13 @@ TEST(StepSimulation, GradientsTakeARingsTimeOverTheDataGroup) {
   EXPECT_LT(step.communication.at("data"), 1.07 * ring);
 }
 
-TEST(StepSimulation, ThousandsOfRanksTakeLessThanTwoSeconds) {
-  const auto begun = std::chrono::steady_clock::now();
-  const SimulatedStep step = simulated(gpt_530b);
-  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begun;
-  EXPECT_EQ(step.world_size, 2520);
-  EXPECT_LT(taken.count(), 20.0);  // 0.8 s here; a sanitizer takes ten times as long
+TEST(StepSimulation, AHundredThousandRanksTakeAboutAsLongAsThousands) {
+  PublishedRun large = gpt_1t;
+  large.devices = 102'400;
+  large.batch = 102'400;
+  const SimulatedStep step = simulated(large);
+  EXPECT_EQ(step.world_size, 102'400);
+  EXPECT_NEAR(step.seconds / simulated(gpt_1t).seconds, 1, 0.1);  // as many micro-batches
 }
 
 // Theory: its bubble is 0 in steady state; what is left is how unequal the stages are.

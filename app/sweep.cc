@@ -1,0 +1,180 @@
+// `sweep`: runs a config in many layouts.
+#include "training/lab/sweep.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <sstream>
+
+#include "app/options.h"
+#include "app/stop_signals.h"
+#include "core/available_memory.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "core/process.h"
+#include "kernels/cuda_device.h"
+#include "training/bench/measured.h"
+#include "training/setup/kinds.h"
+
+namespace trident::app {
+namespace {
+
+struct SweepOptions {
+  ConfigRequest config;
+  std::string grid, out = "sweep", scaling = "strong", mpirun = "mpirun", machine, format = "text";
+  int iterations = 5, warm_up = 2, repeats = 3;
+  double timeout = 600;
+  bool overwrite = false, dry_run = false;
+};
+
+// A grid as it stands, or in a file of that name.
+std::string grid_text(const std::string& grid) {
+  if (!grid.ends_with(".json")) return grid;
+  return read_file(grid, std::uint64_t{1} << 20);
+}
+
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  }
+  return "unknown";
+}
+
+nlohmann::ordered_json about_this_machine(const Config& config, const Launch& launch) {
+  const Devices devices(config);
+  return {{"host", host_name()},
+          {"processor", processor_name()},
+          {"cores", launch.cores},
+          {"device", devices.text()},
+          {"versions", bench::versions_json(devices)}};
+}
+
+SweepRequest request_of(const SweepOptions& options, const Launch& launch) {
+  SweepRequest request;
+  request.base = load(options.config, launch);
+  request.load = {.rules = built_in_rules(),
+                  .cores = launch.cores,
+                  .micro_batch_size = request.base.config.batch.micro_batch_size,
+                  .device = request.base.config.runtime.device,
+                  .gpus = find_gpus().count};
+  request.grid = parse_grid(grid_text(options.grid), request.base.config);
+  request.out = options.out;
+  request.overwrite = options.overwrite;
+  request.iterations = options.iterations;
+  request.warm_up = options.warm_up;
+  request.repeats = options.repeats;
+  request.weak = options.scaling == "weak";
+  request.timeout = options.timeout;
+  request.program = std::filesystem::read_symlink("/proc/self/exe");
+  std::istringstream words(options.mpirun);
+  for (std::string word; words >> word;) request.mpirun.push_back(word);
+  request.memory = available_memory();
+  if (!options.machine.empty()) {
+    request.machine = read_machine(options.machine, "configs/machines");
+  }
+  return request;
+}
+
+int list_points(const SweepPlan& plan) {
+  for (const SweepPoint& point : plan.points) {
+    fmt::print("{}: {} ranks, {:.1f} MB a rank\n", point.label, point.config.world_size(),
+               static_cast<double>(point.planned_peak) * 1e-6);
+  }
+  for (const auto& [label, reason] : plan.invalid) fmt::print("{}: invalid: {}\n", label, reason);
+  return 0;
+}
+
+int sweep(const SweepOptions& options, const Launch& launch) {
+  if (launch.mpi) {
+    throw RequestError(
+        "sweep: starts its runs itself, under mpirun those whose runtime.transport needs "
+        "processes; "
+        "start it once, without mpirun or srun");
+  }
+  StopSignals signals([](const char* name, bool) {
+    print_error(fmt::format("sweep: {}: stopping; the same command goes on from here", name));
+  });
+  launch.start->join("sweep");
+  SweepRequest request = request_of(options, launch);
+  launch.start->done();
+  const SweepPlan plan = plan_sweep(request);
+  if (options.dry_run) return list_points(plan);
+  const bool text = options.format == "text";
+  request.stop = &signals.stop();
+  request.tell = [text](const std::string& line) {
+    fmt::print(text ? stdout : stderr, "{}\n", line);
+    std::fflush(text ? stdout : stderr);
+  };
+  signals.begin();
+  const nlohmann::ordered_json result =
+      run_sweep(request, plan, about_this_machine(request.base.config, launch));
+  write_file_atomic(options.out + "/sweep.json", result.dump(1) + "\n");
+  write_file_atomic(options.out + "/sweep.csv", sweep_csv(result));
+  write_file_atomic(options.out + "/report.html", sweep_report(result));
+  signals.finish();
+  if (text) {
+    fmt::print("{}wrote {}/report.html, sweep.csv and sweep.json\n", sweep_text(result),
+               options.out);
+  } else {
+    fmt::print("{}\n", result.dump(2));
+  }
+  if (!result["complete"].get<bool>()) return 130;
+  for (const auto& point : result["points"]) {
+    if (point["status"] == "ok") return 0;
+  }
+  print_error("sweep: no point ran to its end");
+  return 3;
+}
+
+}  // namespace
+
+void add_sweep(CLI::App& app, const Launch& launch, Action& action) {
+  auto* command = app.add_subcommand("sweep", "Run a config in many layouts and compare them");
+  auto options = std::make_shared<SweepOptions>();
+  add_config_options(*command, options->config);
+  add_format_option(*command, options->format);
+  command
+      ->add_option("--grid", options->grid,
+                   "What is combined: \"tp=1,2 pp=1,2 dp=1,2 chunks=1,2 schedule=1f1b,zb_h1 "
+                   "zero=0,1,3 micro_batch_size=1,2\", config keys with dots too; or a JSON file "
+                   "of lists by key")
+      ->required();
+  command
+      ->add_option("--out", options->out, "Folder for reports and runs; goes on with what it has")
+      ->capture_default_str();
+  command->add_flag("--overwrite", options->overwrite, "Begin anew where --out holds a sweep");
+  command->add_option("--iterations", options->iterations, "Of a run, that count")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  command->add_option("--warm-up", options->warm_up, "Iterations before them")
+      ->check(CLI::Range(0, 100000))
+      ->capture_default_str();
+  command->add_option("--repeats", options->repeats, "Runs of each point, interleaved")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command
+      ->add_option("--scaling", options->scaling,
+                   "strong: the global batch stays; weak: it grows with the copies of the model")
+      ->check(CLI::IsMember({"strong", "weak"}))
+      ->capture_default_str();
+  command->add_option("--timeout", options->timeout, "Seconds that a run may take")
+      ->check(CLI::Range(1.0, 1e6))
+      ->capture_default_str();
+  command
+      ->add_option("--mpirun", options->mpirun,
+                   "Starts the processes of configs whose transport needs them")
+      ->capture_default_str();
+  command->add_option("--machine", options->machine,
+                      "Also predicts each point for this machine (configs/machines)");
+  command->add_flag("--dry-run", options->dry_run, "Only list what would be run, and what not");
+  command->callback([options, &launch, &action] {
+    action = [options, &launch] { return sweep(*options, launch); };
+  });
+}
+
+}  // namespace trident::app

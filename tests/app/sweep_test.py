@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+"""Sweeps a small model and looks at what comes of it.
+
+    python3 tests/app/sweep_test.py build/release/trident
+
+Layouts that don't go are listed with their reasons, all others lose alike and take the memory of
+their plans; the same command again runs nothing; a point that fails and one that hangs are recorded
+and the others go on. The report is looked at in headless Chromium, wide and narrow, light and dark.
+Ends with `N passed`, or an error.
+"""
+
+import csv
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from report_test import chromium, drawn_colours, look, pixels
+
+CONFIG = {
+    "model": {"architecture": "gpt2", "num_layers": 4, "hidden_size": 32, "num_attention_heads": 4,
+              "vocab_size": 256},
+    "batch": {"micro_batch_size": 1, "global_batch_size": 8},
+    "optimizer": {"type": "AdamW", "params": {"lr": 0.01}},
+    "scheduler": {"type": "cosine", "warmup_iters": 50},
+    "data": {"train": [{"path": "text.txt"}], "sequence_length": 16},
+    "training": {"train_iters": 1000, "eval_interval": 10},
+    "checkpoint": {"save": "weights"},
+    "runtime": {"threads_per_rank": 1},
+    "logging": {"dir": "run"}}
+FIGURES = {"scaling": 2, "parts": 3, "memory": 1, "bubble": 1, "pareto": 1}
+
+
+class Folder:
+    def __init__(self, program, path):
+        self.program, self.path = program, path
+        (path / "text.txt").write_text("In the beginning was the word & the <word>. " * 200)
+        (path / "c.json").write_text(json.dumps(CONFIG))
+
+    def sweep(self, *arguments, code=0):
+        run = subprocess.run([self.program, "sweep", "c.json", *arguments], cwd=self.path,
+                             capture_output=True, text=True, timeout=300)
+        assert run.returncode == code, f"{arguments}: {run.returncode}\n{run.stdout}\n{run.stderr}"
+        return run
+
+    def result(self, out):
+        return json.loads((self.path / out / "sweep.json").read_text())
+
+
+def layouts(folder):
+    grid = "tp=1,2,3 pp=1,2 schedule=1f1b,zb_h1 micro_batch_size=1,2"
+    arguments = ("--grid", grid, "--out", "out", "--iterations", "2", "--warm-up", "1",
+                 "--repeats", "1", "--overwrite")
+    dry = folder.sweep(*arguments, "--dry-run").stdout
+    assert not (folder.path / "out").exists() and "invalid" in dry
+    folder.sweep(*arguments)
+    result = folder.result("out")
+    points = result["points"]
+    assert points[0]["ranks"] == 1 and points[0]["point"].startswith("tp=1 pp=1 schedule=1f1b")
+    assert abs(points[0]["efficiency"] - 1) < 1e-12
+    assert len(points) + len(result["invalid"]) == 3 * 2 * 2 * 2
+    assert any("tp=3" in p["point"] and "does not divide" in p["reason"] for p in result["invalid"])
+    losses = [p["loss"] for p in points]
+    assert max(losses) - min(losses) < 1e-5, losses
+    for point in points:
+        name = point["point"]
+        assert point["status"] == "ok" and point["runs"] == 1 and not point["loss_differs"], name
+        assert point["peak_memory"] == point["planned_memory"], name
+        parts = point["parts_ms"]
+        assert all(parts[part] > 0 for part in ("products", "kernels", "rest")), (name, parts)
+        speed = point["tokens_per_second"]
+        assert speed["least"] <= speed["most"], name
+        if point["axes"]["pp"] > 1:
+            assert 0 < point["bubble_predicted"] < 0.5 and point["bytes_sent"]["pipeline"] > 0, name
+    rows = list(csv.DictReader((folder.path / "out/sweep.csv").open()))
+    assert len(rows) == len(points) + len(result["invalid"])
+    assert float(rows[3]["step_ms"]) == points[3]["step_ms"]
+    # Nothing is left to run.
+    before = (folder.path / "out/runs.jsonl").read_text()
+    again = folder.sweep(*[a for a in arguments if a != "--overwrite"])
+    assert (folder.path / "out/runs.jsonl").read_text() == before and "[1/" not in again.stdout
+    # One more of each.
+    more = [a for a in arguments if a != "--overwrite"]
+    more[more.index("--repeats") + 1] = "2"
+    folder.sweep(*more)
+    assert len((folder.path / "out/runs.jsonl").read_text().splitlines()) == 2 * len(points)
+    assert all(p["runs"] == 2 for p in folder.result("out")["points"])
+    return 1
+
+
+def weak(folder):
+    (folder.path / "grid.json").write_text('{"dp": [1, 2, 4]}')
+    folder.sweep("--grid", "grid.json", "--out", "weak", "--scaling", "weak", "--iterations", "1",
+                 "--warm-up", "0", "--repeats", "1", "--machine",
+                 str(pathlib.Path(__file__).parents[2] / "configs/machines/dgx_a100.json"))
+    result = folder.result("weak")
+    assert [p["global_batch_size"] for p in result["points"]] == [8, 16, 32]
+    assert result["scaling"] == "weak" and result["predicted_for"].startswith("DGX")
+    assert not any(p["loss_differs"] for p in result["points"])
+    assert all(p["predicted_ms"] > 0 for p in result["points"])
+    return 1
+
+
+def failures(folder):
+    """A launcher that fails, and one that hangs."""
+    hang = folder.path / "hang"
+    hang.write_text("#!/bin/sh\nsleep 100\n")
+    hang.chmod(0o755)
+    for launcher, status in (("false", "failed"), (str(hang), "timeout")):
+        folder.sweep("--grid", "transport=local,mpi dp=1,2", "--out", status, "--iterations", "1",
+                     "--warm-up", "0", "--repeats", "2", "--mpirun", launcher, "--timeout", "3")
+        points = folder.result(status)["points"]
+        bad = [p for p in points if "mpi" in p["point"]]
+        assert len(bad) == 2 and all(p["status"] == status and p["reason"] for p in bad), bad
+        assert sum(p["status"] == "ok" for p in points) == 2
+        assert len((folder.path / status / "runs.jsonl").read_text().splitlines()) == 2 * 2 + 2
+    return 1
+
+
+def refusals(folder):
+    for grid, expected in (
+            ("shedule=1f1b", "grid: shedule: no such key; did you mean schedule?"),
+            ("tp=", "grid: tp: has no value"),
+            ("tp=1,1", "grid: tp: has the value 1 twice"),
+            ("tp=1 tp=2", "grid: tp: is given twice"),
+            ("", "grid: has no key"),
+            ("tp", "grid: tp: needs KEY=VALUE"),
+            ("schedule=1f1b,zigzag", "grid: schedule: config: /pipeline/schedule: \"zigzag\""),
+            ("tp=3,5", "/parallel/tensor_model_parallel_size: 3 does not divide"),
+            ("model.num_layer=2", "/model/num_layer"),
+            ("absent.json", "absent.json")):
+        run = folder.sweep("--grid", grid, "--out", "refused", code=2)
+        assert expected in run.stderr, f"{grid}: {run.stderr}"
+        assert not (folder.path / "refused").exists(), grid
+    run = folder.sweep("--grid", "tp=1,2", "--out", "out", code=2)
+    assert "holds another sweep" in run.stderr
+    run = folder.sweep("--grid", "tp=1,2", "--out", ".", code=2)
+    assert "no sweep's" in run.stderr
+    return 1
+
+
+def report(folder):
+    html = (folder.path / "out/report.html").read_text()
+    looked = 0
+    for width in (1260, 390):
+        looked += look(folder.path, f"report{width}", html, "figure", FIGURES, f"{width},6000")
+    dom = chromium("--dump-dom", "--window-size=390,6000", (folder.path / "report390.html").as_uri())
+    assert 'data-ready="yes"' in dom and 'data-drawn="empty"' not in dom
+    assert "<td>" in dom and "LOSS" not in dom.split("<script")[0]
+    # Dark: the page's corner is dark and the lines are still seen.
+    picture = folder.path / "dark.png"
+    chromium("--blink-settings=preferredColorScheme=0", "--window-size=800,6000",
+             f"--screenshot={picture}", (folder.path / "out/report.html").as_uri())
+    rows, step = pixels(picture)
+    assert max(rows[0][:step]) < 60, "the dark page isn't dark"
+    assert len(drawn_colours((rows, step), ("", 0, 0, 800, 2500))) >= 4
+    return looked + 1
+
+
+def main():
+    program = pathlib.Path(sys.argv[1]).resolve()
+    if not shutil.which("chromium"):
+        sys.exit("sweep_test: chromium is not installed (scripts/packages_browser.txt)")
+    with tempfile.TemporaryDirectory() as name:
+        folder, passed = Folder(program, pathlib.Path(name)), 0
+        for part in (layouts, weak, failures, refusals, report):
+            passed += part(folder)
+        if len(sys.argv) > 2:  # keeps the report for a person
+            shutil.copy(folder.path / "out/report.html", sys.argv[2])
+    print(f"{passed} passed")
+
+
+if __name__ == "__main__":
+    main()

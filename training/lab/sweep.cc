@@ -1,0 +1,591 @@
+#include "training/lab/sweep.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "core/child_process.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "core/json.h"
+#include "core/printable.h"
+#include "training/lab/step_costs.h"
+#include "training/lab/step_simulation.h"
+#include "training/plan/fit.h"
+#include "training/plan/planned_pipeline.h"
+#include "training/setup/from_config.h"
+#include "training/setup/kinds.h"
+
+namespace trident {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+double seconds_since(steady_clock::time_point begin) {
+  return std::chrono::duration<double>(steady_clock::now() - begin).count();
+}
+
+// --- What is run -------------------------------------------------------------------------------
+
+// The config without what a measurement has no use for. Each run's own folder comes by --set.
+nlohmann::json base_of(const SweepRequest& request) {
+  nlohmann::json base = parse_json(request.base.written, "config");
+  base.erase("checkpoint");
+  base.erase("scheduler");
+  base.erase("logging");
+  nlohmann::json& training = base["training"];
+  for (const char* key : {"train_iters", "train_epochs", "eval_interval", "eval_iters"}) {
+    training.erase(key);
+  }
+  training["train_iters"] = request.warm_up + request.iterations;
+  training["eval_interval"] = 0;
+  training["eval_iters"] = 1;
+  // What the run begins with is part of what is measured.
+  const std::string& load = request.base.config.checkpoint.load;
+  if (!load.empty()) base["checkpoint"]["load"] = load;
+  return base;
+}
+
+// Everything that layouts leave as it is; of asynchronous schedules, whose updates come later, the
+// layout too.
+std::string same_loss_of(const Config& config) {
+  nlohmann::json json = nlohmann::json::parse(config_to_json(config));
+  for (const char* section :
+       {"zero_optimization", "activation_checkpointing", "runtime", "logging", "checkpoint"}) {
+    json.erase(section);
+  }
+  json["batch"].erase("micro_batch_size");
+  json["batch"].erase("gradient_accumulation_steps");
+  if (!schedule_of(config).asynchronous()) {
+    json.erase("parallel");
+    json.erase("pipeline");
+  }
+  return json.dump();
+}
+
+class Planner {
+ public:
+  explicit Planner(const SweepRequest& request)
+      : request_(request), base_(base_of(request).dump()) {}
+
+  SweepPlan run() {
+    add("one rank", single_rank());
+    const std::size_t base_lines = plan_.points.size();
+    for (const GridPoint& point : grid_points(request_.grid)) add(point.label, point.set);
+    refuse_unknown_values();
+    if (plan_.points.size() == base_lines && !in_grid_) {
+      std::vector<std::string> problems{"grid: no combination of these values is valid"};
+      for (const auto& [label, reason] : plan_.invalid) problems.push_back(label + ": " + reason);
+      throw RequestError(problems);
+    }
+    return std::move(plan_);
+  }
+
+ private:
+  std::vector<std::string> single_rank() const {
+    std::vector<std::string> set{"parallel.virtual_pipeline_model_parallel_size=1",
+                                 "pipeline.schedule=1f1b",
+                                 "pipeline.layer_split=null",
+                                 "parallel.sequence_parallel=false",
+                                 "parallel.tp_comm_overlap=false",
+                                 "zero_optimization.stage=0"};
+    for (const MeshAxis& axis : request_.base.config.parallel.axes()) {
+      if (!axis.key.empty()) set.push_back("parallel." + axis.key + "=1");
+    }
+    return set;
+  }
+
+  Config parsed(const std::vector<std::string>& set) const {
+    return parse_config(base_, set, request_.load).config;
+  }
+
+  void add(const std::string& label, std::vector<std::string> set) {
+    try {
+      if (request_.weak) grow_batch(set);
+      add(label, set, parsed(set));
+    } catch (const RequestError& error) {
+      std::string reason;
+      for (const std::string& problem : error.problems()) {
+        reason += (reason.empty() ? "" : "; ") + problem;
+      }
+      plan_.invalid.emplace_back(label, reason);
+      problems_.emplace_back(set, error.problems());
+    }
+  }
+
+  // Each copy of the model gets as many sequences as one has in the config.
+  void grow_batch(std::vector<std::string>& set) const {
+    const BatchConfig& batch = request_.base.config.batch;
+    const std::int64_t part = batch.micro_batch_size * request_.base.config.num_microbatches();
+    std::int64_t size = batch.micro_batch_size;
+    const std::string key = "batch.micro_batch_size=";
+    for (const std::string& one : set) {
+      if (!one.starts_with(key)) continue;
+      const char* const end = one.data() + one.size();
+      if (std::from_chars(one.data() + key.size(), end, size).ptr != end || size < 1) return;
+    }
+    if (part % size != 0) {
+      throw RequestError(
+          fmt::format("batch: {} sequences of a copy of the model aren't a multiple "
+                      "of micro_batch_size {}",
+                      part, size));
+    }
+    set.emplace_back("batch.global_batch_size=null");
+    set.push_back(fmt::format("batch.gradient_accumulation_steps={}", part / size));
+  }
+
+  void add(const std::string& label, const std::vector<std::string>& set, Config config) {
+    SweepPoint point{.label = label, .set = set, .config = std::move(config)};
+    const Config& c = point.config;
+    const Architecture& architecture = *architecture_of(c);
+    const auto ranks = plan_fullest(c, architecture, schedule_of(c));
+    point.planned_peak = ranks.front().collecting.peak_total;
+    for (const PlannedRank& rank : ranks) {
+      point.planned_peak = std::max(point.planned_peak, rank.memory.peak_total);
+    }
+    const std::int64_t whole = (point.planned_peak + library_bytes(c)) * c.world_size();
+    if (c.runtime.device == "cpu" && whole > request_.memory) {
+      throw RequestError(fmt::format("takes up to {:.2f} GB in all; {:.2f} GB are free",
+                                     static_cast<double>(whole) * 1e-9,
+                                     static_cast<double>(request_.memory) * 1e-9));
+    }
+    point.processors = c.world_size();
+    if (c.runtime.device == "cpu") {
+      point.processors = std::min(request_.load.cores, c.world_size() * c.runtime.threads_per_rank);
+    }
+    if (request_.machine) {
+      point.simulated_seconds =
+          simulate_step(c, architecture, *request_.machine, Habits::of(c)).seconds;
+    }
+    point.same_loss = same_loss_of(c);
+    // The base line may be one of the grid's.
+    if (!plan_.points.empty() && config_to_json(c) == config_to_json(plan_.points.front().config)) {
+      plan_.points.front() = std::move(point);
+      in_grid_ = true;
+    } else {
+      plan_.points.push_back(std::move(point));
+    }
+  }
+
+  // A name that gives the same problem at its own key in all combinations is a mistake; a number is
+  // a layout that doesn't go with this model.
+  void refuse_unknown_values() const {
+    std::vector<std::string> mistakes;
+    const std::size_t all = grid_points(request_.grid).size();
+    for (const GridKey& key : request_.grid) {
+      std::string pointer = "/" + key.path;
+      std::replace(pointer.begin(), pointer.end(), '.', '/');
+      for (const std::string& value : key.values) {
+        const nlohmann::json json = nlohmann::json::parse(value, nullptr, false);
+        if (!json.is_discarded() && !json.is_string()) continue;
+        const std::string set = fmt::format("{}={}", key.path, value);
+        std::map<std::string, std::size_t> counts;
+        for (const auto& [sets, problems] : problems_) {
+          if (std::find(sets.begin(), sets.end(), set) == sets.end()) continue;
+          for (const std::string& problem : problems) {
+            if (problem.find(pointer + ":") != std::string::npos) ++counts[problem];
+          }
+        }
+        for (const auto& [problem, count] : counts) {
+          if (count == all / key.values.size()) {
+            mistakes.push_back(fmt::format("grid: {}: {}", key.name, problem));
+          }
+        }
+      }
+    }
+    if (!mistakes.empty()) throw RequestError(mistakes);
+  }
+
+  const SweepRequest& request_;
+  const std::string base_;
+  SweepPlan plan_;
+  bool in_grid_ = false;  // the base line
+  std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>> problems_;
+};
+
+// --- Runs --------------------------------------------------------------------------------------
+
+// The lines of a file that are whole.
+std::vector<nlohmann::json> json_lines(const std::string& path) {
+  std::vector<nlohmann::json> lines;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
+    if (!json.is_discarded()) lines.push_back(std::move(json));
+  }
+  return lines;
+}
+
+// What a run that has ended well told, the medians of the iterations that count.
+Json figures_of(const std::vector<nlohmann::json>& lines, int warm_up) {
+  const auto numbers = [&](const char* key) {
+    std::vector<double> values;
+    for (std::size_t i = static_cast<std::size_t>(warm_up); i < lines.size(); ++i) {
+      values.push_back(lines[i].value(key, 0.0));
+    }
+    return values;
+  };
+  Json run{{"iteration_time_ms", numbers("iteration_time_ms")}};
+  for (const char* key : {"tokens_per_second", "mfu", "bubble_ratio", "bubble_ratio_wall",
+                          "bubble_predicted", "replayed_ms"}) {
+    run[key] = median(numbers(key));
+  }
+  const nlohmann::json& last = lines.back();
+  run["bytes_sent"] = last.at("bytes_sent");
+  run["peak_memory"] = last.at("peak_memory").at("total");
+  run["loss"] = last.at("loss").is_number() ? last.at("loss") : nlohmann::json(nullptr);
+  std::map<std::string, std::vector<double>> parts;
+  for (std::size_t i = static_cast<std::size_t>(warm_up); i < lines.size(); ++i) {
+    for (const auto& [part, ms] : lines[i].at("parts_ms").items()) parts[part].push_back(ms);
+  }
+  for (const auto& [part, ms] : parts) run["parts_ms"][part] = median(ms);
+  return run;
+}
+
+// The last lines of a log, for people.
+std::string end_of(const std::string& log) {
+  std::vector<std::string> lines;
+  std::ifstream file(log);
+  for (std::string line; std::getline(file, line);) {
+    if (!line.empty()) lines.push_back(printable(line));
+    if (lines.size() > 3) lines.erase(lines.begin());
+  }
+  std::string text;
+  for (const std::string& line : lines) text += (text.empty() ? "" : " | ") + line;
+  return text;
+}
+
+class Runner {
+ public:
+  Runner(const SweepRequest& request, const SweepPlan& plan) : request_(request), plan_(plan) {
+    begin();
+    for (const nlohmann::json& run : json_lines(runs_file())) remember(run);
+  }
+
+  // Goes once through the points for each repeat, every other time from the last to the first.
+  // False where it was asked to stop.
+  bool run() {
+    const auto begun = steady_clock::now();
+    std::size_t left = 0, done = 0;
+    for (int repeat = 0; repeat < request_.repeats; ++repeat) {
+      for (const SweepPoint& point : plan_.points) left += wanted(point, repeat) ? 1 : 0;
+    }
+    for (int repeat = 0; repeat < request_.repeats; ++repeat) {
+      for (std::size_t i = 0; i < plan_.points.size(); ++i) {
+        const std::size_t at = repeat % 2 == 0 ? i : plan_.points.size() - 1 - i;
+        const SweepPoint& point = plan_.points[at];
+        if (!wanted(point, repeat)) continue;
+        if (stopped()) return false;
+        const std::optional<Json> run = measure(point, at, repeat);
+        if (!run) return false;
+        record(*run);
+        ++done;
+        tell(point, *run, done, left, seconds_since(begun));
+      }
+    }
+    return true;
+  }
+
+  const std::map<std::string, std::vector<nlohmann::json>>& runs() const { return runs_; }
+  std::string folder_of(std::size_t point, int repeat) const {
+    return fmt::format("{}/runs/{:03}-{}", request_.out, point, repeat);
+  }
+
+ private:
+  std::string runs_file() const { return request_.out + "/runs.jsonl"; }
+  bool stopped() const { return request_.stop != nullptr && *request_.stop; }
+
+  Json settings() const {
+    Json grid = Json::array();
+    for (const GridKey& key : request_.grid) grid.push_back({key.name, key.values});
+    return {{"config", base_of(request_)},
+            {"grid", grid},
+            {"iterations", request_.iterations},
+            {"warm_up", request_.warm_up},
+            {"scaling", request_.weak ? "weak" : "strong"}};
+  }
+
+  // A folder of this sweep, new or to go on with.
+  void begin() const {
+    const std::string file = request_.out + "/settings.json", now = settings().dump(2) + "\n";
+    if (fs::exists(file) && !request_.overwrite) {
+      if (read_file(file) == now) return;
+      throw RequestError(
+          fmt::format("--out: {}: holds another sweep (settings.json differs); give "
+                      "another folder, or --overwrite",
+                      request_.out));
+    }
+    if (!fs::exists(file) && fs::exists(request_.out) && !fs::is_empty(request_.out)) {
+      throw RequestError(fmt::format(
+          "--out: {}: holds files that are no sweep's; give another folder", request_.out));
+    }
+    fs::create_directories(request_.out);
+    fs::remove(runs_file());
+    fs::remove_all(request_.out + "/runs");
+    write_file(request_.out + "/config.json", base_of(request_).dump(2) + "\n");
+    write_file(file, now);
+  }
+
+  void remember(const nlohmann::json& run) {
+    if (run.is_object() && run.contains("point") && run["point"].is_string()) {
+      runs_[run["point"]].push_back(run);
+    }
+  }
+  void record(const Json& run) {
+    std::ofstream file(runs_file(), std::ios::app);
+    file << run.dump() << "\n" << std::flush;
+    if (!file) throw Error(fmt::format("{}: can't be written", runs_file()));
+    remember(nlohmann::json::parse(run.dump()));
+  }
+
+  // A point that failed once isn't run again.
+  bool wanted(const SweepPoint& point, int repeat) const {
+    const auto found = runs_.find(point.label);
+    if (found == runs_.end()) return true;
+    return std::none_of(found->second.begin(), found->second.end(), [&](const auto& run) {
+      return run.value("status", "") != "ok" || run.value("repeat", -1) == repeat;
+    });
+  }
+
+  std::vector<std::string> command(const SweepPoint& point, const std::string& folder) const {
+    std::vector<std::string> words{"sh", "-c", "log=$0; exec \"$@\" >\"$log\" 2>&1",
+                                   folder + "/log.txt"};
+    if (!transport_rules(point.config).threads) {
+      words.insert(words.end(), request_.mpirun.begin(), request_.mpirun.end());
+      words.insert(words.end(), {"-n", std::to_string(point.config.world_size())});
+    }
+    words.insert(words.end(), {request_.program, "train", request_.out + "/config.json"});
+    std::vector<std::string> sets = point.set;
+    sets.push_back("logging.dir=" + folder + "/run");
+    sets.emplace_back("logging.overwrite=true");
+    sets.emplace_back("logging.tensorboard=false");
+    for (const std::string& set : sets) words.insert(words.end(), {"--set", set});
+    return words;
+  }
+
+  // Nothing where it was asked to stop.
+  std::optional<Json> measure(const SweepPoint& point, std::size_t at, int repeat) const {
+    const std::string folder = folder_of(at, repeat);
+    fs::remove_all(folder);
+    fs::create_directories(folder);
+    Json run{{"point", point.label}, {"repeat", repeat}, {"status", "ok"}};
+    ChildProcess child(command(point, folder));
+    const auto begun = steady_clock::now();
+    std::optional<ChildProcess::End> end;
+    while (!(end = child.wait(milliseconds(100)))) {
+      const bool late = seconds_since(begun) > request_.timeout;
+      if (!late && !stopped()) continue;
+      child.signal_group(SIGTERM);
+      if (!child.wait(milliseconds(3000))) child.signal_group(SIGKILL);
+      child.wait(milliseconds(3000));
+      if (!late) return std::nullopt;
+      run["status"] = "timeout";
+      run["reason"] = fmt::format("took longer than {:g} s", request_.timeout);
+      return run;
+    }
+    run["seconds"] = seconds_since(begun);
+    const auto lines = json_lines(folder + "/run/metrics.jsonl");
+    if (end->code != 0 || std::ssize(lines) != request_.warm_up + request_.iterations) {
+      run["status"] = "failed";
+      run["reason"] = fmt::format("exit code {}: {}", end->code, end_of(folder + "/log.txt"));
+      return run;
+    }
+    run.update(figures_of(lines, request_.warm_up));
+    return run;
+  }
+
+  void tell(const SweepPoint& point, const Json& run, std::size_t done, std::size_t all,
+            double seconds) const {
+    if (!request_.tell) return;
+    const double left = seconds / static_cast<double>(done) * static_cast<double>(all - done);
+    const std::string what =
+        run["status"] == "ok"
+            ? fmt::format("{:.1f} ms a step, {:.0f} tokens/s",
+                          median(run["iteration_time_ms"].get<std::vector<double>>()),
+                          run["tokens_per_second"].get<double>())
+            : fmt::format("{}: {}", run["status"].get<std::string>(),
+                          run["reason"].get<std::string>());
+    request_.tell(fmt::format(
+        "[{}/{}] {}: {}; {} left", done, all, point.label, what,
+        left < 90 ? fmt::format("{:.0f} s", left) : fmt::format("{:.0f} min", left / 60)));
+  }
+
+  const SweepRequest& request_;
+  const SweepPlan& plan_;
+  std::map<std::string, std::vector<nlohmann::json>> runs_;
+};
+
+// --- The document ------------------------------------------------------------------------------
+
+double mean_of(const std::vector<nlohmann::json>& runs, const char* key) {
+  std::vector<double> values;
+  for (const auto& run : runs) values.push_back(run.value(key, 0.0));
+  return median(values);
+}
+
+Json point_json(const SweepPoint& point, const std::vector<nlohmann::json>& runs) {
+  const Config& c = point.config;
+  Json json{{"point", point.label},
+            {"set", point.set},
+            {"status", runs.empty() ? "not run" : "ok"},
+            {"reason", ""},
+            {"ranks", c.world_size()},
+            {"processors", point.processors}};
+  for (const MeshAxis& axis : c.parallel.axes()) json["axes"][axis.name] = axis.size;
+  json["schedule"] = schedule_name(c);
+  json["chunks"] = c.parallel.virtual_pipeline_model_parallel_size;
+  json["zero"] = c.zero_optimization.stage;
+  json["micro_batch_size"] = c.batch.micro_batch_size;
+  json["micro_batches"] = c.num_microbatches();
+  json["global_batch_size"] = c.batch.global_batch_size;
+  json["planned_memory"] = point.planned_peak;
+  if (point.simulated_seconds) json["predicted_ms"] = *point.simulated_seconds * 1e3;
+  std::vector<nlohmann::json> good;
+  for (const nlohmann::json& run : runs) {
+    if (run.value("status", "") == "ok") {
+      good.push_back(run);
+    } else {
+      json["status"] = run.value("status", "failed");
+      json["reason"] = run.value("reason", "");
+    }
+  }
+  if (good.empty()) return json;
+  std::vector<double> times, speeds;
+  const double tokens = static_cast<double>(c.batch.global_batch_size * c.data.sequence_length);
+  for (const nlohmann::json& run : good) {
+    const auto own = run.at("iteration_time_ms").get<std::vector<double>>();
+    times.insert(times.end(), own.begin(), own.end());
+    speeds.push_back(tokens / median(own) * 1e3);
+  }
+  const auto [slowest, fastest] = std::minmax_element(speeds.begin(), speeds.end());
+  json["runs"] = good.size();
+  json["step_ms"] = median(times);
+  json["tokens_per_second"] = {
+      {"median", tokens / median(times) * 1e3}, {"least", *slowest}, {"most", *fastest}};
+  for (const char* key :
+       {"mfu", "bubble_ratio", "bubble_ratio_wall", "bubble_predicted", "replayed_ms"}) {
+    json[key] = mean_of(good, key);
+  }
+  json["bytes_sent"] = good.back().at("bytes_sent");
+  json["peak_memory"] = mean_of(good, "peak_memory");
+  json["loss"] = good.back().at("loss");
+  for (const char* part : {"products", "kernels", "waiting", "rest"}) {
+    std::vector<double> values;
+    for (const auto& run : good) values.push_back(run.at("parts_ms").value(part, 0.0));
+    json["parts_ms"][part] = median(values);
+  }
+  return json;
+}
+
+// Against the first point that ran.
+void compare(Json& points, const std::vector<SweepPoint>& planned, const std::string& dtype) {
+  const Json* base = nullptr;
+  std::map<std::string, double> losses;
+  const double tolerance = dtype == "fp32" ? 1e-4 : 2e-2;
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    Json& point = points[i];
+    if (!point.contains("tokens_per_second")) continue;
+    if (base == nullptr) base = &point;
+    const auto speed = [](const Json& of) {
+      return of["tokens_per_second"]["median"].get<double>();
+    };
+    const auto processors = [](const Json& of) { return of["processors"].get<double>(); };
+    point["speed_up"] = speed(point) / speed(*base);
+    point["efficiency"] = speed(point) / processors(point) / (speed(*base) / processors(*base));
+    if (!point["loss"].is_number()) {
+      point["loss_differs"] = true;
+      continue;
+    }
+    const double loss = point["loss"];
+    const auto [at, added] = losses.try_emplace(planned[i].same_loss, loss);
+    point["loss_differs"] =
+        std::abs(loss - at->second) > tolerance * std::max(1.0, std::abs(at->second));
+  }
+}
+
+std::string text_of(const std::string& path) {
+  return fs::exists(path) ? read_file(path) : std::string();
+}
+
+// The timelines of the fastest and the slowest point, of their last runs.
+Json timelines_of(const Json& points, const Runner& runner) {
+  std::optional<std::size_t> best, worst;
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    if (!points[i].contains("efficiency") || points[i]["ranks"] == 1) continue;
+    const auto speed = [&](std::size_t at) {
+      return points[at]["tokens_per_second"]["median"].get<double>();
+    };
+    if (!best || speed(i) > speed(*best)) best = i;
+    if (!worst || speed(i) < speed(*worst)) worst = i;
+  }
+  Json timelines = Json::array();
+  const auto add = [&](const char* what, std::size_t at) {
+    const int repeat = points[at]["runs"].get<int>() - 1;
+    const std::string svg = text_of(runner.folder_of(at, repeat) + "/run/timeline.svg");
+    if (!svg.empty())
+      timelines.push_back({{"what", what}, {"point", points[at]["point"]}, {"svg", svg}});
+  };
+  if (best) add("fastest", *best);
+  if (worst && worst != best) add("slowest", *worst);
+  return timelines;
+}
+
+}  // namespace
+
+SweepPlan plan_sweep(const SweepRequest& request) {
+  return Planner(request).run();
+}
+
+nlohmann::ordered_json run_sweep(const SweepRequest& request, const SweepPlan& plan,
+                                 const nlohmann::ordered_json& machine) {
+  Runner runner(request, plan);
+  const bool whole = runner.run();
+  Json points = Json::array(), invalid = Json::array();
+  for (const SweepPoint& point : plan.points) {
+    const auto runs = runner.runs().find(point.label);
+    points.push_back(point_json(
+        point, runs == runner.runs().end() ? std::vector<nlohmann::json>{} : runs->second));
+  }
+  compare(points, plan.points, request.base.config.precision.dtype);
+  for (const auto& [label, reason] : plan.invalid) {
+    invalid.push_back({{"point", label}, {"reason", reason}});
+  }
+  const Config& c = request.base.config;
+  return {{"scaling", request.weak ? "weak" : "strong"},
+          {"complete", whole},
+          {"model",
+           {{"architecture", c.model.architecture},
+            {"num_layers", c.model.num_layers},
+            {"hidden_size", c.model.hidden_size},
+            {"sequence_length", c.data.sequence_length},
+            {"dtype", c.precision.dtype}}},
+          {"iterations", request.iterations},
+          {"warm_up", request.warm_up},
+          {"repeats", request.repeats},
+          {"machine", machine},
+          {"predicted_for", request.machine ? Json(request.machine->name) : Json(nullptr)},
+          {"points", points},
+          {"invalid", invalid},
+          {"timelines", timelines_of(points, runner)}};
+}
+
+}  // namespace trident

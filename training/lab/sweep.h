@@ -1,0 +1,69 @@
+// Runs a config in many layouts and tells what each took. Every run is the program's own `train`,
+// in processes of its own, so that one that fails or hangs ends alone.
+//
+// Files under `out`: settings.json (what is swept), config.json (what every run starts from),
+// runs.jsonl (a line for each run that has ended, from which a sweep goes on), runs/NUMBER-REPEAT/
+// (each run's own files and log.txt).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "training/lab/grid.h"
+#include "training/lab/machine.h"
+
+namespace trident {
+
+struct SweepRequest {
+  LoadedConfig base;
+  LoadOptions load;  // what "auto" stands for; of this machine
+  std::vector<GridKey> grid;
+  std::string out;
+  bool overwrite = false;                   // begins anew where `out` holds another sweep
+  int iterations = 5, warm_up = 2;          // of a run: those that count, and those before them
+  int repeats = 3;                          // runs of each point, interleaved
+  bool weak = false;                        // the batch grows with the copies of the model
+  double timeout = 600;                     // seconds a run may take
+  std::string program;                      // `trident`
+  std::vector<std::string> mpirun;          // starts processes where the transport needs them
+  std::int64_t memory = 0;                  // bytes that runs may take together
+  std::optional<Machine> machine;           // for predictions
+  const std::atomic<bool>* stop = nullptr;  // asks it to stop between runs and in them
+  std::function<void(const std::string&)> tell;  // a line of progress
+};
+
+// What can be run of a grid.
+struct SweepPoint {
+  std::string label;
+  std::vector<std::string> set;
+  Config config;
+  std::int64_t processors = 1;              // cores or GPUs that it keeps busy
+  std::int64_t planned_peak = 0;            // bytes of the largest rank's ledger, by the plan
+  std::optional<double> simulated_seconds;  // of a step, where a machine is given
+  // Points with equal ones train the same model on the same samples, so they must lose alike.
+  std::string same_loss;
+};
+struct SweepPlan {
+  std::vector<SweepPoint> points;                            // the first is the base line: one rank
+  std::vector<std::pair<std::string, std::string>> invalid;  // label, reason
+};
+
+// RequestError where a value is unknown in every combination, or no point is valid.
+SweepPlan plan_sweep(const SweepRequest&);
+// Runs what has not been run; the document of sweep.json. `machine`: about this one, for readers.
+// Stopped early it tells of what there is.
+nlohmann::ordered_json run_sweep(const SweepRequest&, const SweepPlan&,
+                                 const nlohmann::ordered_json& machine);
+
+// Of a sweep's document: a row a point, and one page that needs no network.
+std::string sweep_csv(const nlohmann::ordered_json& sweep);
+std::string sweep_report(const nlohmann::ordered_json& sweep);
+std::string sweep_text(const nlohmann::ordered_json& sweep);  // for a terminal
+
+}  // namespace trident

@@ -1,0 +1,157 @@
+// A sweep's document as a table for a terminal and for spreadsheets.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "training/lab/sweep.h"
+
+namespace trident {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string quoted(const std::string& text) {
+  if (text.find_first_of(",\"\n") == std::string::npos) return text;
+  std::string out = "\"";
+  for (const char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return out + "\"";
+}
+
+std::string cell(const Json& value) {
+  if (value.is_null()) return "";
+  if (value.is_string()) return quoted(value.get<std::string>());
+  return value.dump();
+}
+
+// Columns that every point may have, by their JSON pointers.
+struct Column {
+  const char *name, *pointer;
+};
+constexpr Column csv_columns[] = {{"point", "/point"},
+                                  {"status", "/status"},
+                                  {"reason", "/reason"},
+                                  {"ranks", "/ranks"},
+                                  {"processors", "/processors"},
+                                  {"schedule", "/schedule"},
+                                  {"chunks", "/chunks"},
+                                  {"zero", "/zero"},
+                                  {"micro_batch_size", "/micro_batch_size"},
+                                  {"micro_batches", "/micro_batches"},
+                                  {"global_batch_size", "/global_batch_size"},
+                                  {"step_ms", "/step_ms"},
+                                  {"replayed_ms", "/replayed_ms"},
+                                  {"predicted_ms", "/predicted_ms"},
+                                  {"tokens_per_second", "/tokens_per_second/median"},
+                                  {"tokens_per_second_least", "/tokens_per_second/least"},
+                                  {"tokens_per_second_most", "/tokens_per_second/most"},
+                                  {"speed_up", "/speed_up"},
+                                  {"efficiency", "/efficiency"},
+                                  {"mfu", "/mfu"},
+                                  {"bubble_ratio", "/bubble_ratio"},
+                                  {"bubble_ratio_wall", "/bubble_ratio_wall"},
+                                  {"bubble_predicted", "/bubble_predicted"},
+                                  {"products_ms", "/parts_ms/products"},
+                                  {"kernels_ms", "/parts_ms/kernels"},
+                                  {"waiting_ms", "/parts_ms/waiting"},
+                                  {"rest_ms", "/parts_ms/rest"},
+                                  {"peak_memory", "/peak_memory"},
+                                  {"planned_memory", "/planned_memory"},
+                                  {"loss", "/loss"},
+                                  {"loss_differs", "/loss_differs"}};
+
+std::string value_at(const Json& point, const char* pointer) {
+  const Json::json_pointer at(pointer);
+  return point.contains(at) ? cell(point[at]) : std::string();
+}
+
+}  // namespace
+
+std::string sweep_csv(const Json& sweep) {
+  std::vector<std::string> axes, groups;
+  for (const Json& point : sweep["points"]) {
+    if (axes.empty()) {
+      for (const auto& [axis, size] : point["axes"].items()) axes.push_back(axis);
+    }
+    if (!point.contains("bytes_sent")) continue;
+    for (const auto& [group, bytes] : point["bytes_sent"].items()) {
+      if (std::find(groups.begin(), groups.end(), group) == groups.end()) groups.push_back(group);
+    }
+  }
+  std::string text;
+  const auto row = [&](const std::vector<std::string>& cells) {
+    for (std::size_t i = 0; i < cells.size(); ++i) text += (i == 0 ? "" : ",") + cells[i];
+    text += "\n";
+  };
+  std::vector<std::string> head;
+  for (const Column& column : csv_columns) head.emplace_back(column.name);
+  for (const std::string& axis : axes) head.push_back(axis);
+  for (const std::string& group : groups) head.push_back("bytes_sent_" + group);
+  row(head);
+  for (const Json& point : sweep["points"]) {
+    std::vector<std::string> cells;
+    for (const Column& column : csv_columns) cells.push_back(value_at(point, column.pointer));
+    for (const std::string& axis : axes)
+      cells.push_back(value_at(point, ("/axes/" + axis).c_str()));
+    for (const std::string& group : groups) {
+      cells.push_back(value_at(point, ("/bytes_sent/" + group).c_str()));
+    }
+    row(cells);
+  }
+  for (const Json& point : sweep["invalid"]) {
+    std::vector<std::string> cells(head.size());
+    cells[0] = cell(point["point"]), cells[1] = "invalid", cells[2] = cell(point["reason"]);
+    row(cells);
+  }
+  return text;
+}
+
+std::string sweep_text(const Json& sweep) {
+  std::size_t width = 8;
+  for (const Json& point : sweep["points"]) {
+    width = std::max(width, point["point"].get<std::string>().size());
+  }
+  std::string text = fmt::format("{} scaling, {} runs of {} iterations a point\n",
+                                 sweep["scaling"].get<std::string>(), sweep["repeats"].get<int>(),
+                                 sweep["iterations"].get<int>());
+  const bool predicted = !sweep["predicted_for"].is_null();
+  text += fmt::format("{:<{}}  {:>5} {:>9} {:>11} {:>15} {:>6} {:>6} {:>7} {:>9} {:>10} {:>9}\n",
+                      "", width, "ranks", "ms", predicted ? "predicted" : "", "tokens/s", "eff",
+                      "MFU", "bubble", "predicted", "MB a rank", "loss");
+  int differing = 0;
+  for (const Json& point : sweep["points"]) {
+    const std::string name = point["point"];
+    if (!point.contains("step_ms")) {
+      text += fmt::format("{:<{}}  {}{}{}\n", name, width, point["status"].get<std::string>(),
+                          point["reason"] == "" ? "" : ": ", point["reason"].get<std::string>());
+      continue;
+    }
+    const Json& speed = point["tokens_per_second"];
+    const bool differs = point["loss_differs"];
+    differing += differs ? 1 : 0;
+    const double median = speed["median"];
+    text += fmt::format(
+        "{:<{}}  {:>5} {:>9.1f} {:>11} {:>9.0f} ±{:>3.0f}% {:>6.2f} {:>5.1f}% {:>6.1f}% {:>8.1f}% "
+        "{:>10.1f} {:>9}{}\n",
+        name, width, point["ranks"].get<int>(), point["step_ms"].get<double>(),
+        predicted ? fmt::format("{:.1f}", point["predicted_ms"].get<double>()) : "", median,
+        50 * (speed["most"].get<double>() - speed["least"].get<double>()) / median,
+        point["efficiency"].get<double>(), 100 * point["mfu"].get<double>(),
+        100 * point["bubble_ratio"].get<double>(), 100 * point["bubble_predicted"].get<double>(),
+        point["peak_memory"].get<double>() * 1e-6,
+        point["loss"].is_number() ? fmt::format("{:.5f}", point["loss"].get<double>()) : "none",
+        differs ? "  DIFFERS" : "");
+  }
+  for (const Json& point : sweep["invalid"]) {
+    text += fmt::format("{:<{}}  invalid: {}\n", point["point"].get<std::string>(), width,
+                        point["reason"].get<std::string>());
+  }
+  if (differing > 0) {
+    text += fmt::format("THE LOSS OF {} POINTS DIFFERS from that of others that train the same\n",
+                        differing);
+  }
+  return text;
+}
+
+}  // namespace trident
