@@ -28,6 +28,6 @@ void add_checkpoint(CLI::App&, Action&);
 void add_launch(CLI::App&, const Launch&, Action&);
 void add_simulate(CLI::App&, const Launch&, Action&);
 void add_sweep(CLI::App&, const Launch&, Action&);
-void add_later(CLI::App&);  // commands of later releases: an error that says so
+void add_search(CLI::App&, const Launch&, Action&);
 
 }  // namespace trident::app

@@ -60,7 +60,7 @@ int run(int argc, char** argv) {
   trident::app::add_launch(app, launch, action);
   trident::app::add_simulate(app, launch, action);
   trident::app::add_sweep(app, launch, action);
-  trident::app::add_later(app);
+  trident::app::add_search(app, launch, action);
   const auto fail = [&](int code, const std::string& text) {
     code = launch.start->fail(code, trident::printable_lines(text));
     launch.start->finish(code);

@@ -182,11 +182,26 @@ TEST_F(CliTest, SimulatePredictsAStepOnAMachineFile) {
                  {"--assume: \"luck=good\": needs one of megatron_2021"});
 }
 
-TEST_F(CliTest, WhatComesLaterIsAClearError) {
-  for (const std::string command : {"search"}) {
-    expect_refused({command, "--anything", "x"},
-                   {"trident " + command + ": this command is not available yet"});
-  }
+TEST_F(CliTest, SearchFindsAConfigForTrain) {
+  const std::string machine = source_dir() + "/configs/machines/dgx_a100.json";
+  const std::string small = source_dir() + "/configs/gpt2_124m.json", best = dir / "best.json";
+  const json found = json::parse(run({"search", small, "--machine", machine, "--ranks", "4,8",
+                                      "--plans", "2", "--format", "json", "--out", best})
+                                     .out);
+  EXPECT_EQ(found.at("prediction"), true);
+  ASSERT_GE(found.at("plans").size(), 4U);
+  const json& first = found.at("plans").at(0);
+  EXPECT_EQ(first.at("ranks"), 4);
+  EXPECT_GT(first.at("step_seconds").get<double>(), 0);
+  EXPECT_LE(first.at("peak_bytes").get<double>(), found.at("memory_bytes").get<double>());
+  EXPECT_EQ(first.at("config"), json::parse(slurp(best)));
+  EXPECT_GT(found.at("pruned").at("slower, estimated").get<int>(), 0);
+  const Outcome text = run({"search", small, "--machine", machine, "--ranks", "4", "--plans", "2"});
+  EXPECT_THAT(text.out, HasSubstr("predictions for DGX A100 80 GB"));
+  EXPECT_THAT(text.out, HasSubstr("lost: "));
+  expect_refused({"search", small, "--machine", machine, "--ranks", "4", "--memory", "100MB"},
+                 {"search: nothing fits 0.10 GB a rank on 4 ranks"});
+  expect_refused({"search", small, "--machine", machine, "--memory", "7"}, {"has no unit"});
 }
 
 TEST_F(CliTest, ADeviceThatIsNotHereIsRefusedWithTheReasonAndAutoSaysWhatItTook) {

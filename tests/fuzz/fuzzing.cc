@@ -16,10 +16,12 @@ namespace fs = std::filesystem;
 constexpr Fuzzer kFuzzers[] = {
     {"checkpoint", fuzz_checkpoint},
     {"config", fuzz_config},
+    {"grid", fuzz_grid},
     {"hosts", fuzz_hosts},
     {"hugging_face", fuzz_hugging_face},
     {"hugging_face_config", fuzz_hugging_face_config},
     {"json", fuzz_json},
+    {"machine", fuzz_machine},
     {"manifest", fuzz_manifest},
     {"memory", fuzz_memory},
     {"metrics", fuzz_metrics},

@@ -23,10 +23,12 @@ const Fuzzer* find_fuzzer(std::string_view name);  // nullptr where there is non
 
 void fuzz_checkpoint(std::string_view input);
 void fuzz_config(std::string_view input);
+void fuzz_grid(std::string_view input);
 void fuzz_hosts(std::string_view input);
 void fuzz_hugging_face(std::string_view input);
 void fuzz_hugging_face_config(std::string_view input);
 void fuzz_json(std::string_view input);
+void fuzz_machine(std::string_view input);
 void fuzz_manifest(std::string_view input);
 void fuzz_memory(std::string_view input);
 void fuzz_metrics(std::string_view input);

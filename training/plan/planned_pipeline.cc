@@ -180,9 +180,9 @@ std::vector<PlannedRank> plan_fullest(const Config& config, const Architecture& 
     if (held(rank) > held(at->second)) at->second = rank;
   }
   std::vector<PlannedRank> plans;
-  plans.push_back(planner.plan(0));
+  plans.push_back(planner.plan_memory(0));
   for (const auto& [share, rank] : fullest) {
-    if (rank > 0) plans.push_back(planner.plan(rank));
+    if (rank > 0) plans.push_back(planner.plan_memory(rank));
   }
   return plans;
 }

@@ -13,6 +13,7 @@ std::vector<PlannedRank> plan_pipeline(const Config&, const Architecture&,
 
 // Of those that differ in nothing but how many micro-batches they hold, the one that holds the
 // most; so the largest rank is among them. The first place, which collects reports, comes first.
+// Without their traffic.
 std::vector<PlannedRank> plan_fullest(const Config&, const Architecture&, const Schedule& schedule);
 
 }  // namespace trident

@@ -114,6 +114,11 @@ PlannedRank RankPlanner::plan(int pipeline) const {
   return rank;
 }
 
+PlannedRank RankPlanner::plan_memory(int pipeline) const {
+  std::optional<StepTraffic> traffic;
+  return plan(run_, pipeline, traffic);
+}
+
 template <class Visit>
 void RankPlanner::with_stepper(const Run& run, int pipeline, Visit visit) const {
   const Config& config = run.config;

@@ -55,6 +55,8 @@ class RankPlanner {
   // `schedule` is the config's. The architecture outlives the planner.
   RankPlanner(const Config&, const Architecture&, const Schedule& schedule);
   PlannedRank plan(int pipeline) const;
+  // The same without its traffic, which may take a longer run to tell.
+  PlannedRank plan_memory(int pipeline) const;
   // What the rank does in a step, kernels included, of the schedule that is run in place of the
   // config's.
   TracedStep trace(int pipeline) const;

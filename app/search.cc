@@ -1,0 +1,115 @@
+// `search`: the best layouts of a config on a machine that isn't at hand, predicted.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "app/options.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "training/lab/layout_search.h"
+#include "training/plan/fit.h"
+#include "training/setup/kinds.h"
+
+namespace trident::app {
+namespace {
+
+struct SearchOptions {
+  std::string config, machine, assume, format = "text", out;
+  std::vector<std::string> set;
+  std::vector<std::int64_t> ranks;
+  std::optional<std::string> memory;
+  std::size_t wanted = 10;
+};
+
+LayoutRequest request_of(const SearchOptions& options, const Launch& launch) {
+  LayoutRequest request{.machine = read_machine(options.machine, "configs/machines")};
+  request.assume = options.assume;
+  request.wanted = options.wanted;
+  if (options.memory) request.memory = parse_memory(*options.memory);
+  const Machine& machine = request.machine;
+  ConfigRequest config{options.config, options.set, {}};
+  config.set.insert(config.set.begin(),
+                    fmt::format("runtime.device={}", machine.device.gpu ? "cuda" : "cpu"));
+  const auto memory = static_cast<std::int64_t>(machine.device.memory);
+  LoadedConfig base;
+  try {
+    base = load(config, launch, memory);
+  } catch (const RequestError&) {  // "auto" needs a number of ranks
+    if (options.ranks.empty()) throw;
+    config.ranks = options.ranks.front();
+    base = load(config, launch, memory);
+  }
+  request.written = base.written;
+  request.load = {.rules = built_in_rules(),
+                  .cores = launch.cores,
+                  .micro_batch_size = base.config.batch.micro_batch_size,
+                  .device = machine.device.gpu ? "cuda" : "cpu"};
+  request.ranks = options.ranks;
+  if (request.ranks.empty()) {
+    request.ranks.push_back(machine.nodes > 0 ? machine.nodes * machine.devices_per_node
+                                              : base.config.world_size());
+  }
+  std::sort(request.ranks.begin(), request.ranks.end());
+  request.ranks.erase(std::unique(request.ranks.begin(), request.ranks.end()), request.ranks.end());
+  return request;
+}
+
+int search(const SearchOptions& options, const Launch& launch) {
+  launch.start->join("search");
+  const LayoutRequest request = request_of(options, launch);
+  std::optional<LayoutSearch> found;
+  if (launch.leads) found = search_layouts(request);
+  launch.start->agree({});
+  launch.start->done();
+  if (!found) return 0;
+  if (!options.out.empty()) {
+    write_file(options.out,
+               nlohmann::ordered_json::parse(found->plans.front().written).dump(2) + "\n");
+  }
+  if (options.format == "json") {
+    fmt::print("{}\n", layouts_json(*found, request).dump(2));
+  } else {
+    fmt::print("{}", layouts_text(*found, request));
+    if (!options.out.empty()) fmt::print("wrote {}: the first of these, for train\n", options.out);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_search(CLI::App& app, const Launch& launch, Action& action) {
+  auto* command =
+      app.add_subcommand("search", "Find the best layouts of a config on a machine, predicted");
+  auto options = std::make_shared<SearchOptions>();
+  command->add_option("config", options->config, "The JSON config (docs/config.md)")->required();
+  command->add_option("--set", options->set, "Override a key: a.b=value (JSON, else a string)")
+      ->allow_extra_args(false);
+  command
+      ->add_option("--machine", options->machine,
+                   "A machine's JSON file, or the name of one in configs/machines")
+      ->required();
+  command
+      ->add_option("--ranks", options->ranks,
+                   "Ranks, or several numbers of them: 64,128; else all of the machine's nodes, or "
+                   "as many as the config has")
+      ->delimiter(',')
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
+  command->add_option("--memory", options->memory,
+                      "Memory a rank, such as 24GiB, instead of the machine's");
+  command->add_option("--assume", options->assume,
+                      "What the program does otherwise than this one, as simulate takes it");
+  command->add_option("--plans", options->wanted, "How many are listed of each number of ranks")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command->add_option("--out", options->out, "A file that gets the best one's config, for train");
+  add_format_option(*command, options->format);
+  command->callback([options, &launch, &action] {
+    action = [options, &launch] { return search(*options, launch); };
+  });
+}
+
+}  // namespace trident::app

@@ -1,0 +1,29 @@
+// A machine's file: what is accepted has the numbers that its header promises.
+#include <cmath>
+
+#include "fuzz/fuzzing.h"
+#include "training/lab/machine.h"
+#include "training/lab/operation_times.h"
+
+namespace trident::fuzzing {
+
+void fuzz_machine(std::string_view input) {
+  Machine machine;
+  if (!accepted([&] { machine = parse_machine(input, "machine.json"); })) return;
+  const auto positive = [](double value) { return value > 0 && std::isfinite(value); };
+  require(positive(machine.device.memory) && positive(machine.device.memory_bandwidth) &&
+              positive(machine.inside.bandwidth) && positive(machine.across.bandwidth) &&
+              machine.devices_per_node >= 1 && machine.device.units >= 1 &&
+              !machine.device.peak.empty(),
+          "numbers are positive");
+  for (const double part :
+       {machine.efficiency.products, machine.efficiency.memory, machine.efficiency.links}) {
+    require(part > 0 && part <= 1, "efficiencies are parts");
+  }
+  for (const auto& [dtype, rate] : machine.device.peak) {
+    require(positive(rate), "rates are positive");
+    require(product_seconds(machine, dtype, 128, 256, 512) > 0, "products take time");
+  }
+}
+
+}  // namespace trident::fuzzing

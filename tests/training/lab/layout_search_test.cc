@@ -1,0 +1,135 @@
+#include "training/lab/layout_search.h"
+
+#include <gmock/gmock.h>
+
+#include "core/error.h"
+#include "lab_machines.h"
+#include "training/lab/grid.h"
+#include "training/setup/from_config.h"
+
+namespace trident::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A model of a billion parameters.
+constexpr const char* kModel = R"({
+  "model": {"num_layers": 8, "hidden_size": 3072, "num_attention_heads": 16, "vocab_size": 51200},
+  "parallel": {"data_parallel_size": 1},
+  "batch": {"global_batch_size": 64, "micro_batch_size": 1},
+  "precision": {"dtype": "bf16"},
+  "data": {"train": [{"path": "text"}], "sequence_length": 2048,
+           "tokenizer": {"type": "file", "path": "tokenizer.json"}},
+  "training": {"train_iters": 100},
+  "runtime": {"device": "cuda"}
+})";
+
+LayoutRequest request(std::vector<std::int64_t> ranks, std::int64_t memory = 0) {
+  LayoutRequest asked{.written = kModel, .machine = dgx_a100()};
+  asked.load.rules = built_in_rules();
+  asked.memory = memory;
+  asked.ranks = std::move(ranks);
+  return asked;
+}
+
+// By hand: sizes that an experienced person would try.
+TEST(LayoutSearch, NoneOfAGridIsBetterThanWhatItFinds) {
+  const LayoutRequest asked = request({8}, 40'000'000'000);
+  const LayoutSearch found = search_layouts(asked);
+  ASSERT_FALSE(found.plans.empty());
+  const double best = found.plans.front().seconds;
+  const Config base = parse_config(kModel, {}, asked.load).config;
+  int compared = 0;
+  for (const GridPoint& point : grid_points(parse_grid(
+           "tp=1,2,4 pp=1,2,4 dp=1,2,4,8 chunks=1,2 schedule=1f1b,zb_h1,interleaved_1f1b,zbv "
+           "zero=0,1 micro_batch_size=2,4 sp=true,false",
+           base))) {
+    try {
+      const Config config = parse_config(kModel, point.set, asked.load).config;
+      if (config.world_size() != 8) continue;
+      const SimulatedStep step =
+          simulate_step(config, *architecture_of(config), asked.machine, Habits::of(config));
+      if (step.peak_bytes > asked.memory) continue;
+      EXPECT_GE(step.seconds, best * (1 - 1e-9)) << point.label;
+      ++compared;
+    } catch (const RequestError&) {
+      continue;
+    }
+  }
+  EXPECT_GT(compared, 100);
+}
+
+TEST(LayoutSearch, WhatItFindsIsAConfigThatFitsAndTakesWhatItSays) {
+  const LayoutRequest asked = request({8, 16}, 30'000'000'000);
+  const LayoutSearch found = search_layouts(asked);
+  std::map<std::int64_t, int> of_size;
+  for (const FoundLayout& plan : found.plans) {
+    const Config config = parse_config(plan.written, {}, asked.load).config;
+    ++of_size[config.world_size()];
+    const SimulatedStep step =
+        simulate_step(config, *architecture_of(config), asked.machine, Habits::of(config));
+    EXPECT_EQ(step.seconds, plan.seconds);
+    EXPECT_EQ(step.peak_bytes, plan.peak_bytes);
+    EXPECT_LE(plan.peak_bytes, asked.memory);
+    EXPECT_LT(plan.recomputed + plan.waiting + plan.communication + plan.kernels, 1);
+  }
+  EXPECT_GE(of_size[8], 5);
+  EXPECT_GE(of_size[16], 5);
+  EXPECT_GT(found.pruned.at("needs too much memory, estimated"), 0);
+}
+
+TEST(LayoutSearch, TheFrontIsWhatNothingBeats) {
+  const LayoutSearch found = search_layouts(request({8, 16}));
+  int on_front = 0;
+  for (const FoundLayout& plan : found.plans) {
+    const bool beaten =
+        std::any_of(found.plans.begin(), found.plans.end(), [&](const FoundLayout& other) {
+          return other.seconds < plan.seconds && other.peak_bytes < plan.peak_bytes &&
+                 other.config.world_size() <= plan.config.world_size();
+        });
+    EXPECT_FALSE(plan.on_front && beaten);
+    on_front += plan.on_front ? 1 : 0;
+  }
+  EXPECT_GT(on_front, 2);
+}
+
+TEST(LayoutSearch, ABetterMachineIsNeverWorse) {
+  const auto best = [](const LayoutRequest& asked) {
+    return search_layouts(asked).plans.front().seconds;
+  };
+  LayoutRequest asked = request({8}, 20'000'000'000);
+  asked.wanted = 2;
+  const double before = best(asked);
+  LayoutRequest more = asked;
+  more.memory = 30'000'000'000;
+  EXPECT_LE(best(more), before);
+  more = asked;
+  more.machine.inside.bandwidth *= 2;
+  EXPECT_LE(best(more), before);
+  more = asked;
+  more.machine.device.memory_bandwidth *= 2;
+  EXPECT_LT(best(more), before);
+  more = asked;
+  for (auto& [dtype, rate] : more.machine.device.peak) rate *= 2;
+  EXPECT_LT(best(more), before);
+}
+
+TEST(LayoutSearch, WhereNothingFitsItSaysByHowMuchAndWhatWould) {
+  try {
+    search_layouts(request({2}, 3'000'000'000));
+    FAIL();
+  } catch (const RequestError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("nothing fits 3.00 GB a rank on 2 ranks"));
+    EXPECT_THAT(error.what(), HasSubstr("GB more; on "));
+    EXPECT_THAT(error.what(), HasSubstr(" ranks one takes some "));
+  }
+  try {
+    search_layouts(request({7 * 11}));
+    FAIL();
+  } catch (const RequestError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("no layout is valid"));
+  }
+}
+
+}  // namespace
+}  // namespace trident::testing

@@ -1,0 +1,59 @@
+// The best ways to lay a config out over so many devices of a machine: sizes of the axes, chunks,
+// schedule, micro-batch, ZeRO stage, sequence parallelism and recomputation.
+//
+// All combinations are estimated from what a layer and the model's ends take (a traced layer,
+// priced by the machine); the best are then simulated whole (step_simulation.h) and planned to the
+// byte. How many is decided by their size alone, so every machine finds the same.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "config/config.h"
+#include "training/lab/machine.h"
+#include "training/lab/step_costs.h"
+#include "training/lab/step_simulation.h"
+
+namespace trident {
+
+struct LayoutRequest {
+  std::string written;  // LoadedConfig::written
+  LoadOptions load;
+  Machine machine;
+  std::string assume;               // habits (Habits::assume), "" for the config's own
+  std::int64_t memory = 0;          // bytes a rank; 0: the machine's
+  std::vector<std::int64_t> ranks;  // world sizes to look at
+  std::size_t wanted = 10;          // plans that are kept of each size
+};
+
+struct FoundLayout {
+  std::vector<std::string> set;  // overrides of the config
+  std::string written;           // the config with them, ready for `train`
+  Config config;
+  double seconds = 0;           // of a step, simulated
+  double estimate = 0;          // before that
+  std::int64_t peak_bytes = 0;  // of the largest rank, planned
+  double mfu = 0, bubble_ratio = 0;
+  // What it loses, as parts of the step: computing again, the bubble, communication that is waited
+  // for, other kernels than products; what is left are products.
+  double recomputed = 0, waiting = 0, communication = 0, kernels = 0;
+  bool on_front = false;  // nothing here is better in time, memory and devices at once
+};
+
+struct LayoutSearch {
+  std::vector<FoundLayout> plans;              // by ranks, then the fastest first
+  std::map<std::string, std::int64_t> pruned;  // reason, how many
+  std::int64_t considered = 0, simulated = 0;
+};
+
+// RequestError where nothing fits: what the thriftiest layout takes, and on how many ranks one
+// would fit.
+LayoutSearch search_layouts(const LayoutRequest&);
+
+nlohmann::ordered_json layouts_json(const LayoutSearch&, const LayoutRequest&);
+std::string layouts_text(const LayoutSearch&, const LayoutRequest&);
+
+}  // namespace trident
