@@ -15,7 +15,8 @@ namespace trident::app {
 void add_simulate(CLI::App& app, const Launch& launch, Action& action) {
   struct Options {
     ConfigRequest config;
-    std::string machine, assume, format = "text", out;
+    std::string machine, assume, straggler, slow_link, format = "text", out;
+    RunPlan run;
   };
   auto* command = app.add_subcommand("simulate", "Predict a step on a machine of configs/machines");
   auto options = std::make_shared<Options>();
@@ -29,6 +30,28 @@ void add_simulate(CLI::App& app, const Launch& launch, Action& action) {
       "What the program does otherwise than this one, joined by commas: gradients=after, "
       "tensor_sums=apart, transfers=apart, attention=in_memory, kernels=apart, or all "
       "that megatron_2021 did; docs/simulate.md has the list");
+  command->add_option(
+      "--straggler", options->straggler,
+      "FACTOR[:PLACE]: devices at a place of the pipeline are so many times slower");
+  command->add_option("--slow-link", options->slow_link,
+                      "FACTOR[:PLACE]: the link of the node at a place of the pipeline is slower");
+  const auto positive = CLI::Range(1e-9, 1e18);
+  command->add_option("--tokens", options->run.tokens, "Of a whole run: days and device-hours")
+      ->check(positive);
+  auto* mtbf = command
+                   ->add_option("--mtbf-hours", options->run.mtbf_hours,
+                                "Between failures of the whole job: goodput, and how often to save")
+                   ->check(positive);
+  command
+      ->add_option("--checkpoint-seconds", options->run.checkpoint_seconds,
+                   "That training waits for a checkpoint")
+      ->check(positive)
+      ->needs(mtbf);
+  command
+      ->add_option("--restart-seconds", options->run.restart_seconds,
+                   "From a failure to the next step")
+      ->check(positive)
+      ->needs(mtbf);
   command->add_option("--format", options->format, "text, json, svg or chrome (a timeline)")
       ->check(CLI::IsMember({"text", "json", "svg", "chrome"}))
       ->capture_default_str();
@@ -50,10 +73,17 @@ void add_simulate(CLI::App& app, const Launch& launch, Action& action) {
           load(request, launch, static_cast<std::int64_t>(machine.device.memory)).config;
       Habits habits = Habits::of(config);
       if (!options->assume.empty()) habits.assume(options->assume);
+      WhatIf what_if;
+      if (!options->straggler.empty()) {
+        WhatIf::read("--straggler", options->straggler, what_if.straggler, what_if.straggler_place);
+      }
+      if (!options->slow_link.empty()) {
+        WhatIf::read("--slow-link", options->slow_link, what_if.slow_link, what_if.slow_place);
+      }
       std::string text;
       if (launch.leads) {
-        text = drawn(simulate_step(config, *architecture_of(config), machine, habits), machine,
-                     options->format);
+        text = drawn(simulate_step(config, *architecture_of(config), machine, habits, what_if),
+                     machine, options->format, options->run);
       }
       launch.start->agree({});
       launch.start->done();

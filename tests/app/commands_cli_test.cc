@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -175,6 +176,18 @@ TEST_F(CliTest, SimulatePredictsAStepOnAMachineFile) {
                             machines + "dgx_a100.json", "--assume", "transfers=apart"});
   EXPECT_THAT(text.out, HasSubstr("a prediction for DGX A100 80 GB"));
   EXPECT_THAT(text.out, HasSubstr("IT DOES NOT FIT"));
+  const json whole = json::parse(
+      run({"simulate", source_dir() + "/configs/gpt_1t.json", "--machine",
+           machines + "dgx_a100.json", "--straggler", "1.5:3", "--slow-link", "4", "--tokens",
+           "1e12", "--mtbf-hours", "24", "--checkpoint-seconds", "60", "--format", "json"})
+          .out);
+  EXPECT_GT(whole.at("step_seconds"), step.at("step_seconds"));
+  const json& plan = whole.at("run");
+  EXPECT_NEAR(plan.at("device_hours").get<double>(), plan.at("days").get<double>() * 24 * 3072, 1);
+  EXPECT_NEAR(plan.at("goodput").get<double>(), 1 - std::sqrt(2.0 * 60 / 86400), 0.01);  // Young
+  expect_refused({"simulate", source_dir() + "/configs/gpt_1t.json", "--machine",
+                  machines + "dgx_a100.json", "--straggler", "2:64"},
+                 {"--straggler: place 64: the pipeline has 64 places"});
   expect_refused({"simulate", source_dir() + "/configs/gpt_1t.json", "--machine", "no_such"},
                  {"configs/machines/no_such.json"});
   expect_refused({"simulate", source_dir() + "/configs/gpt_1t.json", "--machine",

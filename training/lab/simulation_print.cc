@@ -6,12 +6,64 @@
 
 #include "core/json.h"
 #include "scheduler/timeline.h"
+#include "training/lab/failures.h"
 #include "training/lab/step_simulation.h"
 
 namespace trident {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+// Of a run of so many tokens, with failures.
+struct WholeRun {
+  double goodput = 1;        // part of the time that stands
+  double save_interval = 0;  // seconds, the best; 0: no failures
+  double days = 0, device_hours = 0;
+};
+
+WholeRun whole_run(const SimulatedStep& step, const RunPlan& plan) {
+  WholeRun run;
+  if (plan.mtbf_hours > 0) {
+    const double mtbf = plan.mtbf_hours * 3600;
+    // No interval is shorter than a step.
+    run.save_interval = std::max(step.seconds, best_save_interval(plan.checkpoint_seconds, mtbf));
+    run.goodput = goodput(run.save_interval, plan.checkpoint_seconds, plan.restart_seconds, mtbf);
+  }
+  const double seconds =
+      plan.tokens / static_cast<double>(step.tokens) * step.seconds / run.goodput;
+  run.days = seconds / 86400;
+  run.device_hours = seconds / 3600 * static_cast<double>(step.world_size);
+  return run;
+}
+
+Json run_json(const SimulatedStep& step, const RunPlan& plan) {
+  const WholeRun run = whole_run(step, plan);
+  Json json{{"goodput", run.goodput}};
+  if (plan.mtbf_hours > 0) json["save_interval_seconds"] = run.save_interval;
+  if (plan.tokens > 0) {
+    json["tokens"] = plan.tokens;
+    json["devices"] = step.world_size;
+    json["days"] = run.days;
+    json["device_hours"] = run.device_hours;
+  }
+  return json;
+}
+
+std::string run_text(const SimulatedStep& step, const RunPlan& plan) {
+  const WholeRun run = whole_run(step, plan);
+  std::string text;
+  if (plan.mtbf_hours > 0) {
+    text +=
+        fmt::format("goodput  {:.2f}% with a failure every {:g} hours and a save every {:.0f} s\n",
+                    100 * run.goodput, plan.mtbf_hours, run.save_interval);
+  }
+  if (plan.tokens > 0) {
+    text +=
+        fmt::format("run      {:.4g} tokens in {:.4g} days on {} devices, {:.4g} device-hours\n",
+                    plan.tokens, run.days, step.world_size, run.device_hours);
+  }
+  return text;
+}
 
 Json json_of(const SimulatedStep& step, const Machine& machine) {
   Json ranks = Json::array();
@@ -89,9 +141,15 @@ Timeline timeline_of(const SimulatedStep& step, const Machine& machine) {
 
 }  // namespace
 
-std::string drawn(const SimulatedStep& step, const Machine& machine, const std::string& format) {
-  if (format == "json") return json_text(json_of(step, machine), 2) + "\n";
-  if (format == "text") return text_of(step, machine);
+std::string drawn(const SimulatedStep& step, const Machine& machine, const std::string& format,
+                  const RunPlan& plan) {
+  const bool whole = plan.tokens > 0 || plan.mtbf_hours > 0;
+  if (format == "json") {
+    Json json = json_of(step, machine);
+    if (whole) json["run"] = run_json(step, plan);
+    return json_text(json, 2) + "\n";
+  }
+  if (format == "text") return text_of(step, machine) + (whole ? run_text(step, plan) : "");
   const Timeline timeline = timeline_of(step, machine);
   return format == "svg" ? timeline_svg(timeline) : chrome_trace(timeline) + "\n";
 }

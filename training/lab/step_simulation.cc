@@ -24,11 +24,12 @@ DType computed_in(const Config& config) {
 class StepSimulator {
  public:
   StepSimulator(const Config& config, const Architecture& architecture, const Machine& machine,
-                const Habits& habits)
+                const Habits& habits, const WhatIf& what_if)
       : config_(config),
         architecture_(architecture),
         machine_(machine),
         habits_(habits),
+        what_if_(what_if),
         mesh_(mesh_of(config)),
         schedule_(schedule_of(config)),
         planner_(config, architecture, schedule_),
@@ -46,6 +47,7 @@ class StepSimulator {
                        .peak_flops = machine_.peak_of(computed_in(config_)),
                        .tokens = config_.batch.global_batch_size * config_.data.sequence_length};
     need_nodes();
+    need_places();
     for (const std::string& traffic : traffic_names(mesh_)) {
       if (!is_within_layers(traffic)) continue;
       within_layers_ =
@@ -76,6 +78,37 @@ class StepSimulator {
         machine_.nodes, machine_.devices_per_node, there, config_.world_size()));
   }
 
+  void need_places() const {
+    for (const auto& [option, place] : {std::pair("--straggler", what_if_.straggler_place),
+                                        std::pair("--slow-link", what_if_.slow_place)}) {
+      if (place < schedule_.stages) continue;
+      throw RequestError(fmt::format("{}: place {}: the pipeline has {} places, from 0 on", option,
+                                     place, schedule_.stages));
+    }
+  }
+
+  bool has_slow_link(int place) const {
+    const auto node = [&](std::int64_t at) {
+      return pipeline_[static_cast<std::size_t>(at)] / machine_.devices_per_node;
+    };
+    return what_if_.slow_link > 1 && node(place) == node(what_if_.slow_place);
+  }
+
+  // As the devices at a place have it.
+  Machine machine_at(int place) const {
+    Machine machine = machine_;
+    if (what_if_.straggler > 1 && place == what_if_.straggler_place) {
+      for (auto& [dtype, rate] : machine.device.peak) rate /= what_if_.straggler;
+      for (MeasuredProduct& product : machine.device.products) {
+        product.flops_per_second /= what_if_.straggler;
+      }
+      machine.device.memory_bandwidth /= what_if_.straggler;
+      machine.device.launch *= what_if_.straggler;
+    }
+    if (has_slow_link(place)) machine.across.bandwidth /= what_if_.slow_link;
+    return machine;
+  }
+
   // The traced rank that this place is like: as many layers in each chunk, the same ends of the
   // model, its groups as wide over nodes.
   std::size_t costs_of_place(int place, int rank) {
@@ -90,10 +123,12 @@ class StepSimulator {
       key.push_back(group_shape(mesh_, ends_of(schedule_), traffic, rank, machine_.devices_per_node)
                         .members_per_node);
     }
+    key.push_back(what_if_.straggler > 1 && place == what_if_.straggler_place ? 1 : 0);
+    key.push_back(has_slow_link(place) ? 1 : 0);
     const auto [at, added] = known_.try_emplace(key, traced_.size());
     if (added) {
       const TracedStep step = planner_.trace(place);
-      traced_.emplace_back(config_, machine_, mesh_, ends_of(schedule_), habits_, step,
+      traced_.emplace_back(config_, machine_at(place), mesh_, ends_of(schedule_), habits_, step,
                            planner_.schedule().placement[static_cast<std::size_t>(place)], rank);
       flops_.push_back(flops_per_micro_batch(step));
     }
@@ -128,13 +163,15 @@ class StepSimulator {
     if (next < 0 || next >= schedule_.total_stages()) return 0;
     const int to = rank_of_[static_cast<std::size_t>(next)];
     if (to == place) return 0;
+    Machine machine = machine_;
+    if (has_slow_link(place) || has_slow_link(to)) machine.across.bandwidth /= what_if_.slow_link;
     const bool near = same_node(pipeline_[static_cast<std::size_t>(place)],
                                 pipeline_[static_cast<std::size_t>(to)]);
     if (!habits_.transfers_cut || config_.parallel.sequence_parallel) {
-      return message_seconds(machine_, bytes, near);
+      return message_seconds(machine, bytes, near);
     }
     const auto parts = static_cast<double>(within_layers_.members);
-    return message_seconds(machine_, bytes / parts, near) +
+    return message_seconds(machine, bytes / parts, near) +
            collective_seconds(machine_, Operation::all_gather, bytes, within_layers_);
   }
 
@@ -239,6 +276,7 @@ class StepSimulator {
   const Architecture& architecture_;
   const Machine& machine_;
   const Habits& habits_;
+  const WhatIf& what_if_;
   Mesh mesh_;
   Schedule schedule_;
   RankPlanner planner_;
@@ -267,8 +305,8 @@ double SimulatedStep::hfu() const {
 }
 
 SimulatedStep simulate_step(const Config& config, const Architecture& architecture,
-                            const Machine& machine, const Habits& habits) {
-  return StepSimulator(config, architecture, machine, habits).run();
+                            const Machine& machine, const Habits& habits, const WhatIf& what_if) {
+  return StepSimulator(config, architecture, machine, habits, what_if).run();
 }
 
 }  // namespace trident

@@ -12,6 +12,7 @@
 #include "scheduler/simulate.h"
 #include "training/lab/machine.h"
 #include "training/lab/step_costs.h"
+#include "training/lab/what_if.h"
 
 namespace trident {
 
@@ -47,9 +48,11 @@ struct SimulatedStep {
 
 // RequestError where the machine can't run the config: too few nodes, a type without a rate. What
 // it holds too little memory for is said by peak_bytes.
-SimulatedStep simulate_step(const Config&, const Architecture&, const Machine&, const Habits&);
+SimulatedStep simulate_step(const Config&, const Architecture&, const Machine&, const Habits&,
+                            const WhatIf& = {});
 
 // "text", "json", or the timeline as "svg" or "chrome".
-std::string drawn(const SimulatedStep&, const Machine&, const std::string& format);
+std::string drawn(const SimulatedStep&, const Machine&, const std::string& format,
+                  const RunPlan& = {});
 
 }  // namespace trident

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "training/lab/failures.h"
+
 namespace trident {
 namespace {
 
@@ -18,12 +20,6 @@ std::int64_t iterations_in(double seconds, double iteration) {
 }
 
 }  // namespace
-
-double best_save_interval(double cost, double mtbf) {
-  if (cost >= 2 * mtbf) return mtbf;
-  const double part = cost / (2 * mtbf);
-  return std::sqrt(2 * cost * mtbf) * (1 + std::sqrt(part) / 3 + part / 9) - cost;
-}
 
 void SaveCosts::iteration(double seconds, bool beside) {
   if (++seen_ <= kFirst) return;

@@ -7,12 +7,6 @@
 
 namespace trident {
 
-// Seconds of training between two saves that lose the least time, where a save costs `cost` seconds
-// of training and a failure comes every `mtbf` seconds on average: J. T. Daly, "A higher order
-// estimate of the optimum checkpoint interval for restart dumps" (2006), eq. 37, which Young's
-// sqrt(2 cost mtbf) of 1974 begins.
-double best_save_interval(double cost, double mtbf);
-
 // Of one kind of saves.
 class SaveCosts {
  public:

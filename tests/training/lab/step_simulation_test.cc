@@ -223,6 +223,43 @@ TEST(StepSimulation, AScheduleThatNeverFlushesGoesAtThePaceOfItsBusiestRank) {
   EXPECT_NEAR(last.waiting, 0, 1e-9);
 }
 
+TEST(StepSimulation, ASlowDeviceOrLinkHoldsUpItsPipeline) {
+  const Config config = config_of(gpt_39b);
+  const auto seconds = [&](const WhatIf& what_if) {
+    return simulate_step(config, *architecture_of(config), dgx_a100(), Habits::of(config), what_if)
+        .seconds;
+  };
+  const double usual = seconds({});
+  double before = usual;
+  for (const double factor : {1.2, 2.0, 4.0}) {
+    const double slow = seconds({.straggler = factor, .straggler_place = 1});
+    EXPECT_GT(slow, before);
+    EXPECT_LE(slow, factor * usual);
+    before = slow;
+  }
+  // With many micro-batches all go at the pace of the slowest.
+  EXPECT_GT(seconds({.straggler = 2, .straggler_place = 1}), 1.6 * usual);
+  EXPECT_GT(seconds({.slow_link = 20}), 1.1 * usual);
+  EXPECT_GE(seconds({.slow_link = 20}), seconds({.slow_link = 10}));
+  EXPECT_EQ(seconds({.straggler = 1, .straggler_place = 1}), usual);
+  EXPECT_THROW(seconds({.straggler = 2, .straggler_place = 2}), RequestError);
+  EXPECT_THROW(seconds({.slow_link = 2, .slow_place = 2}), RequestError);
+}
+
+TEST(WhatIf, IsReadFromFactorsAndPlaces) {
+  double factor = 0;
+  std::int64_t place = 0;
+  WhatIf::read("--straggler", "1.5:3", factor, place);
+  EXPECT_EQ(factor, 1.5);
+  EXPECT_EQ(place, 3);
+  WhatIf::read("--straggler", "2", factor, place);
+  EXPECT_EQ(factor, 2);
+  for (const char* bad :
+       {"", "x", "0.5", "-1", "nan", "inf", "2:", "2:x", "2:-1", "2:1:1", "2 1"}) {
+    EXPECT_THROW(WhatIf::read("--straggler", bad, factor, place), RequestError) << bad;
+  }
+}
+
 TEST(StepSimulation, AMachineTooSmallIsRefused) {
   Machine machine = dgx_a100();
   machine.nodes = 63;

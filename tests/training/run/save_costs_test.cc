@@ -7,6 +7,8 @@
 #include <cmath>
 #include <utility>
 
+#include "training/lab/failures.h"
+
 namespace trident {
 namespace {
 
