@@ -80,6 +80,17 @@ TEST(StepSimulation, ComesNearTheStepsOfNarayanan2021) {
   EXPECT_LT(errors.largest(), 0.095);
 }
 
+// Table 2 of Narayanan 2021, the rows of 3D parallelism: 175 billion, growing over devices.
+TEST(StepSimulation, ComesNearTheScalingOfNarayanan2021) {
+  const auto predicted = [](int devices) {
+    const PublishedRun run{96, 12288, 96, 8, 12, 1, devices, 1536, 1};
+    return tflops(run, simulated(run).seconds);
+  };
+  EXPECT_NEAR(predicted(384) / 153, 1, 0.03);
+  EXPECT_NEAR(predicted(768) / 149, 1, 0.03);
+  EXPECT_NEAR(predicted(1536) / 141, 1, 0.03);
+}
+
 // Table 5 of Korthikanti 2022, full and selective recomputation; 22 billion, full, is fitted.
 TEST(StepSimulation, ComesNearTheStepsOfKorthikanti2022) {
   Errors errors;
