@@ -7,15 +7,29 @@
 
 #include "app/options.h"
 #include "core/file.h"
+#include "training/lab/link_table.h"
 #include "training/lab/step_simulation.h"
 #include "training/setup/kinds.h"
 
 namespace trident::app {
+namespace {
+
+// Measured rates are what is reached, so no part of them is lost.
+void take_table(const std::string& path, const Machine& machine, Machine::Link& link) {
+  if (path.empty()) return;
+  constexpr std::uint64_t most = std::uint64_t{16} << 20;
+  link = read_link_table(read_file(path, most), path,
+                         {link.bandwidth * machine.efficiency.links, link.latency});
+  link.bandwidth /= machine.efficiency.links;
+}
+
+}  // namespace
 
 void add_simulate(CLI::App& app, const Launch& launch, Action& action) {
   struct Options {
     ConfigRequest config;
     std::string machine, assume, straggler, slow_link, format = "text", out;
+    std::string inside_table, across_table;
     RunPlan run;
   };
   auto* command = app.add_subcommand("simulate", "Predict a step on a machine of configs/machines");
@@ -35,6 +49,10 @@ void add_simulate(CLI::App& app, const Launch& launch, Action& action) {
       "FACTOR[:PLACE]: devices at a place of the pipeline are so many times slower");
   command->add_option("--slow-link", options->slow_link,
                       "FACTOR[:PLACE]: the link of the node at a place of the pipeline is slower");
+  command->add_option("--inside-table", options->inside_table,
+                      "Output of nccl-tests or OSU's benchmarks: links inside a node");
+  command->add_option("--across-table", options->across_table,
+                      "The same over several nodes: a node's link to others");
   const auto positive = CLI::Range(1e-9, 1e18);
   command->add_option("--tokens", options->run.tokens, "Of a whole run: days and device-hours")
       ->check(positive);
@@ -59,7 +77,9 @@ void add_simulate(CLI::App& app, const Launch& launch, Action& action) {
   command->callback([options, &launch, &action] {
     action = [options, &launch] {
       launch.start->join("simulate");
-      const Machine machine = read_machine(options->machine, "configs/machines");
+      Machine machine = read_machine(options->machine, "configs/machines");
+      take_table(options->inside_table, machine, machine.inside);
+      take_table(options->across_table, machine, machine.across);
       ConfigRequest request = options->config;
       // The machine's devices, not this one's, where the command says nothing else.
       const auto names = [](const char* key) {

@@ -21,6 +21,7 @@ constexpr Fuzzer kFuzzers[] = {
     {"hugging_face", fuzz_hugging_face},
     {"hugging_face_config", fuzz_hugging_face_config},
     {"json", fuzz_json},
+    {"link_table", fuzz_link_table},
     {"machine", fuzz_machine},
     {"manifest", fuzz_manifest},
     {"memory", fuzz_memory},

@@ -28,6 +28,7 @@ void fuzz_hosts(std::string_view input);
 void fuzz_hugging_face(std::string_view input);
 void fuzz_hugging_face_config(std::string_view input);
 void fuzz_json(std::string_view input);
+void fuzz_link_table(std::string_view input);
 void fuzz_machine(std::string_view input);
 void fuzz_manifest(std::string_view input);
 void fuzz_memory(std::string_view input);

@@ -257,6 +257,23 @@ TEST(StepSimulation, ASlowDeviceOrLinkHoldsUpItsPipeline) {
   EXPECT_THROW(seconds({.slow_link = 2, .slow_place = 2}), RequestError);
 }
 
+// Places that are alike are traced once; one that is told apart is traced by itself.
+TEST(StepSimulation, PlacesFoldedAndUnfoldedAgree) {
+  const PublishedRun run{32, 8192, 64, 8, 8, 1, 128, 64, 1};
+  const Config config = config_of(run);
+  const auto simulate = [&](const WhatIf& what_if) {
+    return simulate_step(config, *architecture_of(config), dgx_a100(), Habits::of(config), what_if);
+  };
+  const SimulatedStep folded = simulate({});
+  for (int place = 0; place < 8; ++place) {
+    const SimulatedStep apart = simulate({.straggler = 1 + 1e-13, .straggler_place = place});
+    EXPECT_NEAR(apart.seconds / folded.seconds, 1, 1e-9) << place;
+    EXPECT_EQ(apart.peak_bytes, folded.peak_bytes);
+    const auto at = static_cast<std::size_t>(place);
+    EXPECT_NEAR(apart.ranks[at].busy.total() / folded.ranks[at].busy.total(), 1, 1e-9) << place;
+  }
+}
+
 TEST(WhatIf, IsReadFromFactorsAndPlaces) {
   double factor = 0;
   std::int64_t place = 0;

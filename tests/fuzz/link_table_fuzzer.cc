@@ -1,0 +1,16 @@
+// The output of nccl-tests or OSU's benchmarks: what is accepted is a link.
+#include <cmath>
+
+#include "fuzz/fuzzing.h"
+#include "training/lab/link_table.h"
+
+namespace trident::fuzzing {
+
+void fuzz_link_table(std::string_view input) {
+  Machine::Link link;
+  if (!accepted([&] { link = read_link_table(input, "table", {1, 1}); })) return;
+  const auto positive = [](double value) { return value > 0 && std::isfinite(value); };
+  require(positive(link.bandwidth) && positive(link.latency), "a link has a rate and a latency");
+}
+
+}  // namespace trident::fuzzing

@@ -1,0 +1,20 @@
+// What a link carries, from the output of nccl-tests (all_reduce_perf and its like, sendrecv_perf)
+// or of OSU's micro-benchmarks (osu_bw, osu_latency; both may follow each other in one file).
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "training/lab/machine.h"
+
+namespace trident {
+
+// The bandwidth is the largest that the table has: nccl-tests' bus bandwidth, which is that of a
+// device's link, or of a node's to others where the test went over several nodes; osu_bw's own. The
+// latency is that of a message: the time of the smallest size over the steps that its collective
+// takes one after the other (osu_latency: its own). What a table doesn't tell is as in `known`.
+// RequestError, "NAME: problem", where the text is no such table.
+Machine::Link read_link_table(std::string_view text, const std::string& name,
+                              const Machine::Link& known);
+
+}  // namespace trident
