@@ -17,6 +17,8 @@
 namespace trident::app {
 namespace {
 
+constexpr std::int64_t most_ranks = std::int64_t{1} << 20;
+
 struct SearchOptions {
   std::string config, machine, assume, format = "text", out;
   std::vector<std::string> set;
@@ -44,6 +46,7 @@ LayoutRequest request_of(const SearchOptions& options, const Launch& launch) {
     base = load(config, launch, memory);
   }
   request.written = base.written;
+  request.global_batch_size = base.config.batch.global_batch_size;
   request.load = {.rules = built_in_rules(),
                   .cores = launch.cores,
                   .micro_batch_size = base.config.batch.micro_batch_size,
@@ -52,6 +55,10 @@ LayoutRequest request_of(const SearchOptions& options, const Launch& launch) {
   if (request.ranks.empty()) {
     request.ranks.push_back(machine.nodes > 0 ? machine.nodes * machine.devices_per_node
                                               : base.config.world_size());
+  }
+  if (request.ranks.back() > most_ranks) {
+    throw RequestError(
+        fmt::format("--ranks: {}: give at most {}", request.ranks.back(), most_ranks));
   }
   std::sort(request.ranks.begin(), request.ranks.end());
   request.ranks.erase(std::unique(request.ranks.begin(), request.ranks.end()), request.ranks.end());
@@ -97,7 +104,7 @@ void add_search(CLI::App& app, const Launch& launch, Action& action) {
                    "Ranks, or several numbers of them: 64,128; else all of the machine's nodes, or "
                    "as many as the config has")
       ->delimiter(',')
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
+      ->check(CLI::Range(std::int64_t{1}, most_ranks));
   command->add_option("--memory", options->memory,
                       "Memory a rank, such as 24GiB, instead of the machine's");
   command->add_option("--assume", options->assume,

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "app/options.h"
+#include "core/error.h"
 #include "core/file.h"
 #include "training/lab/link_table.h"
 #include "training/lab/step_simulation.h"
@@ -93,6 +94,9 @@ void add_simulate(CLI::App& app, const Launch& launch, Action& action) {
           load(request, launch, static_cast<std::int64_t>(machine.device.memory)).config;
       Habits habits = Habits::of(config);
       if (!options->assume.empty()) habits.assume(options->assume);
+      if (options->run.mtbf_hours > 0 && !(options->run.checkpoint_seconds > 0)) {
+        throw RequestError("--mtbf-hours: needs --checkpoint-seconds, what a save costs");
+      }
       WhatIf what_if;
       if (!options->straggler.empty()) {
         WhatIf::read("--straggler", options->straggler, what_if.straggler, what_if.straggler_place);

@@ -28,12 +28,12 @@ struct SweepOptions {
   std::string grid, out = "sweep", scaling = "strong", mpirun = "mpirun", machine, format = "text";
   int iterations = 5, warm_up = 2, repeats = 3;
   double timeout = 600;
-  bool overwrite = false, dry_run = false;
+  bool overwrite = false, retry = false, dry_run = false;
 };
 
 // A grid as it stands, or in a file of that name.
 std::string grid_text(const std::string& grid) {
-  if (!grid.ends_with(".json")) return grid;
+  if (!grid.ends_with(".json") || grid.find('=') != std::string::npos) return grid;
   return read_file(grid, std::uint64_t{1} << 20);
 }
 
@@ -63,8 +63,10 @@ SweepRequest request_of(const SweepOptions& options, const Launch& launch) {
                   .device = request.base.config.runtime.device,
                   .gpus = find_gpus().count};
   request.grid = parse_grid(grid_text(options.grid), request.base.config);
-  request.out = options.out;
+  if (options.out.empty()) throw RequestError("--out: needs the path of a folder");
+  request.out = std::filesystem::absolute(options.out).lexically_normal().string();
   request.overwrite = options.overwrite;
+  request.retry = options.retry;
   request.iterations = options.iterations;
   request.warm_up = options.warm_up;
   request.repeats = options.repeats;
@@ -113,9 +115,9 @@ int sweep(const SweepOptions& options, const Launch& launch) {
   signals.begin();
   const nlohmann::ordered_json result =
       run_sweep(request, plan, about_this_machine(request.base.config, launch));
-  write_file_atomic(options.out + "/sweep.json", result.dump(1) + "\n");
-  write_file_atomic(options.out + "/sweep.csv", sweep_csv(result));
-  write_file_atomic(options.out + "/report.html", sweep_report(result));
+  write_file_atomic(request.out + "/sweep.json", result.dump(1) + "\n");
+  write_file_atomic(request.out + "/sweep.csv", sweep_csv(result));
+  write_file_atomic(request.out + "/report.html", sweep_report(result));
   signals.finish();
   if (text) {
     fmt::print("{}wrote {}/report.html, sweep.csv and sweep.json\n", sweep_text(result),
@@ -148,6 +150,7 @@ void add_sweep(CLI::App& app, const Launch& launch, Action& action) {
       ->add_option("--out", options->out, "Folder for reports and runs; goes on with what it has")
       ->capture_default_str();
   command->add_flag("--overwrite", options->overwrite, "Begin anew where --out holds a sweep");
+  command->add_flag("--retry", options->retry, "Run again what has failed");
   command->add_option("--iterations", options->iterations, "Of a run, that count")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();

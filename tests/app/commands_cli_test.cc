@@ -188,6 +188,9 @@ TEST_F(CliTest, SimulatePredictsAStepOnAMachineFile) {
   expect_refused({"simulate", source_dir() + "/configs/gpt_1t.json", "--machine",
                   machines + "dgx_a100.json", "--straggler", "2:64"},
                  {"--straggler: place 64: the pipeline has 64 places"});
+  expect_refused({"simulate", source_dir() + "/configs/gpt_1t.json", "--machine",
+                  machines + "dgx_a100.json", "--mtbf-hours", "20"},
+                 {"--mtbf-hours: needs --checkpoint-seconds"});
   expect_refused({"simulate", source_dir() + "/configs/gpt_1t.json", "--machine", "no_such"},
                  {"configs/machines/no_such.json"});
   expect_refused({"simulate", source_dir() + "/configs/gpt_1t.json", "--machine",
@@ -213,7 +216,7 @@ TEST_F(CliTest, SearchFindsAConfigForTrain) {
   EXPECT_THAT(text.out, HasSubstr("predictions for DGX A100 80 GB"));
   EXPECT_THAT(text.out, HasSubstr("lost: "));
   expect_refused({"search", small, "--machine", machine, "--ranks", "4", "--memory", "100MB"},
-                 {"search: nothing fits 0.10 GB a rank on 4 ranks"});
+                 {"search: nothing fits 0.100 GB a rank on 4 ranks"});
   expect_refused({"search", small, "--machine", machine, "--memory", "7"}, {"has no unit"});
 }
 

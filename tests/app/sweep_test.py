@@ -10,7 +10,9 @@ Ends with `N passed`, or an error.
 """
 
 import csv
+import fcntl
 import json
+import os
 import pathlib
 import shutil
 import subprocess
@@ -103,6 +105,66 @@ def weak(folder):
     return 1
 
 
+def batches(folder):
+    """The global batch stays, however the config gives it, and grows where weak scaling says so."""
+    config = json.loads((folder.path / "c.json").read_text())
+    config["batch"] = {"micro_batch_size": 2, "gradient_accumulation_steps": 4}
+    base = (folder.path / "c.json").read_text()
+    (folder.path / "c.json").write_text(json.dumps(config))
+    folder.sweep("--grid", "dp=1,2 micro_batch_size=1,2", "--out", "strong", "--iterations", "1",
+                 "--warm-up", "0", "--repeats", "1")
+    (folder.path / "c.json").write_text(base)
+    points = folder.result("strong")["points"]
+    assert [p["global_batch_size"] for p in points] == [8] * 4, points
+    # Losses are compared within a type.
+    folder.sweep("--grid", "dtype=fp32,bf16 tp=1,2", "--out", "types", "--iterations", "3",
+                 "--warm-up", "0", "--repeats", "1")
+    assert not any(p["loss_differs"] for p in folder.result("types")["points"])
+    return 1
+
+
+def broken(folder):
+    """Half a line, a folder that is no sweep's, a second sweep at work, and what is run again."""
+    grid = ("--grid", "dp=1,2", "--out", "cut", "--iterations", "1", "--warm-up", "0", "--repeats")
+    folder.sweep(*grid, "1")
+    runs = folder.path / "cut/runs.jsonl"
+    runs.write_text(runs.read_text()[:-40])
+    folder.sweep(*grid, "1")
+    assert "[1/" not in folder.sweep(*grid, "1").stdout
+    folder.sweep(*grid, "2")
+    assert all(p["runs"] == 2 for p in folder.result("cut")["points"])
+    folder.sweep(*grid, "1")
+    assert all(p["runs"] == 1 for p in folder.result("cut")["points"])
+    own = folder.path / "own"
+    own.mkdir()
+    (own / "settings.json").write_text('{"mine": 1}')
+    for more in ((), ("--overwrite",)):
+        run = folder.sweep("--grid", "dp=1", "--out", "own", *more, code=2)
+        assert "no sweep's" in run.stderr and (own / "settings.json").read_text() == '{"mine": 1}'
+    with (folder.path / "cut/lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert "another sweep is at work" in folder.sweep(*grid, "1", code=2).stderr
+    # A launcher that is mended.
+    mpi = ("--grid", "transport=mpi dp=1,2", "--out", "again", "--iterations", "1", "--warm-up", "0",
+           "--repeats", "1", "--mpirun")
+    folder.sweep(*mpi, "false")
+    folder.sweep(*mpi, "mpirun --oversubscribe")
+    assert [p["status"] for p in folder.result("again")["points"]].count("failed") == 2
+    folder.sweep(*mpi, "mpirun --oversubscribe", "--retry")
+    points = folder.result("again")["points"]
+    assert all(p["status"] == "ok" for p in points), points
+    # Whatever a label has, the page is drawn.
+    odd = "<!--<script>.txt"
+    (folder.path / odd).write_text((folder.path / "text.txt").read_text())
+    (folder.path / "odd.json").write_text(
+        json.dumps({"dp": [1, 2], "data.train": [[{"path": odd}]]}))
+    folder.sweep("--grid", "odd.json", "--out", "odd", "--iterations", "1", "--warm-up", "0",
+                 "--repeats", "1")
+    dom = chromium("--dump-dom", (folder.path / "odd/report.html").as_uri())
+    assert 'data-ready="yes"' in dom
+    return 1
+
+
 def failures(folder):
     """A launcher that fails, and one that hangs."""
     hang = folder.path / "hang"
@@ -161,11 +223,12 @@ def report(folder):
 
 def main():
     program = pathlib.Path(sys.argv[1]).resolve()
+    os.environ |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     if not shutil.which("chromium"):
         sys.exit("sweep_test: chromium is not installed (scripts/packages_browser.txt)")
     with tempfile.TemporaryDirectory() as name:
         folder, passed = Folder(program, pathlib.Path(name)), 0
-        for part in (layouts, weak, failures, refusals, report):
+        for part in (layouts, weak, batches, broken, failures, refusals, report):
             passed += part(folder)
         if len(sys.argv) > 2:  # keeps the report for a person
             shutil.copy(folder.path / "out/report.html", sys.argv[2])

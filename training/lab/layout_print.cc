@@ -88,6 +88,7 @@ Json layouts_json(const LayoutSearch& search, const LayoutRequest& request) {
           {"considered", search.considered},
           {"simulated", search.simulated},
           {"plans", plans},
+          {"nothing_on", search.nothing_on},
           {"pruned", search.pruned}};
 }
 
@@ -115,6 +116,9 @@ std::string layouts_text(const LayoutSearch& search, const LayoutRequest& reques
             ? fmt::format(" of {} chunks", c.parallel.virtual_pipeline_model_parallel_size)
             : "",
         c.batch.micro_batch_size, states_of(c), reasons_of(plan));
+  }
+  for (const std::int64_t none : search.nothing_on) {
+    text += fmt::format("{} ranks: nothing fits, or no layout divides\n", none);
   }
   text += "* nothing listed is better in time, memory and ranks at once\n\nleft out\n";
   std::vector<std::pair<std::int64_t, std::string>> pruned;

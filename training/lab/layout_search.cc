@@ -66,12 +66,15 @@ class LayoutSearcher {
     const auto given = nlohmann::json::parse(request.written);
     overlaps_ = given.value("/parallel/tp_comm_overlap"_json_pointer, false);
     base_ = parse(set_of({}));
+    request.machine.peak_of(dtype_of(base_.precision.dtype));  // throws where there is none
+    library_ = static_cast<double>(library_bytes(base_));
     habits_ = Habits::of(base_);
     habits_.tensor_sums_beside_products = overlaps_;
     if (!request.assume.empty()) habits_.assume(request.assume);
   }
 
   LayoutSearch run() {
+    for (const std::int64_t ranks : request_.ranks) need_devices(ranks);
     for (const std::int64_t ranks : request_.ranks) search(ranks);
     if (result_.plans.empty()) nothing_fits();
     mark_front();
@@ -79,6 +82,14 @@ class LayoutSearcher {
   }
 
  private:
+  void need_devices(std::int64_t ranks) const {
+    const Machine& machine = request_.machine;
+    const std::int64_t there = machine.nodes * machine.devices_per_node;
+    if (machine.nodes == 0 || ranks <= there) return;
+    throw RequestError(fmt::format("--ranks: {}: {} has {} nodes of {} devices, {} in all", ranks,
+                                   machine.name, machine.nodes, machine.devices_per_node, there));
+  }
+
   Config parse(const std::vector<std::string>& set) const {
     return parse_config(request_.written, set, request_.load).config;
   }
@@ -95,6 +106,7 @@ class LayoutSearcher {
             "pipeline.layer_split=null",
             fmt::format("batch.micro_batch_size={}", l.micro),
             "batch.gradient_accumulation_steps=null",
+            fmt::format("batch.global_batch_size={}", request_.global_batch_size),
             fmt::format("zero_optimization.stage={}", l.zero),
             "zero_optimization.reduce_each_micro_batch=null",
             fmt::format("activation_checkpointing.granularity={}", l.recompute),
@@ -177,7 +189,7 @@ class LayoutSearcher {
     const auto activation = static_cast<std::size_t>(Category::activation);
     l.bytes = weights / (l.zero == 3 ? data : 1) + gradients / (l.zero >= 2 ? data : 1) +
               part(Category::optimizer) / (l.zero >= 1 ? data : 1) +
-              of.layer[activation] * layers * in_flight(l) + of.ends[activation];
+              of.layer[activation] * layers * in_flight(l) + of.ends[activation] + library_;
 
     // The last stage has the head; the split evens out what it can.
     const double ends = (of.forward_ends + of.backward_ends) / static_cast<double>(l.pp);
@@ -296,11 +308,7 @@ class LayoutSearcher {
            12 * l.microbatches * l.chunks * l.pp;
   }
 
-  void search(std::int64_t ranks) {
-    enumerate(ranks);
-    std::stable_sort(layouts_.begin(), layouts_.end(), [](const Layout& a, const Layout& b) {
-      return std::tuple(a.seconds, a.bytes) < std::tuple(b.seconds, b.bytes);
-    });
+  std::vector<FoundLayout> simulated_of_fastest() {
     std::int64_t left = 7'500'000 / static_cast<std::int64_t>(request_.ranks.size());
     std::vector<FoundLayout> found;
     double best = std::numeric_limits<double>::infinity(), least_bytes = best;
@@ -318,6 +326,32 @@ class LayoutSearcher {
         found.push_back(std::move(*plan));
       }
     }
+    return found;
+  }
+
+  // Where none of the fast ones fits.
+  std::vector<FoundLayout> simulated_of_thriftiest() {
+    std::stable_sort(layouts_.begin(), layouts_.end(), [](const Layout& a, const Layout& b) {
+      return std::tuple(a.bytes, a.seconds) < std::tuple(b.bytes, b.seconds);
+    });
+    std::int64_t left = 2'500'000 / static_cast<std::int64_t>(request_.ranks.size());
+    std::vector<FoundLayout> found;
+    for (const Layout& l : layouts_) {
+      if (left < 0 || found.size() >= request_.wanted) break;
+      left -= effort(l);
+      if (auto plan = simulate(l)) found.push_back(std::move(*plan));
+    }
+    return found;
+  }
+
+  void search(std::int64_t ranks) {
+    enumerate(ranks);
+    std::stable_sort(layouts_.begin(), layouts_.end(), [](const Layout& a, const Layout& b) {
+      return std::tuple(a.seconds, a.bytes) < std::tuple(b.seconds, b.bytes);
+    });
+    std::vector<FoundLayout> found = simulated_of_fastest();
+    if (found.empty()) found = simulated_of_thriftiest();
+    if (found.empty()) result_.nothing_on.push_back(ranks);
     std::stable_sort(found.begin(), found.end(), [](const FoundLayout& a, const FoundLayout& b) {
       return std::tuple(a.seconds, a.peak_bytes) < std::tuple(b.seconds, b.peak_bytes);
     });
@@ -387,40 +421,42 @@ class LayoutSearcher {
     }
   }
 
-  // The least memory that any estimate has on so many ranks.
+  // The least memory, by the plan, of the layouts that are estimated to take least on so many
+  // ranks.
   double thriftiest_on(std::int64_t ranks) {
     const double limit = memory_;
     memory_ = std::numeric_limits<double>::infinity();
+    thriftiest_ = std::numeric_limits<std::int64_t>::max();
     enumerate(ranks);
+    simulated_of_thriftiest();
     memory_ = limit;
-    double least = std::numeric_limits<double>::infinity();
-    for (const Layout& l : layouts_) least = std::min(least, l.bytes);
-    return least;
+    return layouts_.empty() ? std::numeric_limits<double>::infinity()
+                            : static_cast<double>(thriftiest_);
   }
 
   [[noreturn]] void nothing_fits() {
     const std::int64_t ranks = *std::max_element(request_.ranks.begin(), request_.ranks.end());
     const double least = thriftiest_on(ranks);
     std::string text =
-        fmt::format("search: nothing fits {:.2f} GB a rank on {} ranks", memory_ * 1e-9, ranks);
+        fmt::format("search: nothing fits {:.3f} GB a rank on {} ranks", memory_ * 1e-9, ranks);
     if (!std::isfinite(least)) {
       throw RequestError(text +
                          ": no layout is valid: the global batch and the model have to divide");
     }
-    text += fmt::format(": the thriftiest layout takes some {:.2f} GB, {:.2f} GB more",
+    text += fmt::format(": the thriftiest layout that was planned takes {:.3f} GB, {:.3f} GB more",
                         least * 1e-9, (least - memory_) * 1e-9);
     for (std::int64_t factor = 2; factor <= 64; factor *= 2) {
       const double there = thriftiest_on(ranks * factor);
       if (there > memory_) continue;
-      throw RequestError(fmt::format("{}; on {} ranks one takes some {:.2f} GB", text,
-                                     ranks * factor, there * 1e-9));
+      throw RequestError(
+          fmt::format("{}; on {} ranks one takes {:.3f} GB", text, ranks * factor, there * 1e-9));
     }
-    throw RequestError(text + "; nor does one on 64 times as many ranks");
+    throw RequestError(text + "; nor was one found on up to 64 times as many ranks");
   }
 
   const LayoutRequest& request_;
-  double memory_;
-  bool overlaps_ = false;  // sums over the tensor group go beside products, where they can
+  double memory_, library_ = 0;  // bytes
+  bool overlaps_ = false;        // sums over the tensor group go beside products, where they can
   Config base_;
   Habits habits_;
   std::map<std::string, std::string> keys_;  // of the axes

@@ -23,10 +23,11 @@ struct LayoutRequest {
   std::string written;  // LoadedConfig::written
   LoadOptions load;
   Machine machine;
-  std::string assume;               // habits (Habits::assume), "" for the config's own
-  std::int64_t memory = 0;          // bytes a rank; 0: the machine's
-  std::vector<std::int64_t> ranks;  // world sizes to look at
-  std::size_t wanted = 10;          // plans that are kept of each size
+  std::int64_t global_batch_size = 0;  // of the config as it stands
+  std::string assume;                  // habits (Habits::assume), "" for the config's own
+  std::int64_t memory = 0;             // bytes a rank; 0: the machine's
+  std::vector<std::int64_t> ranks;     // world sizes to look at
+  std::size_t wanted = 10;             // plans that are kept of each size
 };
 
 struct FoundLayout {
@@ -46,6 +47,7 @@ struct FoundLayout {
 struct LayoutSearch {
   std::vector<FoundLayout> plans;              // by ranks, then the fastest first
   std::map<std::string, std::int64_t> pruned;  // reason, how many
+  std::vector<std::int64_t> nothing_on;        // world sizes on which nothing fits
   std::int64_t considered = 0, simulated = 0;
 };
 

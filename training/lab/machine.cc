@@ -30,13 +30,14 @@ class Reader {
   Reader& operator=(const Reader&) = delete;
   ~Reader() = default;
 
-  void number(const char* key, double& value, bool optional = false, double least = 0.0) {
+  void number(const char* key, double& value, bool optional = false, double least = 1e-12,
+              double most = 1e24) {
     const json* const found = find(key, optional);
     if (found == nullptr) return;
     if (!found->is_number() || !(found->get<double>() > 0) || found->get<double>() < least ||
-        found->get<double>() > 1e24) {
+        found->get<double>() > most) {
       problem(key, fmt::format("{}: needs a positive number{}", text(*found),
-                               least > 0 ? fmt::format(" of at least {:g}", least) : ""));
+                               least > 1e-12 ? fmt::format(" of at least {:g}", least) : ""));
       return;
     }
     value = found->get<double>();
@@ -119,15 +120,15 @@ void read_device(Reader& reader, Machine::Device& device) {
     reader.problem("kind", fmt::format("\"{}\": needs \"gpu\" or \"cpu\"", kind.substr(0, 60)));
   }
   device.gpu = kind != "cpu";
-  reader.number("memory", device.memory);
-  reader.number("memory_bandwidth", device.memory_bandwidth);
+  reader.number("memory", device.memory, false, 1, 1e18);
+  reader.number("memory_bandwidth", device.memory_bandwidth, false, 1);
   reader.integer("units", device.units, true);
   reader.number("launch", device.launch, true);
   read_part(reader, "taken_by_collectives", device.taken_by_collectives);
   reader.object("peak", [&](Reader& peaks) {
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       double rate = 0;
-      peaks.number(std::string(name_of(dtype)).c_str(), rate, true);
+      peaks.number(std::string(name_of(dtype)).c_str(), rate, true, 1);
       if (rate > 0) device.peak[dtype] = rate;
     }
   });
@@ -139,7 +140,8 @@ void read_device(Reader& reader, Machine::Device& device) {
   for (std::size_t i = 0; i < products->size(); ++i) {
     const json& row = (*products)[i];
     const auto positive = [&](std::size_t at) {
-      return row[at].is_number() && row[at].get<double>() > 0 && row[at].get<double>() < 1e24;
+      const double most = at < 4 ? 1e9 : 1e24;  // sizes, and a rate
+      return row[at].is_number() && row[at].get<double>() >= 1 && row[at].get<double>() <= most;
     };
     const bool fits = row.is_array() && row.size() == 5 && row[0].is_string() &&
                       number_type(row[0]) && positive(1) && positive(2) && positive(3) &&
@@ -148,7 +150,7 @@ void read_device(Reader& reader, Machine::Device& device) {
     if (!fits) {
       reader.problem("products",
                      fmt::format("{}, number {}: needs [\"fp32\", \"bf16\" or \"fp16\", m, n, k, "
-                                 "FLOP/s], all positive",
+                                 "FLOP/s], all positive, sizes up to 1e9",
                                  Reader::text(row), i));
       return;
     }
@@ -157,7 +159,7 @@ void read_device(Reader& reader, Machine::Device& device) {
 }
 
 void read_link(Reader& reader, Machine::Link& link) {
-  reader.number("bandwidth", link.bandwidth);
+  reader.number("bandwidth", link.bandwidth, false, 1);
   reader.number("latency", link.latency);
 }
 

@@ -87,11 +87,14 @@ class StepSimulator {
     }
   }
 
+  // Whether any rank at a place is on the node whose link is slow: groups that it is in wait for
+  // it.
   bool has_slow_link(int place) const {
-    const auto node = [&](std::int64_t at) {
-      return pipeline_[static_cast<std::size_t>(at)] / machine_.devices_per_node;
-    };
-    return what_if_.slow_link > 1 && node(place) == node(what_if_.slow_place);
+    if (what_if_.slow_link <= 1) return false;
+    const auto node = [&](int rank) { return rank / machine_.devices_per_node; };
+    const auto slow = node(pipeline_[static_cast<std::size_t>(what_if_.slow_place)]);
+    const std::vector<int> ranks = mesh_.column(place);
+    return std::any_of(ranks.begin(), ranks.end(), [&](int rank) { return node(rank) == slow; });
   }
 
   // As the devices at a place have it.
@@ -172,7 +175,7 @@ class StepSimulator {
     }
     const auto parts = static_cast<double>(within_layers_.members);
     return message_seconds(machine, bytes / parts, near) +
-           collective_seconds(machine_, Operation::all_gather, bytes, within_layers_);
+           collective_seconds(machine, Operation::all_gather, bytes, within_layers_);
   }
 
   std::vector<std::vector<double>> durations() const {

@@ -1,9 +1,13 @@
 #include "training/lab/sweep.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <cmath>
@@ -11,6 +15,7 @@
 #include <fstream>
 #include <map>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include "core/child_process.h"
@@ -53,12 +58,26 @@ nlohmann::json base_of(const SweepRequest& request) {
   base.erase("scheduler");
   base.erase("logging");
   nlohmann::json& training = base["training"];
+  if (!training.is_object()) training = nlohmann::json::object();
   for (const char* key : {"train_iters", "train_epochs", "eval_interval", "eval_iters"}) {
     training.erase(key);
   }
   training["train_iters"] = request.warm_up + request.iterations;
   training["eval_interval"] = 0;
   training["eval_iters"] = 1;
+  // The global batch stays, whatever the config gave of it.
+  const auto in_grid = [&](const char* path) {
+    return std::any_of(request.grid.begin(), request.grid.end(),
+                       [&](const GridKey& key) { return key.path == path; });
+  };
+  nlohmann::json& batch = base["batch"];
+  if (!batch.is_object()) batch = nlohmann::json::object();
+  batch.erase("gradient_accumulation_steps");
+  if (in_grid("batch.gradient_accumulation_steps")) {
+    batch.erase("global_batch_size");
+  } else {
+    batch["global_batch_size"] = request.base.config.batch.global_batch_size;
+  }
   // What the run begins with is part of what is measured.
   const std::string& load = request.base.config.checkpoint.load;
   if (!load.empty()) base["checkpoint"]["load"] = load;
@@ -88,11 +107,17 @@ class Planner {
       : request_(request), base_(base_of(request).dump()) {}
 
   SweepPlan run() {
+    if (request_.weak) refuse_batches();
+    need_data();
     add("one rank", single_rank());
+    alone_ = !plan_.points.empty();
     const std::size_t base_lines = plan_.points.size();
-    for (const GridPoint& point : grid_points(request_.grid)) add(point.label, point.set);
+    for (const GridPoint& point : grid_points(request_.grid)) {
+      ++number_;
+      add(point.label, point.set);
+    }
     refuse_unknown_values();
-    if (plan_.points.size() == base_lines && !in_grid_) {
+    if (plan_.points.size() == base_lines && (alone_ || base_lines == 0)) {
       std::vector<std::string> problems{"grid: no combination of these values is valid"};
       for (const auto& [label, reason] : plan_.invalid) problems.push_back(label + ": " + reason);
       throw RequestError(problems);
@@ -101,6 +126,34 @@ class Planner {
   }
 
  private:
+  // Weak scaling says what the batch is.
+  void refuse_batches() const {
+    for (const GridKey& key : request_.grid) {
+      const bool size =
+          key.path == "batch.global_batch_size" || key.path == "batch.gradient_accumulation_steps";
+      const bool any = key.path == "batch.micro_batch_size" &&
+                       std::find(key.values.begin(), key.values.end(), "auto") != key.values.end();
+      if (!size && !any) continue;
+      throw RequestError(fmt::format("grid: {}: weak scaling sets the batch itself{}", key.name,
+                                     any ? "; give numbers here" : ""));
+    }
+  }
+
+  // Every run would fail without it.
+  void need_data() const {
+    std::vector<std::string> problems;
+    const DataConfig& data = request_.base.config.data;
+    for (std::size_t i = 0; i < data.train.size(); ++i) {
+      const std::string& path = data.train[i].path;
+      if (fs::exists(path) || fs::exists(path + ".bin")) continue;
+      problems.push_back(fmt::format("config: /data/train/{}/path: {}: no such file from here", i,
+                                     printable(path)));
+    }
+    const bool swept = std::any_of(request_.grid.begin(), request_.grid.end(),
+                                   [](const auto& key) { return key.path.starts_with("data."); });
+    if (!problems.empty() && !swept) throw RequestError(problems);
+  }
+
   std::vector<std::string> single_rank() const {
     std::vector<std::string> set{"parallel.virtual_pipeline_model_parallel_size=1",
                                  "pipeline.schedule=1f1b",
@@ -154,7 +207,7 @@ class Planner {
   }
 
   void add(const std::string& label, const std::vector<std::string>& set, Config config) {
-    SweepPoint point{.label = label, .set = set, .config = std::move(config)};
+    SweepPoint point{.label = label, .set = set, .number = number_, .config = std::move(config)};
     const Config& c = point.config;
     const Architecture& architecture = *architecture_of(c);
     const auto ranks = plan_fullest(c, architecture, schedule_of(c));
@@ -173,14 +226,18 @@ class Planner {
       point.processors = std::min(request_.load.cores, c.world_size() * c.runtime.threads_per_rank);
     }
     if (request_.machine) {
-      point.simulated_seconds =
-          simulate_step(c, architecture, *request_.machine, Habits::of(c)).seconds;
+      try {
+        point.simulated_seconds =
+            simulate_step(c, architecture, *request_.machine, Habits::of(c)).seconds;
+      } catch (const RequestError&) {
+        // The machine can't run it; this one may.
+      }
     }
     point.same_loss = same_loss_of(c);
     // The base line may be one of the grid's.
-    if (!plan_.points.empty() && config_to_json(c) == config_to_json(plan_.points.front().config)) {
+    if (alone_ && config_to_json(c) == config_to_json(plan_.points.front().config)) {
       plan_.points.front() = std::move(point);
-      in_grid_ = true;
+      alone_ = false;
     } else {
       plan_.points.push_back(std::move(point));
     }
@@ -218,7 +275,8 @@ class Planner {
   const SweepRequest& request_;
   const std::string base_;
   SweepPlan plan_;
-  bool in_grid_ = false;  // the base line
+  bool alone_ = false;  // the base line is no point of the grid
+  std::size_t number_ = 0;
   std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>> problems_;
 };
 
@@ -276,9 +334,21 @@ std::string end_of(const std::string& log) {
 
 class Runner {
  public:
-  Runner(const SweepRequest& request, const SweepPlan& plan) : request_(request), plan_(plan) {
-    begin();
+  Runner(const SweepRequest& request, const SweepPlan& plan, const Json& machine)
+      : request_(request), plan_(plan), machine_(machine) {
+    try {
+      begin();
+    } catch (const fs::filesystem_error& error) {
+      throw RequestError(
+          fmt::format("--out: {}: {}", printable(request_.out), error.code().message()));
+    }
+    end_last_line();
     for (const nlohmann::json& run : json_lines(runs_file())) remember(run);
+  }
+  Runner(const Runner&) = delete;
+  Runner& operator=(const Runner&) = delete;
+  ~Runner() {
+    if (lock_ >= 0) close(lock_);
   }
 
   // Goes once through the points for each repeat, every other time from the last to the first.
@@ -295,7 +365,7 @@ class Runner {
         const SweepPoint& point = plan_.points[at];
         if (!wanted(point, repeat)) continue;
         if (stopped()) return false;
-        const std::optional<Json> run = measure(point, at, repeat);
+        const std::optional<Json> run = measure(point, repeat);
         if (!run) return false;
         record(*run);
         ++done;
@@ -306,8 +376,18 @@ class Runner {
   }
 
   const std::map<std::string, std::vector<nlohmann::json>>& runs() const { return runs_; }
-  std::string folder_of(std::size_t point, int repeat) const {
-    return fmt::format("{}/runs/{:03}-{}", request_.out, point, repeat);
+  std::string folder_of(const SweepPoint& point, int repeat) const {
+    return fmt::format("{}/runs/{:03}-{}", request_.out, point.number, repeat);
+  }
+  // The last of its runs that has ended well; -1: none.
+  int last_good(const SweepPoint& point) const {
+    int last = -1;
+    const auto found = runs_.find(point.label);
+    if (found == runs_.end()) return last;
+    for (const nlohmann::json& run : found->second) {
+      if (run.value("status", "") == "ok") last = std::max(last, run.value("repeat", -1));
+    }
+    return last;
   }
 
  private:
@@ -321,24 +401,67 @@ class Runner {
             {"grid", grid},
             {"iterations", request_.iterations},
             {"warm_up", request_.warm_up},
-            {"scaling", request_.weak ? "weak" : "strong"}};
+            {"scaling", request_.weak ? "weak" : "strong"},
+            {"machine", machine_},
+            {"program", program()}};
+  }
+
+  // Other builds take other times.
+  Json program() const {
+    std::error_code error;
+    const auto written = fs::last_write_time(request_.program, error).time_since_epoch();
+    return {{"bytes", fs::file_size(request_.program, error)}, {"written", written.count()}};
+  }
+
+  // Whether a sweep has written that file.
+  static bool is_sweeps(const std::string& file) {
+    const nlohmann::json json = nlohmann::json::parse(read_file(file), nullptr, false);
+    if (!json.is_object()) return false;
+    return json.contains("config") && json.contains("grid") && json.contains("warm_up") &&
+           json.contains("scaling");
+  }
+
+  // One sweep at a time.
+  void hold() {
+    lock_ = open((request_.out + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (lock_ < 0) {
+      throw RequestError(fmt::format("--out: {}: {}", printable(request_.out),
+                                     std::generic_category().message(errno)));
+    }
+    if (flock(lock_, LOCK_EX | LOCK_NB) == 0) return;
+    throw RequestError(
+        fmt::format("--out: {}: another sweep is at work there", printable(request_.out)));
+  }
+
+  // A sweep that was killed may have left half a line.
+  void end_last_line() const {
+    std::ifstream file(runs_file(), std::ios::ate | std::ios::binary);
+    if (!file || file.tellg() <= 0) return;
+    file.seekg(-1, std::ios::end);
+    if (file.get() != '\n') std::ofstream(runs_file(), std::ios::app) << "\n";
   }
 
   // A folder of this sweep, new or to go on with.
-  void begin() const {
+  void begin() {
     const std::string file = request_.out + "/settings.json", now = settings().dump(2) + "\n";
-    if (fs::exists(file) && !request_.overwrite) {
-      if (read_file(file) == now) return;
+    const bool there = fs::exists(file);
+    if ((there && !is_sweeps(file)) ||
+        (!there && fs::exists(request_.out) &&
+         (!fs::is_directory(request_.out) || !fs::is_empty(request_.out)))) {
       throw RequestError(
-          fmt::format("--out: {}: holds another sweep (settings.json differs); give "
-                      "another folder, or --overwrite",
-                      request_.out));
-    }
-    if (!fs::exists(file) && fs::exists(request_.out) && !fs::is_empty(request_.out)) {
-      throw RequestError(fmt::format(
-          "--out: {}: holds files that are no sweep's; give another folder", request_.out));
+          fmt::format("--out: {}: holds files that are no sweep's; give another folder",
+                      printable(request_.out)));
     }
     fs::create_directories(request_.out);
+    hold();
+    if (there && !request_.overwrite) {
+      if (read_file(file) == now) return;
+      throw RequestError(
+          fmt::format("--out: {}: holds another sweep: its config, grid, iterations, scaling, "
+                      "machine or program "
+                      "(settings.json) is another; give another folder, or --overwrite",
+                      printable(request_.out)));
+    }
     fs::remove(runs_file());
     fs::remove_all(request_.out + "/runs");
     write_file(request_.out + "/config.json", base_of(request_).dump(2) + "\n");
@@ -346,9 +469,13 @@ class Runner {
   }
 
   void remember(const nlohmann::json& run) {
-    if (run.is_object() && run.contains("point") && run["point"].is_string()) {
-      runs_[run["point"]].push_back(run);
-    }
+    if (!run.is_object() || !run.contains("point") || !run["point"].is_string()) return;
+    auto& runs = runs_[run["point"]];
+    // A later one takes the place of what was run again.
+    std::erase_if(runs, [&](const nlohmann::json& other) {
+      return other.value("repeat", -1) == run.value("repeat", -1);
+    });
+    runs.push_back(run);
   }
   void record(const Json& run) {
     std::ofstream file(runs_file(), std::ios::app);
@@ -357,12 +484,14 @@ class Runner {
     remember(nlohmann::json::parse(run.dump()));
   }
 
-  // A point that failed once isn't run again.
+  // A point that failed once isn't run again, unless asked for.
   bool wanted(const SweepPoint& point, int repeat) const {
     const auto found = runs_.find(point.label);
     if (found == runs_.end()) return true;
     return std::none_of(found->second.begin(), found->second.end(), [&](const auto& run) {
-      return run.value("status", "") != "ok" || run.value("repeat", -1) == repeat;
+      const bool good = run.value("status", "") == "ok";
+      if (!good && request_.retry && !again_.contains({point.label, repeat})) return false;
+      return !good || run.value("repeat", -1) == repeat;
     });
   }
 
@@ -383,8 +512,9 @@ class Runner {
   }
 
   // Nothing where it was asked to stop.
-  std::optional<Json> measure(const SweepPoint& point, std::size_t at, int repeat) const {
-    const std::string folder = folder_of(at, repeat);
+  std::optional<Json> measure(const SweepPoint& point, int repeat) {
+    const std::string folder = folder_of(point, repeat);
+    again_.insert({point.label, repeat});
     fs::remove_all(folder);
     fs::create_directories(folder);
     Json run{{"point", point.label}, {"repeat", repeat}, {"status", "ok"}};
@@ -431,7 +561,10 @@ class Runner {
 
   const SweepRequest& request_;
   const SweepPlan& plan_;
+  const Json& machine_;
+  int lock_ = -1;
   std::map<std::string, std::vector<nlohmann::json>> runs_;
+  std::set<std::pair<std::string, int>> again_;  // run by this one
 };
 
 // --- The document ------------------------------------------------------------------------------
@@ -442,7 +575,8 @@ double mean_of(const std::vector<nlohmann::json>& runs, const char* key) {
   return median(values);
 }
 
-Json point_json(const SweepPoint& point, const std::vector<nlohmann::json>& runs) {
+Json point_json(const SweepPoint& point, std::vector<nlohmann::json> runs, int repeats) {
+  std::erase_if(runs, [&](const auto& run) { return run.value("repeat", 0) >= repeats; });
   const Config& c = point.config;
   Json json{{"point", point.label},
             {"set", point.set},
@@ -489,6 +623,10 @@ Json point_json(const SweepPoint& point, const std::vector<nlohmann::json>& runs
   json["peak_memory"] = mean_of(good, "peak_memory");
   json["loss"] = good.back().at("loss");
   for (const char* part : {"products", "kernels", "waiting", "rest"}) {
+    // Where kernels aren't timed, on a GPU, there is nothing to tell of them.
+    const auto told = [&](const auto& run) { return run.at("parts_ms").value("kernels", 0.0) > 0; };
+    const bool kernel = part[0] == 'p' || part[0] == 'k';
+    if (kernel && std::none_of(good.begin(), good.end(), told)) continue;
     std::vector<double> values;
     for (const auto& run : good) values.push_back(run.at("parts_ms").value(part, 0.0));
     json["parts_ms"][part] = median(values);
@@ -497,10 +635,9 @@ Json point_json(const SweepPoint& point, const std::vector<nlohmann::json>& runs
 }
 
 // Against the first point that ran.
-void compare(Json& points, const std::vector<SweepPoint>& planned, const std::string& dtype) {
+void compare(Json& points, const std::vector<SweepPoint>& planned) {
   const Json* base = nullptr;
   std::map<std::string, double> losses;
-  const double tolerance = dtype == "fp32" ? 1e-4 : 2e-2;
   for (std::size_t i = 0; i < points.size(); ++i) {
     Json& point = points[i];
     if (!point.contains("tokens_per_second")) continue;
@@ -516,6 +653,7 @@ void compare(Json& points, const std::vector<SweepPoint>& planned, const std::st
       continue;
     }
     const double loss = point["loss"];
+    const double tolerance = planned[i].config.precision.dtype == "fp32" ? 1e-4 : 2e-2;
     const auto [at, added] = losses.try_emplace(planned[i].same_loss, loss);
     point["loss_differs"] =
         std::abs(loss - at->second) > tolerance * std::max(1.0, std::abs(at->second));
@@ -527,7 +665,7 @@ std::string text_of(const std::string& path) {
 }
 
 // The timelines of the fastest and the slowest point, of their last runs.
-Json timelines_of(const Json& points, const Runner& runner) {
+Json timelines_of(const Json& points, const SweepPlan& plan, const Runner& runner) {
   std::optional<std::size_t> best, worst;
   for (std::size_t i = 0; i < points.size(); ++i) {
     if (!points[i].contains("efficiency") || points[i]["ranks"] == 1) continue;
@@ -539,8 +677,9 @@ Json timelines_of(const Json& points, const Runner& runner) {
   }
   Json timelines = Json::array();
   const auto add = [&](const char* what, std::size_t at) {
-    const int repeat = points[at]["runs"].get<int>() - 1;
-    const std::string svg = text_of(runner.folder_of(at, repeat) + "/run/timeline.svg");
+    const SweepPoint& point = plan.points[at];
+    const std::string svg =
+        text_of(runner.folder_of(point, runner.last_good(point)) + "/run/timeline.svg");
     if (!svg.empty())
       timelines.push_back({{"what", what}, {"point", points[at]["point"]}, {"svg", svg}});
   };
@@ -557,21 +696,27 @@ SweepPlan plan_sweep(const SweepRequest& request) {
 
 nlohmann::ordered_json run_sweep(const SweepRequest& request, const SweepPlan& plan,
                                  const nlohmann::ordered_json& machine) {
-  Runner runner(request, plan);
+  Runner runner(request, plan, machine);
   const bool whole = runner.run();
   Json points = Json::array(), invalid = Json::array();
   for (const SweepPoint& point : plan.points) {
     const auto runs = runner.runs().find(point.label);
     points.push_back(point_json(
-        point, runs == runner.runs().end() ? std::vector<nlohmann::json>{} : runs->second));
+        point, runs == runner.runs().end() ? std::vector<nlohmann::json>{} : runs->second,
+        request.repeats));
   }
-  compare(points, plan.points, request.base.config.precision.dtype);
+  compare(points, plan.points);
+  Json base_line = nullptr;
+  for (const Json& point : points) {
+    if (base_line.is_null() && point.contains("efficiency")) base_line = point["point"];
+  }
   for (const auto& [label, reason] : plan.invalid) {
     invalid.push_back({{"point", label}, {"reason", reason}});
   }
   const Config& c = request.base.config;
   return {{"scaling", request.weak ? "weak" : "strong"},
           {"complete", whole},
+          {"base_line", base_line},
           {"model",
            {{"architecture", c.model.architecture},
             {"num_layers", c.model.num_layers},
@@ -585,7 +730,7 @@ nlohmann::ordered_json run_sweep(const SweepRequest& request, const SweepPlan& p
           {"predicted_for", request.machine ? Json(request.machine->name) : Json(nullptr)},
           {"points", points},
           {"invalid", invalid},
-          {"timelines", timelines_of(points, runner)}};
+          {"timelines", timelines_of(points, plan, runner)}};
 }
 
 }  // namespace trident

@@ -26,6 +26,7 @@ struct SweepRequest {
   std::vector<GridKey> grid;
   std::string out;
   bool overwrite = false;                   // begins anew where `out` holds another sweep
+  bool retry = false;                       // runs again what has failed
   int iterations = 5, warm_up = 2;          // of a run: those that count, and those before them
   int repeats = 3;                          // runs of each point, interleaved
   bool weak = false;                        // the batch grows with the copies of the model
@@ -42,6 +43,7 @@ struct SweepRequest {
 struct SweepPoint {
   std::string label;
   std::vector<std::string> set;
+  std::size_t number = 0;  // place in the grid, from 1 on; 0: the base line alone
   Config config;
   std::int64_t processors = 1;              // cores or GPUs that it keeps busy
   std::int64_t planned_peak = 0;            // bytes of the largest rank's ledger, by the plan
@@ -50,7 +52,8 @@ struct SweepPoint {
   std::string same_loss;
 };
 struct SweepPlan {
-  std::vector<SweepPoint> points;                            // the first is the base line: one rank
+  // The first is the base line, one rank, where that is valid.
+  std::vector<SweepPoint> points;
   std::vector<std::pair<std::string, std::string>> invalid;  // label, reason
 };
 

@@ -115,6 +115,9 @@ std::string sweep_text(const Json& sweep) {
   std::string text = fmt::format("{} scaling, {} runs of {} iterations a point\n",
                                  sweep["scaling"].get<std::string>(), sweep["repeats"].get<int>(),
                                  sweep["iterations"].get<int>());
+  if (sweep["base_line"].is_string()) {
+    text += fmt::format("efficiency against {}\n", sweep["base_line"].get<std::string>());
+  }
   const bool predicted = !sweep["predicted_for"].is_null();
   text += fmt::format("{:<{}}  {:>5} {:>9} {:>11} {:>15} {:>6} {:>6} {:>7} {:>9} {:>10} {:>9}\n",
                       "", width, "ranks", "ms", predicted ? "predicted" : "", "tokens/s", "eff",
@@ -135,13 +138,18 @@ std::string sweep_text(const Json& sweep) {
         "{:<{}}  {:>5} {:>9.1f} {:>11} {:>9.0f} ±{:>3.0f}% {:>6.2f} {:>5.1f}% {:>6.1f}% {:>8.1f}% "
         "{:>10.1f} {:>9}{}\n",
         name, width, point["ranks"].get<int>(), point["step_ms"].get<double>(),
-        predicted ? fmt::format("{:.1f}", point["predicted_ms"].get<double>()) : "", median,
-        50 * (speed["most"].get<double>() - speed["least"].get<double>()) / median,
+        point.contains("predicted_ms") ? fmt::format("{:.1f}", point["predicted_ms"].get<double>())
+                                       : "",
+        median, 50 * (speed["most"].get<double>() - speed["least"].get<double>()) / median,
         point["efficiency"].get<double>(), 100 * point["mfu"].get<double>(),
         100 * point["bubble_ratio"].get<double>(), 100 * point["bubble_predicted"].get<double>(),
         point["peak_memory"].get<double>() * 1e-6,
         point["loss"].is_number() ? fmt::format("{:.5f}", point["loss"].get<double>()) : "none",
         differs ? "  DIFFERS" : "");
+    if (point["status"] != "ok") {
+      text += fmt::format("{:<{}}  but a run {}: {}\n", "", width,
+                          point["status"].get<std::string>(), point["reason"].get<std::string>());
+    }
   }
   for (const Json& point : sweep["invalid"]) {
     text += fmt::format("{:<{}}  invalid: {}\n", point["point"].get<std::string>(), width,

@@ -161,12 +161,12 @@ draw('parts', () => {
   const list = points.filter(p => p.parts_ms);
   if (!list.length) return '';
   const names = ['products', 'kernels', 'waiting', 'rest'], row = 18, label = 210;
-  const total = p => names.reduce((sum, n) => sum + p.parts_ms[n], 0), most = Math.max(...list.map(total));
+  const total = p => names.reduce((sum, n) => sum + (p.parts_ms[n] || 0), 0), most = Math.max(...list.map(total));
   let svg = '';
   list.forEach((p, k) => {
     let x = label;
     svg += `<text x="${label - 6}" y="${k * row + 13}" text-anchor="end" style="font-size:11px">${escape(short(p))}</text>`;
-    names.forEach((n, i) => { const w = p.parts_ms[n] / most * (W - label - 50); svg += `<rect class="mark" x="${x}" y="${k * row + 3}" width="${w}" height="${row - 5}" fill="${colour(i)}"><title>${escape(p.point)}: ${n} ${number(p.parts_ms[n])} ms</title></rect>`; x += w; });
+    names.forEach((n, i) => { const w = (p.parts_ms[n] || 0) / most * (W - label - 50); svg += `<rect class="mark" x="${x}" y="${k * row + 3}" width="${w}" height="${row - 5}" fill="${colour(i)}"><title>${escape(p.point)}: ${n} ${number(p.parts_ms[n] || 0)} ms</title></rect>`; x += w; });
     svg += `<text x="${x + 4}" y="${k * row + 13}" style="font-size:11px">${number(total(p))}</text>`;
   });
   return legend([['products', 0], ['other kernels', 1], ['waiting for the pipeline', 2], ['communication and the rest', 3]]) + '<p class="dim">ms of a step, mean over ranks, by the wall clock</p>' + svgOf(svg, list.length * row + 6);
@@ -213,12 +213,11 @@ std::string sweep_figure(const std::string& id, const std::string& caption) {
                      escape_xml(caption));
 }
 
-// A text that a script element may hold.
-std::string embedded(std::string json) {
-  for (std::size_t at = 0; (at = json.find("</", at)) != std::string::npos; at += 3) {
-    json.insert(at + 1, "\\");
-  }
-  return json;
+// A text that a script element may hold: no "<" is a part of JSON's own syntax.
+std::string embedded(const std::string& json) {
+  std::string text;
+  for (const char c : json) text += c == '<' ? std::string("\\u003c") : std::string(1, c);
+  return text;
 }
 
 std::string head_of(const nlohmann::ordered_json& sweep) {
@@ -245,6 +244,10 @@ std::string head_of(const nlohmann::ordered_json& sweep) {
         differing);
   }
   if (failed > 0) text += fmt::format("<p class=\"loud\">{} points failed.</p>\n", failed);
+  if (sweep["base_line"].is_string()) {
+    text += fmt::format("<p class=\"dim\">efficiency is against {}</p>\n",
+                        escape_xml(sweep["base_line"].get<std::string>()));
+  }
   if (!sweep["complete"].get<bool>()) {
     text += "<p class=\"loud\">The sweep was stopped before its end.</p>\n";
   }

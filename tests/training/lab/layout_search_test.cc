@@ -29,6 +29,7 @@ LayoutRequest request(std::vector<std::int64_t> ranks, std::int64_t memory = 0) 
   asked.load.rules = built_in_rules();
   asked.memory = memory;
   asked.ranks = std::move(ranks);
+  asked.global_batch_size = 64;
   return asked;
 }
 
@@ -114,15 +115,43 @@ TEST(LayoutSearch, ABetterMachineIsNeverWorse) {
   EXPECT_LT(best(more), before);
 }
 
+// The fastest layouts take far more than the thriftiest.
+TEST(LayoutSearch, FindsWhatFitsScarceMemory) {
+  const LayoutSearch plenty = search_layouts(request({8}));
+  std::int64_t least = plenty.plans.front().peak_bytes;
+  for (const FoundLayout& plan : plenty.plans) least = std::min(least, plan.peak_bytes);
+  const LayoutSearch scarce = search_layouts(request({8}, least));
+  ASSERT_FALSE(scarce.plans.empty());
+  for (const FoundLayout& plan : scarce.plans) EXPECT_LE(plan.peak_bytes, least);
+  const LayoutSearch both = search_layouts(request({8, 77}, least));
+  EXPECT_THAT(both.nothing_on, ::testing::ElementsAre(77));
+}
+
+TEST(LayoutSearch, TheGlobalBatchStays) {
+  LayoutRequest asked = request({4});
+  asked.written = kModel;
+  asked.global_batch_size = 32;
+  for (const FoundLayout& plan : search_layouts(asked).plans) {
+    EXPECT_EQ(plan.config.batch.global_batch_size, 32);
+    EXPECT_EQ(parse_config(plan.written, {}, asked.load).config.batch.global_batch_size, 32);
+  }
+}
+
 TEST(LayoutSearch, WhereNothingFitsItSaysByHowMuchAndWhatWould) {
   try {
     search_layouts(request({2}, 3'000'000'000));
     FAIL();
   } catch (const RequestError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("nothing fits 3.00 GB a rank on 2 ranks"));
+    EXPECT_THAT(error.what(), HasSubstr("nothing fits 3.000 GB a rank on 2 ranks"));
     EXPECT_THAT(error.what(), HasSubstr("GB more; on "));
-    EXPECT_THAT(error.what(), HasSubstr(" ranks one takes some "));
+    EXPECT_THAT(error.what(), HasSubstr(" ranks one takes "));
   }
+  LayoutRequest few = request({16});
+  few.machine.nodes = 1;
+  EXPECT_THROW(search_layouts(few), RequestError);
+  few.machine.nodes = 0;
+  few.machine.device.peak.erase(DType::bf16);
+  EXPECT_THROW(search_layouts(few), RequestError);
   try {
     search_layouts(request({7 * 11}));
     FAIL();

@@ -252,6 +252,18 @@ TEST(StepSimulation, ASlowDeviceOrLinkHoldsUpItsPipeline) {
   EXPECT_GT(seconds({.straggler = 2, .straggler_place = 1}), 1.6 * usual);
   EXPECT_GT(seconds({.slow_link = 20}), 1.1 * usual);
   EXPECT_GE(seconds({.slow_link = 20}), seconds({.slow_link = 10}));
+  // A group that reaches the node from another place of the pipeline waits, too.
+  PublishedRun wide = gpt_22b;
+  wide.pipeline = 2, wide.tensor = 1, wide.devices = 24, wide.batch = 48, wide.heads = 48;
+  const Config spread = config_of(wide);
+  const SimulatedStep reached =
+      simulate_step(spread, *architecture_of(spread), dgx_a100(), Habits::of(spread),
+                    {.slow_link = 1000, .slow_place = 1});
+  const SimulatedStep free =
+      simulate_step(spread, *architecture_of(spread), dgx_a100(), Habits::of(spread));
+  for (const std::size_t place : {0, 1}) {
+    EXPECT_GT(reached.ranks[place].exposed, 100 * free.ranks[place].exposed + 1) << place;
+  }
   EXPECT_EQ(seconds({.straggler = 1, .straggler_place = 1}), usual);
   EXPECT_THROW(seconds({.straggler = 2, .straggler_place = 2}), RequestError);
   EXPECT_THROW(seconds({.slow_link = 2, .slow_place = 2}), RequestError);
