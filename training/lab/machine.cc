@@ -17,12 +17,10 @@
 namespace trident {
 namespace {
 
-using nlohmann::json;
-
 // Reads an object key by key and keeps every problem.
 class Reader {
  public:
-  Reader(const json& object, std::string pointer, std::vector<std::string>& problems)
+  Reader(const nlohmann::json& object, std::string pointer, std::vector<std::string>& problems)
       : object_(object), pointer_(std::move(pointer)), problems_(problems) {
     if (!object_.is_object()) problem("", "needs an object of keys");
   }
@@ -32,7 +30,7 @@ class Reader {
 
   void number(const char* key, double& value, bool optional = false, double least = 1e-12,
               double most = 1e24) {
-    const json* const found = find(key, optional);
+    const nlohmann::json* const found = find(key, optional);
     if (found == nullptr) return;
     if (!found->is_number() || !(found->get<double>() > 0) || found->get<double>() < least ||
         found->get<double>() > most) {
@@ -43,7 +41,7 @@ class Reader {
     value = found->get<double>();
   }
   void integer(const char* key, std::int64_t& value, bool optional = false) {
-    const json* const found = find(key, optional);
+    const nlohmann::json* const found = find(key, optional);
     if (found == nullptr) return;
     constexpr std::int64_t most = 1 << 24;
     if (!found->is_number_integer() || *found < 1 || *found > most) {
@@ -53,20 +51,20 @@ class Reader {
     value = found->get<std::int64_t>();
   }
   void string(const char* key, std::string& value, bool optional = false) {
-    const json* const found = find(key, optional);
+    const nlohmann::json* const found = find(key, optional);
     if (found == nullptr) return;
     if (!found->is_string()) return problem(key, fmt::format("{}: needs a text", text(*found)));
     value = found->get<std::string>();
   }
   void object(const char* key, const std::function<void(Reader&)>& read, bool optional = false) {
-    const json* const found = find(key, optional);
+    const nlohmann::json* const found = find(key, optional);
     if (found == nullptr) return;
     Reader reader(*found, json_pointer_append(pointer_, key), problems_);
     if (!found->is_object()) return;
     read(reader);
     reader.end();
   }
-  const json* value(const char* key, bool optional) { return find(key, optional); }
+  const nlohmann::json* value(const char* key, bool optional) { return find(key, optional); }
 
   // After the last key: there is no other.
   void end() {
@@ -81,10 +79,10 @@ class Reader {
     const std::string at = key.empty() ? pointer_ : json_pointer_append(pointer_, key);
     problems_.push_back(fmt::format("{}: {}", at.empty() ? "/" : at, what));
   }
-  static std::string text(const json& value) { return json_text(value).substr(0, 60); }
+  static std::string text(const nlohmann::json& value) { return json_text(value).substr(0, 60); }
 
  private:
-  const json* find(const char* key, bool optional) {
+  const nlohmann::json* find(const char* key, bool optional) {
     known_.insert(key);
     if (!object_.is_object()) return nullptr;
     const auto found = object_.find(key);
@@ -93,7 +91,7 @@ class Reader {
     return nullptr;
   }
 
-  const json& object_;
+  const nlohmann::json& object_;
   std::string pointer_;
   std::vector<std::string>& problems_;
   std::set<std::string> known_;
@@ -132,13 +130,13 @@ void read_device(Reader& reader, Machine::Device& device) {
       if (rate > 0) device.peak[dtype] = rate;
     }
   });
-  const json* const products = reader.value("products", true);
+  const nlohmann::json* const products = reader.value("products", true);
   if (products == nullptr) return;
   if (!products->is_array()) {
     return reader.problem("products", "needs a list of [dtype, m, n, k, FLOP/s]");
   }
   for (std::size_t i = 0; i < products->size(); ++i) {
-    const json& row = (*products)[i];
+    const nlohmann::json& row = (*products)[i];
     const auto positive = [&](std::size_t at) {
       const double most = at < 4 ? 1e9 : 1e24;  // sizes, and a rate
       return row[at].is_number() && row[at].get<double>() >= 1 && row[at].get<double>() <= most;
@@ -173,7 +171,7 @@ double Machine::peak_of(DType dtype) const {
 }
 
 Machine parse_machine(std::string_view text, const std::string& name) {
-  const json document = parse_json(text, name);
+  const nlohmann::json document = parse_json(text, name);
   std::vector<std::string> problems;
   Machine machine;
   Reader reader(document, "", problems);
