@@ -57,6 +57,9 @@ struct SweepPlan {
   std::vector<std::pair<std::string, std::string>> invalid;  // label, reason
 };
 
+// The config without what a measurement has no use for, its global batch as a number. Each run's
+// own folder comes by --set.
+nlohmann::json sweep_base(const SweepRequest&);
 // RequestError where a value is unknown in every combination, or no point is valid.
 SweepPlan plan_sweep(const SweepRequest&);
 // Runs what has not been run; the document of sweep.json. `machine`: about this one, for readers.

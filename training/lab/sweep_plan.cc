@@ -1,0 +1,257 @@
+// What a sweep runs, and what of its grid can't be run.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <map>
+#include <utility>
+
+#include "core/error.h"
+#include "core/json.h"
+#include "core/printable.h"
+#include "training/lab/step_costs.h"
+#include "training/lab/step_simulation.h"
+#include "training/lab/sweep.h"
+#include "training/plan/planned_pipeline.h"
+#include "training/setup/from_config.h"
+#include "training/setup/kinds.h"
+
+namespace trident {
+namespace {
+
+// Everything that layouts leave as it is; of asynchronous schedules, whose updates come later, the
+// layout too.
+std::string same_loss_of(const Config& config) {
+  nlohmann::json json = nlohmann::json::parse(config_to_json(config));
+  for (const char* section :
+       {"zero_optimization", "activation_checkpointing", "runtime", "logging", "checkpoint"}) {
+    json.erase(section);
+  }
+  json["batch"].erase("micro_batch_size");
+  json["batch"].erase("gradient_accumulation_steps");
+  if (!schedule_of(config).asynchronous()) {
+    json.erase("parallel");
+    json.erase("pipeline");
+  }
+  return json.dump();
+}
+
+class SweepPlanner {
+ public:
+  explicit SweepPlanner(const SweepRequest& request)
+      : request_(request), base_(sweep_base(request).dump()) {}
+
+  SweepPlan run() {
+    if (request_.weak) refuse_batches();
+    need_data();
+    add("one rank", single_rank());
+    alone_ = !plan_.points.empty();
+    const std::size_t base_lines = plan_.points.size();
+    for (const GridPoint& point : grid_points(request_.grid)) {
+      ++number_;
+      add(point.label, point.set);
+    }
+    refuse_unknown_values();
+    if (plan_.points.size() == base_lines && (alone_ || base_lines == 0)) {
+      std::vector<std::string> problems{"grid: no combination of these values is valid"};
+      for (const auto& [label, reason] : plan_.invalid) problems.push_back(label + ": " + reason);
+      throw RequestError(problems);
+    }
+    return std::move(plan_);
+  }
+
+ private:
+  // Weak scaling says what the batch is.
+  void refuse_batches() const {
+    for (const GridKey& key : request_.grid) {
+      const bool size =
+          key.path == "batch.global_batch_size" || key.path == "batch.gradient_accumulation_steps";
+      const bool any = key.path == "batch.micro_batch_size" &&
+                       std::find(key.values.begin(), key.values.end(), "auto") != key.values.end();
+      if (!size && !any) continue;
+      throw RequestError(fmt::format("grid: {}: weak scaling sets the batch itself{}", key.name,
+                                     any ? "; give numbers here" : ""));
+    }
+  }
+
+  // Every run would fail without it.
+  void need_data() const {
+    std::vector<std::string> problems;
+    const DataConfig& data = request_.base.config.data;
+    for (std::size_t i = 0; i < data.train.size(); ++i) {
+      const std::string& path = data.train[i].path;
+      if (std::filesystem::exists(path) || std::filesystem::exists(path + ".bin")) continue;
+      problems.push_back(fmt::format("config: /data/train/{}/path: {}: no such file from here", i,
+                                     printable(path)));
+    }
+    const bool swept = std::any_of(request_.grid.begin(), request_.grid.end(),
+                                   [](const auto& key) { return key.path.starts_with("data."); });
+    if (!problems.empty() && !swept) throw RequestError(problems);
+  }
+
+  std::vector<std::string> single_rank() const {
+    std::vector<std::string> set{"parallel.virtual_pipeline_model_parallel_size=1",
+                                 "pipeline.schedule=1f1b",
+                                 "pipeline.layer_split=null",
+                                 "parallel.sequence_parallel=false",
+                                 "parallel.tp_comm_overlap=false",
+                                 "zero_optimization.stage=0"};
+    for (const MeshAxis& axis : request_.base.config.parallel.axes()) {
+      if (!axis.key.empty()) set.push_back("parallel." + axis.key + "=1");
+    }
+    return set;
+  }
+
+  Config parsed(const std::vector<std::string>& set) const {
+    return parse_config(base_, set, request_.load).config;
+  }
+
+  void add(const std::string& label, std::vector<std::string> set) {
+    try {
+      if (request_.weak) grow_batch(set);
+      add(label, set, parsed(set));
+    } catch (const RequestError& error) {
+      std::string reason;
+      for (const std::string& problem : error.problems()) {
+        reason += (reason.empty() ? "" : "; ") + problem;
+      }
+      plan_.invalid.emplace_back(label, reason);
+      problems_.emplace_back(set, error.problems());
+    }
+  }
+
+  // Each copy of the model gets as many sequences as one has in the config.
+  void grow_batch(std::vector<std::string>& set) const {
+    const BatchConfig& batch = request_.base.config.batch;
+    const std::int64_t part = batch.micro_batch_size * request_.base.config.num_microbatches();
+    std::int64_t size = batch.micro_batch_size;
+    const std::string key = "batch.micro_batch_size=";
+    for (const std::string& one : set) {
+      if (!one.starts_with(key)) continue;
+      const char* const end = one.data() + one.size();
+      if (std::from_chars(one.data() + key.size(), end, size).ptr != end || size < 1) return;
+    }
+    if (part % size != 0) {
+      throw RequestError(
+          fmt::format("batch: {} sequences of a copy of the model aren't a multiple "
+                      "of micro_batch_size {}",
+                      part, size));
+    }
+    set.emplace_back("batch.global_batch_size=null");
+    set.push_back(fmt::format("batch.gradient_accumulation_steps={}", part / size));
+  }
+
+  void add(const std::string& label, const std::vector<std::string>& set, Config config) {
+    SweepPoint point{.label = label, .set = set, .number = number_, .config = std::move(config)};
+    const Config& c = point.config;
+    const Architecture& architecture = *architecture_of(c);
+    const auto ranks = plan_fullest(c, architecture, schedule_of(c));
+    point.planned_peak = ranks.front().collecting.peak_total;
+    for (const PlannedRank& rank : ranks) {
+      point.planned_peak = std::max(point.planned_peak, rank.memory.peak_total);
+    }
+    const std::int64_t whole = (point.planned_peak + library_bytes(c)) * c.world_size();
+    if (c.runtime.device == "cpu" && whole > request_.memory) {
+      throw RequestError(fmt::format("takes up to {:.2f} GB in all; {:.2f} GB are free",
+                                     static_cast<double>(whole) * 1e-9,
+                                     static_cast<double>(request_.memory) * 1e-9));
+    }
+    point.processors = c.world_size();
+    if (c.runtime.device == "cpu") {
+      point.processors = std::min(request_.load.cores, c.world_size() * c.runtime.threads_per_rank);
+    }
+    if (request_.machine) {
+      try {
+        point.simulated_seconds =
+            simulate_step(c, architecture, *request_.machine, Habits::of(c)).seconds;
+      } catch (const RequestError&) {
+        // The machine can't run it; this one may.
+      }
+    }
+    point.same_loss = same_loss_of(c);
+    // The base line may be one of the grid's.
+    if (alone_ && config_to_json(c) == config_to_json(plan_.points.front().config)) {
+      plan_.points.front() = std::move(point);
+      alone_ = false;
+    } else {
+      plan_.points.push_back(std::move(point));
+    }
+  }
+
+  // A name that gives the same problem at its own key in all combinations is a mistake; a number is
+  // a layout that doesn't go with this model.
+  void refuse_unknown_values() const {
+    std::vector<std::string> mistakes;
+    const std::size_t all = grid_points(request_.grid).size();
+    for (const GridKey& key : request_.grid) {
+      std::string pointer = "/" + key.path;
+      std::replace(pointer.begin(), pointer.end(), '.', '/');
+      for (const std::string& value : key.values) {
+        const nlohmann::json json = nlohmann::json::parse(value, nullptr, false);
+        if (!json.is_discarded() && !json.is_string()) continue;
+        const std::string set = fmt::format("{}={}", key.path, value);
+        std::map<std::string, std::size_t> counts;
+        for (const auto& [sets, problems] : problems_) {
+          if (std::find(sets.begin(), sets.end(), set) == sets.end()) continue;
+          for (const std::string& problem : problems) {
+            if (problem.find(pointer + ":") != std::string::npos) ++counts[problem];
+          }
+        }
+        for (const auto& [problem, count] : counts) {
+          if (count == all / key.values.size()) {
+            mistakes.push_back(fmt::format("grid: {}: {}", key.name, problem));
+          }
+        }
+      }
+    }
+    if (!mistakes.empty()) throw RequestError(mistakes);
+  }
+
+  const SweepRequest& request_;
+  const std::string base_;
+  SweepPlan plan_;
+  bool alone_ = false;  // the base line is no point of the grid
+  std::size_t number_ = 0;
+  std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>> problems_;
+};
+
+}  // namespace
+
+nlohmann::json sweep_base(const SweepRequest& request) {
+  nlohmann::json base = parse_json(request.base.written, "config");
+  base.erase("checkpoint");
+  base.erase("scheduler");
+  base.erase("logging");
+  nlohmann::json& training = base["training"];
+  if (!training.is_object()) training = nlohmann::json::object();
+  for (const char* key : {"train_iters", "train_epochs", "eval_interval", "eval_iters"}) {
+    training.erase(key);
+  }
+  training["train_iters"] = request.warm_up + request.iterations;
+  training["eval_interval"] = 0;
+  training["eval_iters"] = 1;
+  // The global batch stays, whatever the config gave of it.
+  const auto in_grid = [&](const char* path) {
+    return std::any_of(request.grid.begin(), request.grid.end(),
+                       [&](const GridKey& key) { return key.path == path; });
+  };
+  nlohmann::json& batch = base["batch"];
+  if (!batch.is_object()) batch = nlohmann::json::object();
+  batch.erase("gradient_accumulation_steps");
+  if (in_grid("batch.gradient_accumulation_steps")) {
+    batch.erase("global_batch_size");
+  } else {
+    batch["global_batch_size"] = request.base.config.batch.global_batch_size;
+  }
+  // What the run begins with is part of what is measured.
+  const std::string& load = request.base.config.checkpoint.load;
+  if (!load.empty()) base["checkpoint"]["load"] = load;
+  return base;
+}
+
+SweepPlan plan_sweep(const SweepRequest& request) {
+  return SweepPlanner(request).run();
+}
+
+}  // namespace trident
