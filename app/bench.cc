@@ -1,17 +1,21 @@
-// `bench gemm|collectives|step`: this machine's speed, measured now.
+// `bench gemm|collectives|machine|step`: this machine's speed, measured now.
 #include "training/bench/bench.h"
 
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "app/options.h"
+#include "core/error.h"
+#include "core/file.h"
 #include "kernels/cuda_device.h"
+#include "training/lab/grid.h"
 
 namespace trident::app {
 namespace {
@@ -21,7 +25,8 @@ using Json = nlohmann::ordered_json;
 struct BenchOptions {
   ConfigRequest config;
   std::string format = "text", device = "auto";
-  int threads = 0, ranks = 2, iterations = 5;
+  int threads = 0, ranks = 2, iterations = 5, rounds = 3;
+  std::string grid, out;
   std::int64_t largest = std::int64_t{64} << 20;
 };
 
@@ -67,6 +72,56 @@ Json measure_collectives(const BenchOptions& options, const Launch& launch) {
                     : bench_collectives(options.ranks, options.largest, shown);
 }
 
+void add_machine_options(CLI::App& command, BenchOptions& options) {
+  add_config_options(command, options.config);
+  command.add_option("--grid", options.grid,
+                     "Layouts whose ranks are measured, as of sweep; by default the config's own");
+  command.add_option("--out", options.out,
+                     "File to write; kernels that it has already stay and are measured anew where "
+                     "these layouts run them");
+  command.add_option("--iterations", options.iterations, "Of each rank; the fastest counts")
+      ->check(CLI::Range(1, 100000))
+      ->capture_default_str();
+  command.add_option("--rounds", options.rounds, "Through all layouts, since machines drift")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+}
+
+Json measure_machine(const BenchOptions& options, const Launch& launch) {
+  launch.start->join("bench machine");
+  const LoadedConfig base = load(options.config, launch);
+  MachineRequest request{
+      .cores = launch.cores, .iterations = options.iterations, .rounds = options.rounds};
+  std::string last = "no layout is valid";
+  for (const GridPoint& point :
+       options.grid.empty() ? std::vector<GridPoint>{{}}
+                            : grid_points(parse_grid(grid_text(options.grid), base.config))) {
+    try {
+      request.configs.push_back(
+          parse_config(base.written, point.set, load_options(base.config, launch)).config);
+    } catch (const RequestError& error) {
+      last = error.what();
+    }
+  }
+  if (request.configs.empty()) throw RequestError("bench machine: " + last);
+  if (!options.out.empty() && std::filesystem::exists(options.out)) {
+    request.known = read_machine(options.out, "");
+  }
+  if (options.format == "text") {
+    request.tell = [](const std::string& line) {
+      fmt::print("{}", line);
+      std::fflush(stdout);
+    };
+  }
+  const std::string text = machine_text(bench_machine(request));
+  if (!options.out.empty()) write_file_atomic(options.out, text);
+  return Json::parse(text);
+}
+
+std::string machine_summary(const Json& machine) {
+  return bench_machine_text(parse_machine(machine.dump(), "bench machine"));
+}
+
 void add_step_options(CLI::App& command, BenchOptions& options) {
   add_config_options(command, options.config);
   command.add_option("--iterations", options.iterations, "Timed steps; the median counts")
@@ -83,6 +138,8 @@ constexpr Bench benches[] = {
     {"gemm", "Products by dtype and shape", add_gemm_options, measure_gemm, bench_gemm_text},
     {"collectives", "All-reduce by algorithm and size, between in-process ranks or those of mpirun",
      add_collectives_options, measure_collectives, bench_collectives_text},
+    {"machine", "A machine file for simulate, search and sweep: kernels as layouts run them, links",
+     add_machine_options, measure_machine, machine_summary},
     {"step", "A training step on random tokens", add_step_options, measure_step, bench_step_text}};
 
 }  // namespace

@@ -2,6 +2,10 @@
 
 #include <CLI/CLI.hpp>
 
+#include "core/file.h"
+#include "kernels/cuda_device.h"
+#include "training/setup/kinds.h"
+
 namespace trident::app {
 
 void add_config_options(CLI::App& command, ConfigRequest& request) {
@@ -15,6 +19,19 @@ void add_format_option(CLI::App& command, std::string& format) {
   command.add_option("--format", format, "text or json")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
+}
+
+LoadOptions load_options(const Config& config, const Launch& launch) {
+  return {.rules = built_in_rules(),
+          .cores = launch.cores,
+          .micro_batch_size = config.batch.micro_batch_size,
+          .device = config.runtime.device,
+          .gpus = find_gpus().count};
+}
+
+std::string grid_text(const std::string& grid) {
+  if (!grid.ends_with(".json") || grid.find('=') != std::string::npos) return grid;
+  return read_file(grid, std::uint64_t{1} << 20);
 }
 
 }  // namespace trident::app

@@ -6,7 +6,6 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <sstream>
 
@@ -25,25 +24,12 @@ namespace {
 
 struct SweepOptions {
   ConfigRequest config;
-  std::string grid, out = "sweep", scaling = "strong", mpirun = "mpirun", machine, format = "text";
+  std::string grid, out = "sweep", scaling = "strong", mpirun = "mpirun", machine, fit,
+                    format = "text";
   int iterations = 5, warm_up = 2, repeats = 3;
   double timeout = 600;
   bool overwrite = false, retry = false, dry_run = false;
 };
-
-// A grid as it stands, or in a file of that name.
-std::string grid_text(const std::string& grid) {
-  if (!grid.ends_with(".json") || grid.find('=') != std::string::npos) return grid;
-  return read_file(grid, std::uint64_t{1} << 20);
-}
-
-std::string processor_name() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
-  }
-  return "unknown";
-}
 
 nlohmann::ordered_json about_this_machine(const Config& config, const Launch& launch) {
   const Devices devices(config);
@@ -57,11 +43,7 @@ nlohmann::ordered_json about_this_machine(const Config& config, const Launch& la
 SweepRequest request_of(const SweepOptions& options, const Launch& launch) {
   SweepRequest request;
   request.base = load(options.config, launch);
-  request.load = {.rules = built_in_rules(),
-                  .cores = launch.cores,
-                  .micro_batch_size = request.base.config.batch.micro_batch_size,
-                  .device = request.base.config.runtime.device,
-                  .gpus = find_gpus().count};
+  request.load = load_options(request.base.config, launch);
   request.grid = parse_grid(grid_text(options.grid), request.base.config);
   if (options.out.empty()) throw RequestError("--out: needs the path of a folder");
   request.out = std::filesystem::absolute(options.out).lexically_normal().string();
@@ -76,9 +58,8 @@ SweepRequest request_of(const SweepOptions& options, const Launch& launch) {
   std::istringstream words(options.mpirun);
   for (std::string word; words >> word;) request.mpirun.push_back(word);
   request.memory = available_memory();
-  if (!options.machine.empty()) {
-    request.machine = read_machine(options.machine, "configs/machines");
-  }
+  const std::string& machine = options.machine.empty() ? options.fit : options.machine;
+  if (!machine.empty()) request.machine = read_machine(machine, "configs/machines");
   return request;
 }
 
@@ -113,15 +94,19 @@ int sweep(const SweepOptions& options, const Launch& launch) {
     std::fflush(text ? stdout : stderr);
   };
   signals.begin();
-  const nlohmann::ordered_json result =
+  nlohmann::ordered_json result =
       run_sweep(request, plan, about_this_machine(request.base.config, launch));
+  if (!options.fit.empty() && result["complete"].get<bool>()) {
+    write_file_atomic(options.fit, machine_text(fit_sweep(result, plan, *request.machine)));
+  }
   write_file_atomic(request.out + "/sweep.json", result.dump(1) + "\n");
   write_file_atomic(request.out + "/sweep.csv", sweep_csv(result));
   write_file_atomic(request.out + "/report.html", sweep_report(result));
   signals.finish();
   if (text) {
-    fmt::print("{}wrote {}/report.html, sweep.csv and sweep.json\n", sweep_text(result),
-               options.out);
+    fmt::print("{}{}wrote {}/report.html, sweep.csv and sweep.json{}{}\n", sweep_text(result),
+               agreement_text(result), options.out, result.contains("fit") ? "; " : "",
+               result.contains("fit") ? options.fit : "");
   } else {
     fmt::print("{}\n", result.dump(2));
   }
@@ -174,6 +159,9 @@ void add_sweep(CLI::App& app, const Launch& launch, Action& action) {
       ->capture_default_str();
   command->add_option("--machine", options->machine,
                       "Also predicts each point for this machine (configs/machines)");
+  command->add_option("--fit", options->fit,
+                      "Machine file to write: that of --machine, or this file as it is, with the "
+                      "efficiencies that predict this sweep best");
   command->add_flag("--dry-run", options->dry_run, "Only list what would be run, and what not");
   command->callback([options, &launch, &action] {
     action = [options, &launch] { return sweep(*options, launch); };

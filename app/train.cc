@@ -6,13 +6,17 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "app/options.h"
 #include "app/printer.h"
 #include "app/stop_signals.h"
+#include "core/error.h"
+#include "core/file.h"
 #include "core/json.h"
 #include "core/process.h"
+#include "training/bench/bench.h"
 #include "training/plan/plan.h"
 #include "training/run/training_job.h"
 
@@ -22,7 +26,9 @@ namespace {
 struct TrainOptions {
   ConfigRequest config;
   bool dry_run = false;
-  std::string format = "text";
+  std::string format = "text", machine;
+  std::optional<std::int64_t> pretended_world;
+  int rank = 0, iterations = 3;
 };
 
 // The filled-in config alone on stdout, the plan on stderr; with "json" both in one document.
@@ -66,6 +72,31 @@ void print_stop(Printer& printer, const char* signal, bool begun, bool saves) {
   } else {
     print_error(std::string(signal) + ": stopped before the start: nothing is written");
   }
+}
+
+// One rank of a world that isn't there.
+int pretend(TrainOptions options, const Launch& launch) {
+  if (launch.mpi) {
+    throw RequestError("--pretend-world: runs one rank by itself; start it without mpirun or srun");
+  }
+  launch.start->join("train --pretend-world");
+  options.config.ranks = options.pretended_world;
+  const Config config = load(options.config, launch).config;
+  launch.start->done();
+  if (config.world_size() != *options.pretended_world) {
+    throw RequestError(fmt::format(
+        "--pretend-world {}: the config's layout has {} ranks; parallel.data_parallel_size "
+        "\"auto\" takes as many as are left",
+        *options.pretended_world, config.world_size()));
+  }
+  std::optional<Machine> machine;
+  if (!options.machine.empty()) machine = read_machine(options.machine, "configs/machines");
+  const auto result =
+      pretend_rank(config, options.rank, options.iterations, machine ? &*machine : nullptr);
+  if (machine) write_file_atomic(options.machine, machine_text(*machine));
+  fmt::print("{}",
+             options.format == "json" ? json_text(result, 2) + "\n" : pretend_rank_text(result));
+  return 0;
 }
 
 int train(const TrainOptions& options, const Launch& launch) {
@@ -116,8 +147,29 @@ void add_train(CLI::App& app, const Launch& launch, Action& action) {
   command->add_flag("--dry-run", options->dry_run,
                     "Check, print the filled-in config and the plan, and stop");
   add_format_option(*command, options->format);
+  auto* pretended =
+      command
+          ->add_option("--pretend-world", options->pretended_world,
+                       "Run --rank of a world of so many by itself: what its kernels take, its "
+                       "memory; what others would send is made up")
+          ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24))
+          ->excludes("--dry-run");
+  command->add_option("--rank", options->rank, "Of the pretended world")
+      ->needs(pretended)
+      ->capture_default_str();
+  command
+      ->add_option("--iterations", options->iterations, "Of the pretended rank; the fastest counts")
+      ->check(CLI::Range(1, 100000))
+      ->needs(pretended)
+      ->capture_default_str();
+  command
+      ->add_option("--machine", options->machine,
+                   "Machine file that gets the pretended rank's kernels, for simulate")
+      ->needs(pretended);
   command->callback([options, &launch, &action] {
-    action = [options, &launch] { return train(*options, launch); };
+    action = [options, &launch] {
+      return options->pretended_world ? pretend(*options, launch) : train(*options, launch);
+    };
   });
 }
 

@@ -52,8 +52,7 @@ class Context {
 
   Device& device() { return device_; }
   const KernelOptions& kernel_options() const { return options_; }
-  // Nothing is computed or exchanged here: memory is counted, and what would be done is entered in
-  // the trace (make_planning_device).
+  // Nothing is computed or exchanged here: memory is counted (make_planning_device).
   bool plans() const { return device_.kind() == DeviceKind::planning; }
   Stream& stream() { return *stream_; }
   ThreadTeam& team() { return team_; }
@@ -64,7 +63,8 @@ class Context {
 
   KernelClock& kernel_clock() { return kernel_clock_; }
 
-  // Where a planning device's operations are entered, if that is wanted; it outlives its use.
+  // Where operations are entered, if that is wanted; it outlives its use. Those of groups only
+  // where they exchange nothing (parallel/transport/planning.h).
   OperationTrace* trace() const { return trace_; }
   void set_trace(OperationTrace* trace) { trace_ = trace; }
 

@@ -14,8 +14,26 @@ int OperationTrace::number_of(const std::string& name, int size, int rank) {
 
 void OperationTrace::clear() {
   operations_.clear();
+  timed_.clear();
   action_ = -1;
   actions_ = 0;
+}
+
+OperationTrace::Marks& OperationTrace::time_last() {
+  return timed_.emplace_back(Timed{.operation = operations_.size() - 1}).marks;
+}
+
+void OperationTrace::settle() {
+  const Timed* before = nullptr;
+  for (const Timed& timed : timed_) {
+    TracedOperation& one = operations_[timed.operation];
+    one.seconds = 1e-9 * static_cast<double>(timed.marks.end.wall_ns - timed.marks.begin.wall_ns);
+    if (before != nullptr && before->operation + 1 == timed.operation &&
+        operations_[before->operation].action == one.action) {
+      one.gap = 1e-9 * static_cast<double>(timed.marks.begin.wall_ns - before->marks.end.wall_ns);
+    }
+    before = &timed;
+  }
 }
 
 }  // namespace trident

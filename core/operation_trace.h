@@ -1,14 +1,16 @@
-// What a step does, operation by operation, as a planning device sees it (make_planning_device):
-// kernels with their FLOPs and bytes, collectives and messages with what they send. Traffic, FLOPs,
-// stage costs, the layer split and the predicted bubble of a plan are read from it, so they hold
-// for any module.
+// What a step does, operation by operation: kernels with their FLOPs and bytes, collectives and
+// messages with what they send. On a planning device (make_planning_device) nothing else happens;
+// traffic, FLOPs, stage costs, the layer split and the predicted bubble of a plan are read from it,
+// so they hold for any module. On a device that computes, kernels are timed.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/clock.h"
 #include "core/dtype.h"
 #include "core/tensor.h"
 
@@ -34,6 +36,9 @@ struct TracedOperation {
   std::int64_t bytes_sent = 0;  // by this rank
   bool beside = false;          // runs beside the stream's work
   int action = -1;              // OperationTrace::begin_action(); -1: in none
+  // Of a kernel on a device that computes: how long it took, and from the end of the kernel before
+  // it to its begin where nothing lies between them, else -1.
+  double seconds = 0, gap = -1;
 };
 
 class OperationTrace {
@@ -59,6 +64,14 @@ class OperationTrace {
   void end_action() { action_ = -1; }
   void clear();  // operations and actions
 
+  // Between these two marks of its stream the last operation runs.
+  struct Marks {
+    ClockReading begin, end;
+  };
+  Marks& time_last();
+  // Seconds and gaps of what was timed; after the stream has run all of it.
+  void settle();
+
   const std::vector<TracedOperation>& operations() const { return operations_; }
   const std::vector<Group>& groups() const { return groups_; }
 
@@ -66,6 +79,11 @@ class OperationTrace {
   Of of_;
   std::vector<TracedOperation> operations_;
   std::vector<Group> groups_;
+  struct Timed {
+    std::size_t operation = 0;
+    Marks marks = {};
+  };
+  std::deque<Timed> timed_;  // whose marks stay where they are
   int action_ = -1, actions_ = 0;
 };
 

@@ -2,12 +2,22 @@
 
 #include <unistd.h>
 
+#include <fstream>
+
 namespace trident {
 
 std::string host_name() {
   char name[256] = {};
   if (::gethostname(name, sizeof name - 1) != 0) return "an unknown host";
   return name;
+}
+
+std::string processor_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  }
+  return "unknown";
 }
 
 std::string rank_text(int rank, const std::string& host) {

@@ -6,6 +6,8 @@
 namespace trident {
 
 std::string host_name();
+// "AMD EPYC 9554", as the system calls it, or "unknown".
+std::string processor_name();
 
 // "rank 3 on node7".
 std::string rank_text(int rank, const std::string& host);

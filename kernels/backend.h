@@ -105,12 +105,12 @@ bool is_product(Function Backend::*member) {
 template <class Function, class... Args>
 void launch(Context& context, Function Backend::*member, const Args&... args) {
   const Function function = backend_of(context).*member;
-  if (context.plans()) {
-    const OperationTrace* const trace = context.trace();
-    if (trace != nullptr && trace->has_kernels())
-      (costs_backend().*member)(Access{}, context, args...);
-    return function(Access{}, context, args...);
-  }
+  OperationTrace* const trace = context.trace();
+  const bool traced = trace != nullptr && trace->has_kernels();
+  if (traced) (costs_backend().*member)(Access{}, context, args...);
+  if (context.plans()) return function(Access{}, context, args...);
+  OperationTrace::Marks* const marks = traced ? &trace->time_last() : nullptr;
+  if (marks != nullptr) context.mark(marks->begin);
   context.stream().enqueue([function, member, &context, args...](const Access& access) {
     if (access.queue() != nullptr) return function(access, context, args...);
     using Clock = std::chrono::steady_clock;
@@ -121,6 +121,7 @@ void launch(Context& context, Function Backend::*member, const Args&... args) {
     (is_product(member) ? clock.products_ns : clock.others_ns)
         .fetch_add(taken.count(), std::memory_order_relaxed);
   });
+  if (marks != nullptr) context.mark(marks->end);
 }
 
 }  // namespace trident

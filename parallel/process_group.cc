@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "kernels/backend.h"
 #include "parallel/collectives/direct.h"
+#include "parallel/process_group_alone.h"
 #include "parallel/process_group_checks.h"
 
 namespace trident {
@@ -231,7 +232,7 @@ ProcessGroup ProcessGroup::split(int color, int key, const std::string& name) co
 
 void ProcessGroup::connect(Context& context, std::span<const ProcessGroup> groups) const {
   need(impl_, "connect");
-  if (context.plans() || context.device().kind() != DeviceKind::cuda ||
+  if (is_alone(context, impl_->membership) || context.device().kind() != DeviceKind::cuda ||
       impl_->membership.library == nullptr || size() == 1) {
     return;
   }

@@ -7,8 +7,8 @@
 #include "kernels/backend.h"
 #include "parallel/collectives/table.h"
 #include "parallel/process_group.h"
+#include "parallel/process_group_alone.h"
 #include "parallel/process_group_checks.h"
-#include "parallel/process_group_trace.h"
 #include "parallel/queued_work.h"
 
 namespace trident {
@@ -82,8 +82,13 @@ Work issue(const GroupHandle& group, Context& context, Async async, Descriptor d
   if (const std::size_t bytes = staging_bytes(row, c); bytes > 0) {
     staging = context.empty({static_cast<std::int64_t>(bytes)}, DType::u8, Category::communication);
   }
-  if (context.plans()) {
+  if (is_alone(context, impl.membership)) {
     trace(context, impl.membership, descriptor, async);
+    // What is summed in place stays this rank's own part.
+    const bool apart = output && (descriptor.operation == Operation::broadcast
+                                      ? descriptor.root != impl.membership.rank
+                                      : !input || output.numel() != input.numel());
+    if (apart) make_up(context, output);
     return Work(std::make_shared<PlannedWork>(staging));
   }
   need_reach(group, operation, context);

@@ -8,8 +8,8 @@
 #include "core/error.h"
 #include "kernels/backend.h"
 #include "parallel/process_group.h"
+#include "parallel/process_group_alone.h"
 #include "parallel/process_group_checks.h"
-#include "parallel/process_group_trace.h"
 #include "parallel/queued_work.h"
 
 namespace trident {
@@ -197,8 +197,10 @@ Work message(const GroupHandle& group, Context& context, const Tensor& tensor, i
     throw RequestError(fmt::format("{}: channel {} is not one of 0 to {}", place(group, operation),
                                    channel, message_channels - 1));
   }
-  if (context.plans()) {
-    if (!receives) {
+  if (is_alone(context, group->membership)) {
+    if (receives) {
+      make_up(context, tensor);
+    } else {
       const Descriptor d{
           .count = tensor.numel(), .operation = Operation::message, .dtype = tensor.dtype()};
       trace(context, group->membership, d, async);

@@ -52,6 +52,9 @@ class Endpoint {
   virtual Nodes nodes() const = 0;
   virtual const TransportOptions& options() const = 0;
 
+  // False where nobody else is there (planning.h).
+  virtual bool exchanges() const { return true; }
+
   // Tells of a group before its first message; throws Error where it can't be told from another.
   virtual void open_group(std::uint64_t, const std::string&) {}
   // This rank's seat among the members (world ranks by group rank), null where they share no

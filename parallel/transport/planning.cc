@@ -19,6 +19,7 @@ class PlanningEndpoint final : public Endpoint {
     return Nodes::consecutive(size_, options_.ranks_per_node > 0 ? options_.ranks_per_node : size_);
   }
   const TransportOptions& options() const override { return options_; }
+  bool exchanges() const override { return false; }
   std::unique_ptr<Request> post_send(int, int, const Descriptor&, const void*, std::size_t,
                                      std::shared_ptr<QueueSide>) override {
     refuse();
@@ -38,7 +39,7 @@ class PlanningEndpoint final : public Endpoint {
 
  private:
   [[noreturn]] static void refuse() {
-    throw Error("planning transport: a message on a device that computes");
+    throw Error("planning transport: a message with nobody there");
   }
   int rank_, size_;
   bool staging_;
@@ -54,7 +55,7 @@ class PlanningLibrary final : public CommunicatorLibrary {
   std::vector<std::byte> make_key() override { return {}; }
   std::shared_ptr<Communicator> open(const std::vector<std::byte>&, const std::string&, int, int,
                                      Device&, Carries) override {
-    throw Error("planning transport: a communicator on a device that computes");
+    throw Error("planning transport: a communicator with nobody there");
   }
   bool reduces(ReduceOp op) const override { return kind_.reduces(op, deterministic_); }
 

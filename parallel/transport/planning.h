@@ -1,5 +1,7 @@
-// A seat in a world that is not there: groups have their members and sizes, operations on a
-// planning device (core/device.h) exchange nothing. For the plan.
+// A seat in a world that is not there: groups have their members and sizes, operations exchange
+// nothing and are entered in the context's trace. For the plan, on a planning device
+// (core/device.h); on one that computes a rank of any world runs by itself, and what would come
+// from others is noise.
 #pragma once
 
 #include <memory>

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "config/config.h"
+#include "training/lab/machine.h"
 #include "training/run/devices.h"
 
 namespace trident {
@@ -26,6 +27,27 @@ nlohmann::ordered_json bench_collectives(int ranks, std::int64_t largest, const 
 nlohmann::ordered_json bench_collectives_mpi(std::int64_t largest, const Print& print = {});
 // What the table ends with.
 std::string bench_collectives_text(const nlohmann::ordered_json&);
+
+struct MachineRequest {
+  std::vector<Config> configs;  // one device and as many threads a rank for all of them
+  int cores = 1;                // that ranks may use together
+  int iterations = 5;           // of each rank and round; the fastest counts
+  int rounds = 3;               // through all configs, since machines drift
+  Machine known;                // kernels that were measured before stay
+  Print tell = {};              // a line for each config
+};
+// This machine as training/lab has machines: the kernels that ranks of these configs run, at each
+// place of a pipeline, measured while all devices (cores by threads of a rank, or one GPU) run the
+// same; products' peak, copies' bandwidth, and links between in-process ranks (on a GPU: a copy's).
+// RequestError where configs don't go together or don't fit here.
+Machine bench_machine(const MachineRequest&);
+std::string bench_machine_text(const Machine&);
+
+// `rank` of the config's world by itself, as training/plan runs it (RankPlanner::measure): what
+// each kernel took, what groups would send, the ledger beside the plan. Its kernels go into
+// `machine`, where there is one. RequestError where the world has no such rank.
+nlohmann::ordered_json pretend_rank(const Config&, int rank, int iterations, Machine* machine);
+std::string pretend_rank_text(const nlohmann::ordered_json&);
 
 // The median of `iterations` training steps of `config` on random tokens, in-process ranks, after
 // two that aren't counted. MFU is model FLOPs over the product rate of that dtype, measured in this

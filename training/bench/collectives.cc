@@ -51,7 +51,7 @@ double timed(Context& context, const ProcessGroup& world, bool small, Run run) {
   const int repeats = static_cast<int>(std::clamp(fit / calls, 1.0, small ? 50.0 : 7.0));
   std::vector<double> times;
   for (int i = 0; i < repeats; ++i) times.push_back(seconds_of(calls));
-  return bench::median(times);
+  return median(times);
 }
 
 constexpr auto kColumns = "{:>14} {:>9} {:>9} {:>6} {:>10} {:>12} {:>8}\n";

@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/rng.h"
 #include "kernels/backend.h"
 #include "training/bench/bench.h"
 #include "training/bench/measured.h"
+#include "training/data/random_batches.h"
 #include "training/engine/monitor.h"
 #include "training/engine/rank_model.h"
 #include "training/engine/stepper.h"
@@ -38,25 +38,6 @@ std::int64_t rss_bytes() {
   std::int64_t pages = 0;
   std::ifstream("/proc/self/statm") >> pages >> pages;
   return pages * sysconf(_SC_PAGESIZE);
-}
-
-std::vector<HostMicroBatch> random_batches(const Config& config, std::uint64_t seed) {
-  std::vector<HostMicroBatch> list(static_cast<std::size_t>(config.num_microbatches()));
-  std::uint32_t index = 0;
-  for (HostMicroBatch& batch : list) {
-    const auto tokens = config.batch.micro_batch_size * config.data.sequence_length;
-    for (std::int64_t i = 0; i <= tokens; ++i) {
-      const auto word = philox({index++, 0, 0, 0}, {static_cast<std::uint32_t>(seed), 1})[0];
-      const auto token =
-          static_cast<std::int32_t>(word % static_cast<std::uint32_t>(config.model.vocab_size));
-      if (i < tokens) batch.tokens.push_back(token);
-      if (i > 0) batch.labels.push_back(token);
-    }
-    for (std::int64_t i = 0; i < config.batch.micro_batch_size; ++i) {
-      batch.sample_ids.push_back(static_cast<std::int64_t>(index) + i);
-    }
-  }
-  return list;
 }
 
 class StepBench {
@@ -178,15 +159,15 @@ void StepBench::add_memory(const Ledger::Figures& figures) {
 }
 
 Json StepBench::result(int iterations) const {
-  const double seconds = bench::median(times_);
+  const double seconds = median(times_);
   const double tokens = static_cast<double>(config_.batch.global_batch_size) *
                         static_cast<double>(config_.data.sequence_length);
   return {{"milliseconds", seconds * 1e3},
           {"tokens_per_second", tokens / seconds},
-          {"mfu", bench::median(shares_)},
-          {"product_gflops", bench::median(rates_) * 1e-9},
+          {"mfu", median(shares_)},
+          {"product_gflops", median(rates_) * 1e-9},
           {"model_gflops", flops_ / seconds * 1e-9},
-          {"bubble_ratio", bench::median(bubbles_)},
+          {"bubble_ratio", median(bubbles_)},
           {"rss_bytes_before", rss_before_},
           {"peak_rss_bytes", peak_rss_bytes()},
           {"ledger", ledger_},  // peak_bytes: the ranks' sum

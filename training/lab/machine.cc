@@ -104,10 +104,82 @@ std::optional<DType> number_type(const std::string& name) {
   return std::nullopt;
 }
 
-// A part of a whole.
-void read_part(Reader& reader, const char* key, double& part) {
+bool any_type(const std::string& name) {
+  for (const DType dtype :
+       {DType::f64, DType::f32, DType::bf16, DType::f16, DType::i64, DType::i32, DType::u8}) {
+    if (name_of(dtype) == name) return true;
+  }
+  return false;
+}
+
+// A part of a whole, or about that.
+void read_part(Reader& reader, const char* key, double& part, double most = 1) {
   reader.number(key, part, true);
-  if (part > 1) reader.problem(key, fmt::format("{:g}: a part, at most 1", part));
+  if (part > most) reader.problem(key, fmt::format("{:g}: a part, at most {:g}", part, most));
+}
+
+// Rows of `key`: how many numbers follow their names, all positive.
+bool is_row(const nlohmann::json& row, std::size_t names, std::size_t least, std::size_t most) {
+  if (!row.is_array() || row.size() < names + least || row.size() > names + most) return false;
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    const bool fits =
+        i < names ? row[i].is_string()
+                  : row[i].is_number() && row[i].get<double>() > 0 && row[i].get<double>() <= 1e24;
+    if (!fits) return false;
+  }
+  return true;
+}
+
+// Calls read(row) for each row of a list, which is false where the row isn't as it `needs` to be.
+void read_rows(Reader& reader, const char* key, const char* needs,
+               const std::function<bool(const nlohmann::json&)>& read) {
+  const nlohmann::json* const rows = reader.value(key, true);
+  if (rows == nullptr) return;
+  if (!rows->is_array()) return reader.problem(key, fmt::format("needs a list of {}", needs));
+  for (std::size_t i = 0; i < rows->size(); ++i) {
+    if (read((*rows)[i])) continue;
+    return reader.problem(
+        key, fmt::format("{}, number {}: needs {}", Reader::text((*rows)[i]), i, needs));
+  }
+}
+
+void read_products(Reader& reader, Machine::Device& device) {
+  read_rows(reader, "products",
+            "[\"fp32\", \"bf16\" or \"fp16\", m, n, k, FLOP/s], all positive, sizes up to 1e9",
+            [&](const nlohmann::json& row) {
+              if (!is_row(row, 1, 4, 4)) return false;
+              const std::optional<DType> dtype = number_type(row[0]);
+              MeasuredKernel product;
+              for (std::size_t i = 0; i < 3; ++i) {
+                product.size[i] = row[i + 1];
+                if (!row[i + 1].is_number_integer() || product.size[i] > 1e9) return false;
+              }
+              if (!dtype || row[4].get<double>() < 1) return false;
+              product.seconds =
+                  2 * product.size[0] * product.size[1] * product.size[2] / row[4].get<double>();
+              device.kernels[fmt::format("gemm {}", name_of(*dtype))].push_back(product);
+              return true;
+            });
+}
+
+// By the name and how many sizes it has.
+void read_kernels(Reader& reader, Machine::Device& device) {
+  read_rows(
+      reader, "kernels",
+      "[name, \"fp32\", \"bf16\" or \"fp16\", sizes, seconds]; sizes: m, n, k of \"gemm nn\", "
+      "\"gemm nt\" and \"gemm tn\", FLOPs and bytes of attention, bytes of others; all positive",
+      [&](const nlohmann::json& row) {
+        if (!is_row(row, 2, 2, 4)) return false;
+        const std::string name = row[0];
+        const std::size_t sizes = name.starts_with("gemm")        ? 3
+                                  : name.starts_with("attention") ? 2
+                                                                  : 1;
+        if (!any_type(row[1]) || row.size() != sizes + 3) return false;
+        MeasuredKernel kernel{.seconds = row[sizes + 2]};
+        for (std::size_t i = 0; i < sizes; ++i) kernel.size[i] = row[i + 2];
+        device.kernels[fmt::format("{} {}", name, row[1].get<std::string>())].push_back(kernel);
+        return true;
+      });
 }
 
 void read_device(Reader& reader, Machine::Device& device) {
@@ -130,30 +202,8 @@ void read_device(Reader& reader, Machine::Device& device) {
       if (rate > 0) device.peak[dtype] = rate;
     }
   });
-  const nlohmann::json* const products = reader.value("products", true);
-  if (products == nullptr) return;
-  if (!products->is_array()) {
-    return reader.problem("products", "needs a list of [dtype, m, n, k, FLOP/s]");
-  }
-  for (std::size_t i = 0; i < products->size(); ++i) {
-    const nlohmann::json& row = (*products)[i];
-    const auto positive = [&](std::size_t at) {
-      const double most = at < 4 ? 1e9 : 1e24;  // sizes, and a rate
-      return row[at].is_number() && row[at].get<double>() >= 1 && row[at].get<double>() <= most;
-    };
-    const bool fits = row.is_array() && row.size() == 5 && row[0].is_string() &&
-                      number_type(row[0]) && positive(1) && positive(2) && positive(3) &&
-                      positive(4) && row[1].is_number_integer() && row[2].is_number_integer() &&
-                      row[3].is_number_integer();
-    if (!fits) {
-      reader.problem("products",
-                     fmt::format("{}, number {}: needs [\"fp32\", \"bf16\" or \"fp16\", m, n, k, "
-                                 "FLOP/s], all positive, sizes up to 1e9",
-                                 Reader::text(row), i));
-      return;
-    }
-    device.products.push_back({*number_type(row[0]), row[1], row[2], row[3], row[4].get<double>()});
-  }
+  read_products(reader, device);
+  read_kernels(reader, device);
 }
 
 void read_link(Reader& reader, Machine::Link& link) {
@@ -185,9 +235,11 @@ Machine parse_machine(std::string_view text, const std::string& name) {
   reader.object(
       "efficiency",
       [&](Reader& parts) {
-        read_part(parts, "products", machine.efficiency.products);
-        read_part(parts, "memory", machine.efficiency.memory);
-        read_part(parts, "links", machine.efficiency.links);
+        // Of kernels that were measured in a slower moment.
+        const double most = machine.device.kernels.empty() ? 1 : 8;
+        read_part(parts, "products", machine.efficiency.products, most);
+        read_part(parts, "memory", machine.efficiency.memory, most);
+        read_part(parts, "links", machine.efficiency.links, most);
       },
       true);
   reader.end();

@@ -4,7 +4,9 @@
 // Units: bytes, seconds, FLOP (a product of m × n × k has 2mnk).
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -14,11 +16,10 @@
 
 namespace trident {
 
-// A product that was measured.
-struct MeasuredProduct {
-  DType dtype = DType::f32;
-  std::int64_t m = 0, n = 0, k = 0;
-  double flops_per_second = 0;
+// A kernel that was measured.
+struct MeasuredKernel {
+  std::array<double, 3> size = {};  // m, n and k of a product; FLOPs and bytes of attention; bytes
+  double seconds = 0;
 };
 
 struct Machine {
@@ -33,8 +34,10 @@ struct Machine {
     // The part of its computing that a collective beside it takes (NCCL's kernels hold
     // multiprocessors), 0 to 1.
     double taken_by_collectives = 0;
-    // Rates by shape, where they were measured; they stand in for peak and units.
-    std::vector<MeasuredProduct> products = {};
+    // By name and type, "gelu_forward bf16", "gemm nt fp32" (which operand of a product is
+    // transposed: nn, nt for x · Wᵀ, tn), or "gemm fp32" for all; they stand in for peak, units and
+    // bandwidth.
+    std::map<std::string, std::vector<MeasuredKernel>, std::less<>> kernels = {};
   };
   struct Link {
     double bandwidth = 0;  // bytes/s, each direction
@@ -62,5 +65,7 @@ struct Machine {
 Machine parse_machine(std::string_view text, const std::string& name);
 // Of a file; a name without a slash or an ending is one of `folder`.
 Machine read_machine(const std::string& path, const std::string& folder);
+// The same as a file, kernels a line each.
+std::string machine_text(const Machine&);
 
 }  // namespace trident

@@ -1,5 +1,7 @@
 #include "training/lab/operation_times.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -12,31 +14,59 @@ double by_bytes(const Machine& machine, double bytes) {
   return bytes / (machine.device.memory_bandwidth * machine.efficiency.memory);
 }
 
-// The rate of shapes that weren't measured: the mean of the three nearest by the logarithms of
-// their sizes, nearer ones weighing more.
-double measured_rate(const Machine& machine, DType dtype, double m, double n, double k) {
+using Measured = std::vector<MeasuredKernel>;
+
+const Measured* measured(const Machine& machine, std::string_view name) {
+  const auto found = machine.device.kernels.find(name);
+  return found == machine.device.kernels.end() || found->second.empty() ? nullptr : &found->second;
+}
+
+double apart(double a, double b) {
+  return std::abs(std::log2(a / b));
+}
+
+// Of a size that wasn't measured: as much work for a second as the three nearest by the logarithms
+// of their sizes, nearer ones weighing more.
+template <class Work>
+double by_nearest(const Measured& known, const std::array<double, 3>& size, Work work) {
   struct Near {
-    double distance = std::numeric_limits<double>::infinity(), rate = 0;
+    double distance = std::numeric_limits<double>::infinity(), pace = 0;  // seconds a unit of work
   };
   std::array<Near, 3> nearest;
-  for (const MeasuredProduct& known : machine.device.products) {
-    if (known.dtype != dtype) continue;
-    const auto apart = [](double a, std::int64_t b) {
-      return std::abs(std::log2(a / static_cast<double>(b)));
-    };
-    Near here{apart(m, known.m) + apart(n, known.n) + apart(k, known.k), known.flops_per_second};
+  for (const MeasuredKernel& one : known) {
+    Near here{.pace = one.seconds / work(one.size)};
+    here.distance = 0;
+    for (std::size_t i = 0; i < size.size(); ++i) {
+      if (size[i] > 0 && one.size[i] > 0) here.distance += apart(size[i], one.size[i]);
+    }
     for (Near& near : nearest) {
       if (here.distance < near.distance) std::swap(here, near);
     }
   }
   double weights = 0, sum = 0;
   for (const Near& near : nearest) {
-    if (near.rate == 0) continue;
+    if (near.pace == 0) continue;
     const double weight = 1 / (near.distance * near.distance + 1e-6);
-    weights += weight;
-    sum += weight / near.rate;
+    weights += weight, sum += weight * near.pace;
   }
-  return weights > 0 ? weights / sum : 0;
+  return sum / weights * work(size);
+}
+
+// Between the next smaller and the next larger one along the line of their logarithms; beyond them
+// as fast for a byte as the last.
+double by_bytes_of(const Measured& known, double bytes) {
+  const MeasuredKernel *below = nullptr, *above = nullptr;
+  for (const MeasuredKernel& one : known) {
+    if (one.size[0] <= bytes && (below == nullptr || one.size[0] > below->size[0])) below = &one;
+    if (one.size[0] >= bytes && (above == nullptr || one.size[0] < above->size[0])) above = &one;
+  }
+  if (below == nullptr || above == nullptr) {
+    const MeasuredKernel& last = below != nullptr ? *below : *above;
+    return last.seconds * bytes / last.size[0];
+  }
+  if (below->size[0] == above->size[0]) return below->seconds;
+  const double at = std::log(bytes / below->size[0]) / std::log(above->size[0] / below->size[0]);
+  return below->seconds * std::pow(above->seconds / below->seconds, at);
 }
 
 struct Tile {
@@ -66,38 +96,62 @@ double tiled_seconds(const Machine& machine, DType dtype, double m, double n, do
   return best;
 }
 
+std::string_view form_of(const TracedOperation& product) {
+  if (product.transpose_a) return product.transpose_b ? "tt" : "tn";
+  return product.transpose_b ? "nt" : "nn";
+}
+
 }  // namespace
 
 double product_seconds(const Machine& machine, DType dtype, std::int64_t m, std::int64_t n,
-                       std::int64_t k, std::int64_t batch) {
+                       std::int64_t k, std::int64_t batch, std::string_view form) {
   const auto [rows, columns, depth, many] =
       std::array{static_cast<double>(m), static_cast<double>(n), static_cast<double>(k),
                  static_cast<double>(batch)};
+  const Measured* known = measured(machine, fmt::format("gemm {} {}", form, name_of(dtype)));
+  if (known == nullptr) known = measured(machine, fmt::format("gemm {}", name_of(dtype)));
+  if (known != nullptr) {
+    const double one = by_nearest(*known, {rows, columns, depth},
+                                  [](const auto& size) { return size[0] * size[1] * size[2]; });
+    return many * one / machine.efficiency.products + machine.device.launch;
+  }
   const auto width = static_cast<double>(size_of(dtype)) * many;
   const double read = by_bytes(machine, width * (rows * depth + depth * columns));
   const double written = by_bytes(machine, width * rows * columns);
-  double seconds = 0;
-  if (const double rate = measured_rate(machine, dtype, rows, columns, depth); rate > 0) {
-    seconds = std::max(read + written, 2 * many * rows * columns * depth / rate);
-  } else {
-    seconds = std::max(read, tiled_seconds(machine, dtype, rows, columns, depth, many)) + written;
-  }
-  return seconds + machine.device.launch;
+  return std::max(read, tiled_seconds(machine, dtype, rows, columns, depth, many)) + written +
+         machine.device.launch;
 }
 
 double memory_seconds(const Machine& machine, double bytes) {
   return by_bytes(machine, bytes) + machine.device.launch;
 }
 
+std::string measured_name(const TracedOperation& operation) {
+  if (operation.name != "gemm") {
+    return fmt::format("{} {}", operation.name, name_of(operation.dtype));
+  }
+  return fmt::format("gemm {} {}", form_of(operation), name_of(operation.dtype));
+}
+
 double kernel_seconds(const Machine& machine, const TracedOperation& operation) {
   if (operation.group >= 0) return 0;
   const auto bytes = static_cast<double>(operation.bytes_read + operation.bytes_written);
-  if (operation.flops == 0) return memory_seconds(machine, bytes);
   if (operation.name == "gemm") {
     const Shape& shape = operation.shape;
-    return std::max(
-        product_seconds(machine, operation.dtype, shape.dim(0), shape.dim(1), shape.dim(2)),
-        memory_seconds(machine, bytes));
+    const double product = product_seconds(machine, operation.dtype, shape.dim(0), shape.dim(1),
+                                           shape.dim(2), 1, form_of(operation));
+    const bool known = measured(machine, measured_name(operation)) != nullptr;
+    return known ? product : std::max(product, memory_seconds(machine, bytes));
+  }
+  const Measured* const known = measured(machine, measured_name(operation));
+  if (operation.flops == 0) {
+    if (known == nullptr || bytes == 0) return memory_seconds(machine, bytes);
+    return by_bytes_of(*known, bytes) / machine.efficiency.memory + machine.device.launch;
+  }
+  if (known != nullptr) {
+    return by_nearest(*known, {operation.flops, bytes}, [](const auto& size) { return size[0]; }) /
+               machine.efficiency.products +
+           machine.device.launch;
   }
   // Fused attention: products of tiles that stay on the unit, at the rate of small ones.
   constexpr double of_products = 0.75;

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <string_view>
 
 #include "core/operation_trace.h"
 #include "parallel/collectives/descriptor.h"
@@ -9,14 +11,17 @@
 
 namespace trident {
 
-// Seconds of `batch` products of m × n × k. Where rates were measured, by the nearest of them in
-// shape. Else tiles of the result are dealt to the device's units in rounds, of the sizes that
-// cuBLAS and CUTLASS have the one that ends first: smaller ones read their operands more often, and
-// each takes a while to begin and end. Never under the time that its bytes take.
+// Seconds of `batch` products of m × n × k; `form`: "nn", "nt" or "tn". Where products were
+// measured, by the nearest of them in shape. Else tiles of the result are dealt to the device's
+// units in rounds, of the sizes that cuBLAS and CUTLASS have the one that ends first: smaller ones
+// read their operands more often, and each takes a while to begin and end. Never under the time
+// that its bytes take.
 double product_seconds(const Machine&, DType, std::int64_t m, std::int64_t n, std::int64_t k,
-                       std::int64_t batch = 1);
+                       std::int64_t batch = 1, std::string_view form = "nn");
 // Of a kernel that is bound by what it reads and writes.
 double memory_seconds(const Machine&, double bytes);
+// The name under which a machine has a kernel that was measured.
+std::string measured_name(const TracedOperation&);
 // Of a kernel of the trace; 0 for what groups do.
 double kernel_seconds(const Machine&, const TracedOperation&);
 

@@ -102,8 +102,8 @@ class StepSimulator {
     Machine machine = machine_;
     if (what_if_.straggler > 1 && place == what_if_.straggler_place) {
       for (auto& [dtype, rate] : machine.device.peak) rate /= what_if_.straggler;
-      for (MeasuredProduct& product : machine.device.products) {
-        product.flops_per_second /= what_if_.straggler;
+      for (auto& [name, kernels] : machine.device.kernels) {
+        for (MeasuredKernel& kernel : kernels) kernel.seconds *= what_if_.straggler;
       }
       machine.device.memory_bandwidth /= what_if_.straggler;
       machine.device.launch *= what_if_.straggler;
@@ -160,7 +160,7 @@ class StepSimulator {
   double message_of(int place, std::size_t position) const {
     const auto& list = schedule_.ranks[static_cast<std::size_t>(place)];
     const double bytes = lists_[static_cast<std::size_t>(place)][position]->sent_on;
-    if (bytes == 0) return 0;
+    if (bytes == 0 || what_if_.free_messages) return 0;
     const Action& action = list[position];
     const int next = action.stage + (action.kind == Kind::forward ? 1 : -1);
     if (next < 0 || next >= schedule_.total_stages()) return 0;

@@ -21,6 +21,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/json.h"
+#include "core/median.h"
 #include "core/printable.h"
 #include "training/setup/from_config.h"
 #include "training/setup/kinds.h"
@@ -32,13 +33,6 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
 
 double seconds_since(steady_clock::time_point begin) {
   return std::chrono::duration<double>(steady_clock::now() - begin).count();
@@ -64,7 +58,9 @@ Json figures_of(const std::vector<nlohmann::json>& lines, int warm_up) {
     }
     return values;
   };
-  Json run{{"iteration_time_ms", numbers("iteration_time_ms")}};
+  const std::vector<double> replayed = numbers("replayed_ms");
+  Json run{{"iteration_time_ms", numbers("iteration_time_ms")},
+           {"fastest_replayed_ms", *std::min_element(replayed.begin(), replayed.end())}};
   for (const char* key : {"tokens_per_second", "mfu", "bubble_ratio", "bubble_ratio_wall",
                           "bubble_predicted", "replayed_ms"}) {
     run[key] = median(numbers(key));
@@ -379,6 +375,20 @@ Json point_json(const SweepPoint& point, std::vector<nlohmann::json> runs, int r
        {"mfu", "bubble_ratio", "bubble_ratio_wall", "bubble_predicted", "replayed_ms"}) {
     json[key] = mean_of(good, key);
   }
+  std::sort(times.begin(), times.end());
+  json["fastest_ms"] = times.front();
+  json["noise"] = times[times.size() / 4] / times.front() - 1;
+  if (point.simulated_seconds) {
+    // Other work of the machine only ever slows an iteration.
+    double least = times.front();
+    if (point.replayed) {
+      std::vector<double> replayed;
+      for (const auto& run : good) replayed.push_back(run.value("fastest_replayed_ms", 0.0));
+      least = *std::min_element(replayed.begin(), replayed.end());
+    }
+    json["compared"] = point.replayed ? "replayed step" : "step";
+    if (least > 0) json["compared_ms"] = least;
+  }
   json["bytes_sent"] = good.back().at("bytes_sent");
   json["peak_memory"] = mean_of(good, "peak_memory");
   json["loss"] = good.back().at("loss");
@@ -470,23 +480,25 @@ nlohmann::ordered_json run_sweep(const SweepRequest& request, const SweepPlan& p
     invalid.push_back({{"point", label}, {"reason", reason}});
   }
   const Config& c = request.base.config;
-  return {{"scaling", request.weak ? "weak" : "strong"},
-          {"complete", whole},
-          {"base_line", base_line},
-          {"model",
-           {{"architecture", c.model.architecture},
-            {"num_layers", c.model.num_layers},
-            {"hidden_size", c.model.hidden_size},
-            {"sequence_length", c.data.sequence_length},
-            {"dtype", c.precision.dtype}}},
-          {"iterations", request.iterations},
-          {"warm_up", request.warm_up},
-          {"repeats", request.repeats},
-          {"machine", machine},
-          {"predicted_for", request.machine ? Json(request.machine->name) : Json(nullptr)},
-          {"points", points},
-          {"invalid", invalid},
-          {"timelines", timelines_of(points, plan, runner)}};
+  Json sweep{{"scaling", request.weak ? "weak" : "strong"},
+             {"complete", whole},
+             {"base_line", base_line},
+             {"model",
+              {{"architecture", c.model.architecture},
+               {"num_layers", c.model.num_layers},
+               {"hidden_size", c.model.hidden_size},
+               {"sequence_length", c.data.sequence_length},
+               {"dtype", c.precision.dtype}}},
+             {"iterations", request.iterations},
+             {"warm_up", request.warm_up},
+             {"repeats", request.repeats},
+             {"machine", machine},
+             {"predicted_for", request.machine ? Json(request.machine->name) : Json(nullptr)},
+             {"points", points},
+             {"invalid", invalid},
+             {"timelines", timelines_of(points, plan, runner)}};
+  add_agreement(sweep);
+  return sweep;
 }
 
 }  // namespace trident

@@ -48,6 +48,7 @@ struct SweepPoint {
   std::int64_t processors = 1;              // cores or GPUs that it keeps busy
   std::int64_t planned_peak = 0;            // bytes of the largest rank's ledger, by the plan
   std::optional<double> simulated_seconds;  // of a step, where a machine is given
+  bool replayed = false;  // they are of the replay, for ranks outnumber the machine's devices
   // Points with equal ones train the same model on the same samples, so they must lose alike.
   std::string same_loss;
 };
@@ -66,6 +67,13 @@ SweepPlan plan_sweep(const SweepRequest&);
 // Stopped early it tells of what there is.
 nlohmann::ordered_json run_sweep(const SweepRequest&, const SweepPlan&,
                                  const nlohmann::ordered_json& machine);
+
+// Where points have predictions: how well those agree with the fastest iterations, those of crowded
+// machines replayed (training/lab/machine_fit.h).
+void add_agreement(nlohmann::ordered_json& sweep);
+// The machine whose predictions agree best; the document then has those.
+Machine fit_sweep(nlohmann::ordered_json& sweep, const SweepPlan&, const Machine&);
+std::string agreement_text(const nlohmann::ordered_json& sweep);
 
 // Of a sweep's document: a row a point, and one page that needs no network.
 std::string sweep_csv(const nlohmann::ordered_json& sweep);

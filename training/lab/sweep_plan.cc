@@ -10,8 +10,7 @@
 #include "core/error.h"
 #include "core/json.h"
 #include "core/printable.h"
-#include "training/lab/step_costs.h"
-#include "training/lab/step_simulation.h"
+#include "training/lab/machine_fit.h"
 #include "training/lab/sweep.h"
 #include "training/plan/planned_pipeline.h"
 #include "training/setup/from_config.h"
@@ -163,8 +162,8 @@ class SweepPlanner {
     }
     if (request_.machine) {
       try {
-        point.simulated_seconds =
-            simulate_step(c, architecture, *request_.machine, Habits::of(c)).seconds;
+        point.replayed = is_crowded(c, *request_.machine);
+        point.simulated_seconds = predicted_seconds(c, *request_.machine, point.replayed);
       } catch (const RequestError&) {
         // The machine can't run it; this one may.
       }

@@ -199,10 +199,10 @@ draw('pareto', () => {
 });
 
 if (sweep.predicted_for) draw('predicted', () => {
-  const list = points.filter(p => p.predicted_ms !== undefined);
+  const list = points.filter(p => p.predicted_ms !== undefined && p.compared_ms !== undefined);
   if (!list.length) return '';
-  const all = list.flatMap(p => [p.predicted_ms, p.step_ms]), at = frame(all, all, 'predicted ms a step', 'measured ms'), most = Math.max(...all);
-  return legend([['equal', -1]]) + svgOf(at.svg + line(at, [[0, 0], [most, most]], -1, '5 4') + list.map(p => mark(at, p, p.predicted_ms, p.step_ms, 0)).join(''));
+  const all = list.flatMap(p => [p.predicted_ms, p.compared_ms]), at = frame(all, all, 'predicted ms a step', 'measured ms'), most = Math.max(...all);
+  return legend([['equal', -1]]) + svgOf(at.svg + line(at, [[0, 0], [most, most]], -1, '5 4') + list.map(p => mark(at, p, p.predicted_ms, p.compared_ms, 0)).join(''));
 });
 table();
 document.documentElement.dataset.ready = 'yes';

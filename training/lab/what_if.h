@@ -13,6 +13,8 @@ struct WhatIf {
   // The link to other nodes of the node at a place of the pipeline is so many times slower.
   double slow_link = 1;
   std::int64_t slow_place = 0;
+  // Messages between stages arrive at once.
+  bool free_messages = false;
 
   // "FACTOR" or "FACTOR:PLACE". RequestError, with the option's name, on anything else.
   static void read(const std::string& option, const std::string& text, double& factor,

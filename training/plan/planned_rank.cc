@@ -10,6 +10,7 @@
 #include "scheduler/simulate.h"
 #include "training/checkpoint/background_save.h"
 #include "training/checkpoint/device_copies.h"
+#include "training/data/random_batches.h"
 #include "training/engine/monitor.h"
 #include "training/engine/rank_model.h"
 #include "training/engine/stepper.h"
@@ -121,13 +122,18 @@ PlannedRank RankPlanner::plan_memory(int pipeline) const {
 
 template <class Visit>
 void RankPlanner::with_stepper(const Run& run, int pipeline, Visit visit) const {
+  const Mesh mesh = mesh_of(run.config);
+  with_stepper(run, mesh.pipeline(0)[static_cast<std::size_t>(pipeline)], *device_, visit);
+}
+
+template <class Visit>
+void RankPlanner::with_stepper(const Run& run, int rank, Device& device, Visit visit) const {
   const Config& config = run.config;
-  const Mesh mesh = mesh_of(config);
-  Context context(*device_, static_cast<int>(config.runtime.threads_per_rank),
+  Context context(device, static_cast<int>(config.runtime.threads_per_rank),
                   kernel_options(config));
-  const auto transport = make_planning_transport(
-      mesh.pipeline(0)[static_cast<std::size_t>(pipeline)], mesh.world_size(),
-      transport_of(config).needs_staging, transport_options(config));
+  const auto transport =
+      make_planning_transport(rank, static_cast<int>(config.world_size()),
+                              transport_of(config).needs_staging, transport_options(config));
   RankModel model(context, config, architecture_, run.schedule,
                   topology_of(config, run.schedule, *transport));
   Stepper stepper(model, run.lists);
@@ -149,6 +155,38 @@ TracedStep RankPlanner::trace(int pipeline) const {
     stepper.settle();
   });
   return step;
+}
+
+MeasuredRank RankPlanner::measure(int rank, Device& device, int iterations) const {
+  constexpr int warm_up = 2;
+  MeasuredRank measured;
+  with_stepper(run_, rank, device, [&](Context& context, RankModel& model, Stepper& stepper) {
+    model.initialise();
+    context.ledger().reset_peaks();
+    auto batches = random_batches(run_.config, static_cast<std::uint64_t>(rank));
+    for (int ahead = 0; ahead < stepper.look_ahead(); ++ahead) {
+      batches.push_back(batches[static_cast<std::size_t>(ahead)]);
+    }
+    for (int i = -warm_up; i < iterations; ++i) {
+      OperationTrace trace;
+      context.set_trace(&trace);
+      const ClockReading begin = read_clock();
+      stepper.advance(batches, {.learning_rate = run_.config.optimizer.params.lr,
+                                .close = !stepper.post_validation()});
+      context.synchronize();
+      const double seconds = 1e-9 * static_cast<double>(read_clock().wall_ns - begin.wall_ns);
+      trace.settle();
+      if (i > 0 && seconds >= measured.seconds) continue;
+      measured.seconds = seconds;
+      measured.step.trace = std::move(trace);
+    }
+    context.set_trace(nullptr);
+    measured.step.actions = computes_of(stepper.trace());
+    stepper.settle();
+    const Ledger::Figures figures = context.ledger().figures();
+    measured.memory = {figures.peak, figures.peak_total};
+  });
+  return measured;
 }
 
 PlannedRank RankPlanner::plan(const Run& run, int pipeline,

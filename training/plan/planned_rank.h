@@ -48,6 +48,13 @@ struct TracedStep {
   std::vector<Action> actions;
 };
 
+// A rank as it ran by itself, others made up (parallel/transport/planning.h).
+struct MeasuredRank {
+  TracedStep step;       // of the fastest iteration: a machine's other work only ever slows one
+  PlannedMemory memory;  // that its ledger had
+  double seconds = 0;    // of that iteration, making others up included
+};
+
 // Plans the first rank at each place of a pipeline; others there hold as much. Of many
 // micro-batches only as many are run as bring every rank to its peak.
 class RankPlanner {
@@ -60,6 +67,9 @@ class RankPlanner {
   // What the rank does in a step, kernels included, of the schedule that is run in place of the
   // config's.
   TracedStep trace(int pipeline) const;
+  // Runs `rank` of the world on a device that computes, with random tokens: so many iterations
+  // after two that don't count.
+  MeasuredRank measure(int rank, Device& device, int iterations) const;
   // What is run in place of the schedule.
   const Config& config() const { return run_.config; }
   const Schedule& schedule() const { return run_.schedule; }
@@ -70,7 +80,10 @@ class RankPlanner {
     Schedule schedule;
     std::shared_ptr<const RunLists> lists;
   };
-  // Makes the rank's model and stepper on the planning device and hands them over.
+  // Makes the rank's model and stepper on the device and hands them over.
+  template <class Visit>
+  void with_stepper(const Run& run, int rank, Device& device, Visit visit) const;
+  // Of the first rank at that place, on the planning device.
   template <class Visit>
   void with_stepper(const Run& run, int pipeline, Visit visit) const;
   static Run run_of(const Config& config, const Schedule& schedule);

@@ -1,0 +1,213 @@
+// `trident bench machine`.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "core/available_memory.h"
+#include "core/error.h"
+#include "core/median.h"
+#include "core/process.h"
+#include "kernels/elementwise.h"
+#include "training/bench/bench.h"
+#include "training/bench/measured.h"
+#include "training/bench/measured_kernels.h"
+#include "training/plan/planned_rank.h"
+#include "training/report/product_rate.h"
+#include "training/setup/from_config.h"
+#include "training/setup/kinds.h"
+
+namespace trident {
+namespace {
+
+class MachineBench {
+ public:
+  explicit MachineBench(const MachineRequest& request)
+      : request_(request),
+        devices_(need_alike(request.configs)),
+        machine_(request.known),
+        threads_(static_cast<int>(request.configs.front().runtime.threads_per_rank)),
+        together_(devices_.gpu().empty() ? std::max(1, request.cores / threads_) : 1) {}
+
+  Machine run() {
+    choose_ranks();
+    for (int round = 0; round < request_.rounds; ++round) {
+      for (Rank& rank : ranks_) measure(rank, round);
+    }
+    for (const Rank& rank : ranks_) {
+      for (const MeasuredRank& one : rank.fastest) kernels_.take(one.step.trace);
+    }
+    kernels_.enter(machine_);
+    describe();
+    return machine_;
+  }
+
+ private:
+  static const Config& need_alike(const std::vector<Config>& configs) {
+    const RuntimeConfig& first = configs.front().runtime;
+    for (const Config& config : configs) {
+      if (config.runtime.device == first.device &&
+          config.runtime.threads_per_rank == first.threads_per_rank) {
+        continue;
+      }
+      throw RequestError(
+          "bench machine: /runtime/device and /runtime/threads_per_rank must be the same in all "
+          "layouts; bring others by a file of their own");
+    }
+    return configs.front();
+  }
+
+  // A rank of a config, with kernels that no other before has.
+  struct Rank {
+    const Config* config = nullptr;
+    int rank = 0;
+    std::vector<MeasuredRank> fastest;  // of those that run together
+  };
+
+  void choose_ranks() {
+    for (const Config& config : request_.configs) {
+      const RankPlanner planner(config, *architecture_of(config), schedule_of(config));
+      const std::vector<int> pipeline = mesh_of(config).pipeline(0);
+      for (std::size_t place = 0; place < pipeline.size(); ++place) {
+        const TracedStep step = planner.trace(static_cast<int>(place));
+        if (kernels_.see(step.trace)) ranks_.push_back({&config, pipeline[place], {}});
+      }
+    }
+  }
+
+  void measure(Rank& one, int round) {
+    const Config& config = *one.config;
+    const Architecture& architecture = *architecture_of(config);
+    const Schedule schedule = schedule_of(config);
+    std::vector<MeasuredRank> ran(static_cast<std::size_t>(together_));
+    std::vector<std::exception_ptr> errors(ran.size());
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < ran.size(); ++i) {
+      threads.emplace_back([&, i] {
+        try {
+          const RankPlanner planner(config, architecture, schedule);
+          ran[i] = planner.measure(one.rank, devices_.of(static_cast<int>(i)), request_.iterations);
+        } catch (...) {
+          errors[i] = std::current_exception();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const std::exception_ptr& error : errors) {
+      if (error) std::rethrow_exception(error);
+    }
+    if (round == 0) one.fastest.resize(ran.size());
+    for (std::size_t i = 0; i < ran.size(); ++i) {
+      MeasuredRank& known = one.fastest[i];
+      if (round == 0 || ran[i].seconds < known.seconds) known = std::move(ran[i]);
+    }
+    if (!request_.tell) return;
+    request_.tell(fmt::format("round {}: rank {} of {}: {} operations a step, {:.1f} ms\n",
+                              round + 1, one.rank, config.world_size(),
+                              one.fastest[0].step.trace.operations().size(),
+                              1e3 * one.fastest[0].seconds));
+  }
+
+  void describe() {
+    Machine::Device& device = machine_.device;
+    const bool gpu = !devices_.gpu().empty();
+    device.gpu = gpu;
+    device.name =
+        gpu ? devices_.gpu()
+            : fmt::format("{}, {} thread{}", processor_name(), threads_, threads_ == 1 ? "" : "s");
+    machine_.name = gpu ? devices_.gpu() : processor_name();
+    machine_.source = fmt::format("measured by trident bench machine: {}", devices_.text());
+    machine_.devices_per_node = gpu ? devices_.count() : together_;
+    machine_.nodes = 1;
+    device.memory =
+        static_cast<double>(gpu ? devices_.memory(1).value_or(0) : available_memory() / together_);
+    // A queue that is behind hides what the host does.
+    if (const double between = kernels_.between(); between > 0) device.launch = between;
+    Context context(devices_.of(0), threads_, {.deterministic = false});
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+      if (dtype == DType::f16 && !gpu) continue;
+      device.peak[dtype] = product_rate(context, dtype, usual_product(context, dtype));
+    }
+    device.memory_bandwidth = gpu ? copy_rate(context) : 0;
+    measure_links(gpu);
+  }
+
+  // Bytes read and written in a second, far beyond the caches.
+  static double copy_rate(Context& context) {
+    constexpr std::int64_t elements = std::int64_t{64} << 20;
+    const Tensor from = context.empty({elements}, DType::f32, Category::workspace);
+    const Tensor to = context.empty({elements}, DType::f32, Category::workspace);
+    fill(context, from, 0);
+    std::vector<double> seconds;
+    for (int i = 0; i < 7; ++i) {
+      ClockReading begin, end;
+      context.mark(begin);
+      copy(context, from, to);
+      context.mark(end);
+      context.synchronize();
+      seconds.push_back(bench::seconds_between(begin, end));
+    }
+    return 8.0 * elements / median(seconds);
+  }
+
+  void measure_links(bool gpu) {
+    if (gpu) {
+      machine_.inside = {machine_.device.memory_bandwidth / 2, 10e-6};
+      machine_.across = machine_.inside;
+      return;
+    }
+    const int ranks = std::max(2, together_);
+    const bench::Json rows = bench_collectives(ranks, std::int64_t{8} << 20);
+    machine_.device.memory_bandwidth = 2e9 * rows["copy_gb_per_second"].get<double>() / ranks;
+    // Of a ring of n members: 2 (n - 1) hops, and 2 (n - 1) / n of the message over each link.
+    const double around = 2.0 * (ranks - 1);
+    double latency = 0;
+    std::vector<double> rates;
+    for (const bench::Json& row : rows["all_reduce"]) {
+      if (row["algorithm"] != "auto") continue;
+      const double seconds = 1e-6 * row["microseconds"].get<double>();
+      if (latency == 0) {
+        latency = seconds / around;
+      } else {
+        rates.push_back(around / ranks * row["bytes"].get<double>() /
+                        std::max(1e-9, seconds - around * latency));
+      }
+    }
+    machine_.inside = machine_.across = {median(rates), latency};
+  }
+
+  const MachineRequest& request_;
+  const Devices devices_;
+  Machine machine_;
+  int threads_, together_;
+  std::vector<Rank> ranks_;
+  MeasuredKernels kernels_;
+};
+
+}  // namespace
+
+Machine bench_machine(const MachineRequest& request) {
+  return MachineBench(request).run();
+}
+
+std::string bench_machine_text(const Machine& machine) {
+  const Machine::Device& device = machine.device;
+  std::string text = fmt::format("{}\n{} devices of {}, {:.2f} GB each\n", machine.source,
+                                 machine.devices_per_node, device.name, device.memory * 1e-9);
+  for (const auto& [dtype, rate] : device.peak) {
+    text += fmt::format("products in {}: {:.1f} GFLOP/s\n", name_of(dtype), rate * 1e-9);
+  }
+  std::size_t sizes = 0;
+  for (const auto& [name, kernels] : device.kernels) sizes += kernels.size();
+  return text + fmt::format(
+                    "copies: {:.2f} GB/s; between kernels: {:.2f} µs\nlinks: {:.2f} GB/s, {:.1f} "
+                    "µs\n{} kernels in {} sizes",
+                    device.memory_bandwidth * 1e-9, device.launch * 1e6,
+                    machine.inside.bandwidth * 1e-9, machine.inside.latency * 1e6,
+                    device.kernels.size(), sizes);
+}
+
+}  // namespace trident

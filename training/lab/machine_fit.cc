@@ -1,0 +1,171 @@
+#include "training/lab/machine_fit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+
+#include "core/error.h"
+#include "training/lab/step_simulation.h"
+#include "training/setup/kinds.h"
+
+namespace trident {
+namespace {
+
+constexpr std::size_t constants = 3;
+using Vector = std::array<double, constants>;
+
+std::array<double*, constants> constants_of(Machine& machine) {
+  return {&machine.efficiency.products, &machine.efficiency.memory, &machine.efficiency.links};
+}
+
+Machine moved(Machine machine, const Vector& logarithms) {
+  const auto values = constants_of(machine);
+  for (std::size_t i = 0; i < constants; ++i) *values[i] *= std::exp(logarithms[i]);
+  return machine;
+}
+
+std::vector<double> predictions(const Machine& machine, const std::vector<FitPoint>& points) {
+  std::vector<double> seconds;
+  for (const FitPoint& point : points) {
+    seconds.push_back(predicted_seconds(*point.config, machine, point.replayed));
+  }
+  return seconds;
+}
+
+// x of a · x = b, a symmetric and positive, by elimination.
+Vector solved(std::array<Vector, constants> a, Vector b) {
+  for (std::size_t i = 0; i < constants; ++i) {
+    for (std::size_t j = i + 1; j < constants; ++j) {
+      const double part = a[j][i] / a[i][i];
+      for (std::size_t k = i; k < constants; ++k) a[j][k] -= part * a[i][k];
+      b[j] -= part * b[i];
+    }
+  }
+  for (std::size_t i = constants; i-- > 0;) {
+    for (std::size_t k = i + 1; k < constants; ++k) b[i] -= a[i][k] * b[k];
+    b[i] /= a[i][i];
+  }
+  return b;
+}
+
+// Ranks from 0 on; of values within `noise` of the first of them the mean.
+std::vector<double> ranks_of(const std::vector<double>& values, double noise) {
+  std::vector<std::size_t> order(values.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t a, std::size_t b) { return values[a] < values[b]; });
+  std::vector<double> ranks(values.size());
+  for (std::size_t begin = 0, end = 0; begin < order.size(); begin = end) {
+    while (end < order.size() && values[order[end]] <= values[order[begin]] * (1 + noise)) ++end;
+    for (std::size_t i = begin; i < end; ++i) {
+      ranks[order[i]] = static_cast<double>(begin + end - 1) / 2;
+    }
+  }
+  return ranks;
+}
+
+double correlation(const std::vector<double>& a, const std::vector<double>& b) {
+  const double n = static_cast<double>(a.size());
+  const double mean_a = std::accumulate(a.begin(), a.end(), 0.0) / n;
+  const double mean_b = std::accumulate(b.begin(), b.end(), 0.0) / n;
+  double ab = 0, aa = 0, bb = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    ab += (a[i] - mean_a) * (b[i] - mean_b);
+    aa += (a[i] - mean_a) * (a[i] - mean_a);
+    bb += (b[i] - mean_b) * (b[i] - mean_b);
+  }
+  if (aa == 0 || bb == 0) return aa == bb ? 1 : 0;
+  return ab / std::sqrt(aa * bb);
+}
+
+}  // namespace
+
+bool is_crowded(const Config& config, const Machine& machine) {
+  return machine.nodes > 0 && config.world_size() > machine.nodes * machine.devices_per_node;
+}
+
+double predicted_seconds(const Config& config, const Machine& machine, bool replayed) {
+  const Architecture& architecture = *architecture_of(config);
+  if (!replayed) return simulate_step(config, architecture, machine, Habits::of(config)).seconds;
+  // As many devices as ranks, whose messages are there at once.
+  Machine roomy = machine;
+  roomy.devices_per_node = std::max(config.world_size(), machine.devices_per_node);
+  roomy.nodes = 1;
+  return simulate_step(config, architecture, roomy, Habits::of(config), {.free_messages = true})
+      .seconds;
+}
+
+Agreement agreement(const std::vector<double>& predicted, const std::vector<double>& measured,
+                    double noise) {
+  Agreement result;
+  if (predicted.empty()) return result;
+  std::vector<double> errors;
+  for (std::size_t i = 0; i < predicted.size(); ++i) {
+    errors.push_back(std::abs(predicted[i] / measured[i] - 1));
+  }
+  std::sort(errors.begin(), errors.end());
+  const auto at = [&](double part) {
+    return errors[static_cast<std::size_t>(part * static_cast<double>(errors.size() - 1) + 0.5)];
+  };
+  result.median_error = at(0.5), result.ninth_decile = at(0.9);
+  result.order = correlation(ranks_of(predicted, noise), ranks_of(measured, noise));
+  const auto chosen = std::min_element(predicted.begin(), predicted.end()) - predicted.begin();
+  result.choice = measured[static_cast<std::size_t>(chosen)] /
+                      *std::min_element(measured.begin(), measured.end()) -
+                  1;
+  return result;
+}
+
+MachineFit fit_machine(const Machine& machine, const std::vector<FitPoint>& points) {
+  if (points.size() < constants) {
+    throw RequestError(fmt::format("--fit: {} points ran; {} constants need as many or more",
+                                   points.size(), constants));
+  }
+  MachineFit fit{machine, predictions(machine, points), {}};
+  fit.after = fit.before;
+  const auto error_of = [&](const std::vector<double>& predicted) {
+    double sum = 0;
+    for (std::size_t i = 0; i < points.size(); ++i) {
+      sum += std::pow(std::log(predicted[i] / points[i].seconds), 2);
+    }
+    return sum;
+  };
+  constexpr double step = 0.02;
+  for (int round = 0; round < 5; ++round) {
+    std::array<Vector, constants> normal{};
+    Vector right{};
+    std::vector<Vector> slopes(points.size());
+    for (std::size_t c = 0; c < constants; ++c) {
+      Vector by{};
+      by[c] = step;
+      const std::vector<double> there = predictions(moved(fit.machine, by), points);
+      for (std::size_t i = 0; i < points.size(); ++i) {
+        slopes[i][c] = std::log(there[i] / fit.after[i]) / step;
+      }
+    }
+    // What no point tells of stays.
+    for (std::size_t c = 0; c < constants; ++c)
+      normal[c][c] = 1e-4 * static_cast<double>(points.size());
+    for (std::size_t i = 0; i < points.size(); ++i) {
+      const double off = std::log(points[i].seconds / fit.after[i]);
+      for (std::size_t c = 0; c < constants; ++c) {
+        right[c] += slopes[i][c] * off;
+        for (std::size_t d = 0; d < constants; ++d) normal[c][d] += slopes[i][c] * slopes[i][d];
+      }
+    }
+    Vector by = solved(normal, right);
+    for (double& one : by) one = std::clamp(one, -1.0, 1.0);
+    const Machine next = moved(fit.machine, by);
+    const std::vector<double> there = predictions(next, points);
+    const double before = error_of(fit.after), after = error_of(there);
+    if (after >= before) break;
+    fit.machine = next, fit.after = there;
+    if (after > 0.999 * before) break;
+  }
+  return fit;
+}
+
+}  // namespace trident

@@ -1,0 +1,124 @@
+// How well a machine's predictions agree with what a sweep measured, and the machine that agrees
+// best.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "core/median.h"
+#include "training/lab/machine_fit.h"
+#include "training/lab/sweep.h"
+
+namespace trident {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+bool is_compared(const Json& point) {
+  return point.contains("predicted_ms") && point.contains("compared_ms") && point["status"] == "ok";
+}
+
+// As much as a point's better iterations differ among each other.
+double noise_of(const Json& points) {
+  std::vector<double> differences;
+  for (const Json& point : points) {
+    if (is_compared(point)) differences.push_back(point["noise"]);
+  }
+  return median(differences);
+}
+
+Json agreement_json(const std::vector<double>& predicted, const std::vector<double>& measured,
+                    double noise) {
+  const Agreement found = agreement(predicted, measured, noise);
+  return {{"points", predicted.size()},
+          {"median_error", found.median_error},
+          {"ninth_decile", found.ninth_decile},
+          {"order", found.order},
+          {"choice", found.choice}};
+}
+
+}  // namespace
+
+void add_agreement(Json& sweep) {
+  const double noise = noise_of(sweep["points"]);
+  std::vector<double> predicted, measured, predicted_whole, measured_whole;
+  for (const Json& point : sweep["points"]) {
+    if (!is_compared(point)) continue;
+    predicted.push_back(point["predicted_ms"]);
+    measured.push_back(point["compared_ms"]);
+    if (point["compared"] != "step") continue;
+    predicted_whole.push_back(predicted.back());
+    measured_whole.push_back(measured.back());
+  }
+  if (predicted.empty()) return;
+  Json& told = sweep["agreement"];
+  told = agreement_json(predicted, measured, noise);
+  // A choice is among layouts that ran as they would.
+  told["choice"] = agreement(predicted_whole, measured_whole, noise).choice;
+  told["noise"] = noise;
+}
+
+Machine fit_sweep(Json& sweep, const SweepPlan& plan, const Machine& machine) {
+  std::vector<FitPoint> points;
+  std::vector<Json*> of_point;
+  for (std::size_t i = 0; i < plan.points.size(); ++i) {
+    Json& point = sweep["points"][i];
+    if (!is_compared(point)) continue;
+    of_point.push_back(&point);
+    points.push_back({plan.points[i].label, &plan.points[i].config, plan.points[i].replayed,
+                      1e-3 * point["compared_ms"].get<double>()});
+  }
+  const MachineFit fit = fit_machine(machine, points);
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    (*of_point[i])["predicted_before_fit_ms"] = 1e3 * fit.before[i];
+    (*of_point[i])["predicted_ms"] = 1e3 * fit.after[i];
+  }
+  const auto constants = [](const Machine& of) -> Json {
+    return {{"products", of.efficiency.products},
+            {"memory", of.efficiency.memory},
+            {"links", of.efficiency.links}};
+  };
+  sweep["fit"] = {{"before", constants(machine)}, {"after", constants(fit.machine)}};
+  sweep["predicted_for"] = fit.machine.name;
+  add_agreement(sweep);
+  return fit.machine;
+}
+
+std::string agreement_text(const Json& sweep) {
+  if (!sweep.contains("agreement")) return "";
+  std::string text;
+  std::size_t width = 8;
+  for (const Json& point : sweep["points"]) {
+    width = std::max(width, point["point"].get<std::string>().size());
+  }
+  text += fmt::format(
+      "\npredictions for {}, held against the fastest iterations\n{:<{}}  {:>10} "
+      "{:>10} {:>8}  of\n",
+      sweep["predicted_for"].get<std::string>(), "", width, "predicted", "measured ms", "off");
+  for (const Json& point : sweep["points"]) {
+    if (!is_compared(point)) continue;
+    const double predicted = point["predicted_ms"], measured = point["compared_ms"];
+    text += fmt::format("{:<{}}  {:>10.1f} {:>10.1f} {:>+7.1f}%  {}\n",
+                        point["point"].get<std::string>(), width, predicted, measured,
+                        100 * (predicted / measured - 1), point["compared"].get<std::string>());
+  }
+  const Json& told = sweep["agreement"];
+  text += fmt::format(
+      "{} points: off by {:.1f}% (median), {:.1f}% (90th percentile); order {:.3f} (Spearman, "
+      "within {:.1f}% equal); the best by prediction is {:.1f}% over the best\n",
+      told["points"].get<int>(), 100 * told["median_error"].get<double>(),
+      100 * told["ninth_decile"].get<double>(), told["order"].get<double>(),
+      100 * told["noise"].get<double>(), 100 * told["choice"].get<double>());
+  if (sweep.contains("fit")) {
+    const auto constants = [](const Json& of) {
+      return fmt::format("products {:.3f}, memory {:.3f}, links {:.3f}",
+                         of["products"].get<double>(), of["memory"].get<double>(),
+                         of["links"].get<double>());
+    };
+    text += fmt::format("fitted: {}; before {}\n", constants(sweep["fit"]["after"]),
+                        constants(sweep["fit"]["before"]));
+  }
+  return text;
+}
+
+}  // namespace trident
