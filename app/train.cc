@@ -83,12 +83,6 @@ int pretend(TrainOptions options, const Launch& launch) {
   options.config.ranks = options.pretended_world;
   const Config config = load(options.config, launch).config;
   launch.start->done();
-  if (config.world_size() != *options.pretended_world) {
-    throw RequestError(fmt::format(
-        "--pretend-world {}: the config's layout has {} ranks; parallel.data_parallel_size "
-        "\"auto\" takes as many as are left",
-        *options.pretended_world, config.world_size()));
-  }
   std::optional<Machine> machine;
   if (!options.machine.empty()) machine = read_machine(options.machine, "configs/machines");
   const auto result =

@@ -60,6 +60,39 @@ TEST_F(CliTest, BenchStepReportsFiguresThatAgree) {
   EXPECT_LT(r.at("bubble_ratio"), 1.0);
 }
 
+TEST_F(CliTest, APretendedRankTellsItsKernelsAndMemory) {
+  std::vector<std::string> command{"train", "c.json", "--pretend-world", "64"};
+  for (const char* set : {"parallel.tensor_model_parallel_size=2", "parallel.data_parallel_size=32",
+                          "batch.global_batch_size=64", "batch.micro_batch_size=1"}) {
+    command.insert(command.end(), {"--set", set});
+  }
+  command.emplace_back("--rank");
+  const auto pretend = [&](std::vector<std::string> more) {
+    std::vector<std::string> words = command;
+    words.insert(words.end(), more.begin(), more.end());
+    return run(words);
+  };
+  const std::vector<std::string> before = names();
+  const Outcome outcome = pretend({"37", "--format", "json", "--iterations", "1"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json r = json::parse(outcome.out);
+  EXPECT_EQ(r.at("world_size"), 64);
+  for (const char* category : {"parameter", "gradient", "optimizer", "activation"}) {
+    EXPECT_EQ(r.at("memory").at(category), r.at("planned_memory").at(category)) << category;
+  }
+  EXPECT_GT(r.at("kernels_ms"), 0.0);
+  EXPECT_GT(r.at("bytes_sent").at("tensor"), 0);
+  EXPECT_THAT(pretend({"37", "--iterations", "1"}).out, HasSubstr("rank 37 of 64 by itself"));
+  EXPECT_EQ(names(), before) << "something was written";
+  const Outcome beyond = pretend({"64"});
+  EXPECT_EQ(beyond.code, 2);
+  EXPECT_THAT(beyond.err, HasSubstr("--rank 64: the world has ranks 0 to 63"));
+  const Outcome other = run({"train", "c.json", "--pretend-world", "3", "--set",
+                             "parallel.data_parallel_size=1", "--rank", "0"});
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.err, HasSubstr("the number of ranks is 3; use 3 here"));
+}
+
 TEST_F(CliTest, BenchGemmAndCollectivesReportEveryCase) {
   const Outcome gemm = run({"bench", "gemm", "--threads", "1", "--format", "json"});
   ASSERT_EQ(gemm.code, 0) << gemm.err;

@@ -6,7 +6,7 @@
 Layouts that don't go are listed with their reasons, all others lose alike and take the memory of
 their plans; the same command again runs nothing; a point that fails and one that hangs are recorded
 and the others go on. The report is looked at in headless Chromium, wide and narrow, light and dark.
-Ends with `N passed`, or an error.
+This machine's file is measured, and fitted to a sweep. Ends with `N passed`, or an error.
 """
 
 import csv
@@ -123,6 +123,37 @@ def batches(folder):
     return 1
 
 
+def fitted(folder):
+    """This machine's own file, predictions by it, and its constants fitted to a sweep."""
+    run = subprocess.run([folder.program, "bench", "machine", "c.json", "--grid", "tp=1,2 pp=1,2",
+                          "--rounds", "1", "--iterations", "1", "--out", "m.json"],
+                         cwd=folder.path, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr
+    machine = json.loads((folder.path / "m.json").read_text())
+    kernels = {row[0] for row in machine["device"]["kernels"]}
+    assert {"gemm nt", "gemm nn", "gemm tn", "adam", "attention_forward"} <= kernels, kernels
+    text = folder.sweep("--grid", "tp=1,2 pp=1,2 dp=1,2", "--out", "fit", "--iterations", "3",
+                        "--warm-up", "1", "--repeats", "1", "--machine", "m.json",
+                        "--fit", "fitted.json").stdout
+    assert "Spearman" in text and "fitted: products" in text
+    result = folder.result("fit")
+    told = result["agreement"]
+    assert told["points"] == len(result["points"]) == 8
+    assert {p["compared"] for p in result["points"]} == {"step", "replayed step"}
+    after = json.loads((folder.path / "fitted.json").read_text())["efficiency"]
+    assert after == result["fit"]["after"] != result["fit"]["before"]
+    # The fitted file predicts what the sweep says that it does.
+    one = next(p for p in result["points"] if p["ranks"] == 2)
+    sets = [word for key in one["set"] for word in ("--set", key)]
+    run = subprocess.run([folder.program, "simulate", "c.json", "--machine", "./fitted.json",
+                          "--format", "json", *sets], cwd=folder.path, capture_output=True,
+                         text=True, timeout=300)
+    assert run.returncode == 0, run.stderr
+    seconds = json.loads(run.stdout)["seconds"]
+    assert abs(1e3 * seconds / one["predicted_ms"] - 1) < 1e-6, (seconds, one["predicted_ms"])
+    return 1
+
+
 def broken(folder):
     """Half a line, a folder that is no sweep's, a second sweep at work, and what is run again."""
     grid = ("--grid", "dp=1,2", "--out", "cut", "--iterations", "1", "--warm-up", "0", "--repeats")
@@ -228,7 +259,7 @@ def main():
         sys.exit("sweep_test: chromium is not installed (scripts/packages_browser.txt)")
     with tempfile.TemporaryDirectory() as name:
         folder, passed = Folder(program, pathlib.Path(name)), 0
-        for part in (layouts, weak, batches, broken, failures, refusals, report):
+        for part in (layouts, weak, batches, fitted, broken, failures, refusals, report):
             passed += part(folder)
         if len(sys.argv) > 2:  # keeps the report for a person
             shutil.copy(folder.path / "out/report.html", sys.argv[2])

@@ -308,8 +308,14 @@ class LayoutSearcher {
            12 * l.microbatches * l.chunks * l.pp;
   }
 
+  // A part of what each world size may take.
+  std::int64_t effort_of(double part) const {
+    return static_cast<std::int64_t>(1e6 * part * request_.effort /
+                                     static_cast<double>(request_.ranks.size()));
+  }
+
   std::vector<FoundLayout> simulated_of_fastest() {
-    std::int64_t left = 7'500'000 / static_cast<std::int64_t>(request_.ranks.size());
+    std::int64_t left = effort_of(0.75);
     std::vector<FoundLayout> found;
     double best = std::numeric_limits<double>::infinity(), least_bytes = best;
     for (const Layout& l : layouts_) {
@@ -334,7 +340,7 @@ class LayoutSearcher {
     std::stable_sort(layouts_.begin(), layouts_.end(), [](const Layout& a, const Layout& b) {
       return std::tuple(a.bytes, a.seconds) < std::tuple(b.bytes, b.seconds);
     });
-    std::int64_t left = 2'500'000 / static_cast<std::int64_t>(request_.ranks.size());
+    std::int64_t left = effort_of(0.25);
     std::vector<FoundLayout> found;
     for (const Layout& l : layouts_) {
       if (left < 0 || found.size() >= request_.wanted) break;

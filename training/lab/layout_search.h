@@ -28,6 +28,7 @@ struct LayoutRequest {
   std::int64_t memory = 0;             // bytes a rank; 0: the machine's
   std::vector<std::int64_t> ranks;     // world sizes to look at
   std::size_t wanted = 10;             // plans that are kept of each size
+  double effort = 10;  // of all whole simulations, in seconds that they took on one machine
 };
 
 struct FoundLayout {

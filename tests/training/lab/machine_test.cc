@@ -100,6 +100,46 @@ TEST(Machine, WrongValuesAreAllNamedAtOnce) {
   EXPECT_THAT(problems_of(none.dump()), ElementsAre(HasSubstr("/device: peak needs a rate")));
 }
 
+TEST(Machine, ItsFileIsReadAsItWasWritten) {
+  json file = machine_file();
+  file["nodes"] = 3;
+  file["device"]["products"] = json::array({json::array({"fp16", 64, 32, 16, 1e9})});
+  file["device"]["kernels"] =
+      json::array({json::array({"gelu_forward", "fp32", 4096, 1e-6}),
+                   json::array({"gemm nt", "bf16", 64, 32, 16, 2e-6}),
+                   json::array({"attention_forward", "fp32", 1e6, 4096, 3e-6})});
+  const Machine machine = parse_machine(file.dump(), "m.json");
+  const std::string text = machine_text(machine);
+  const Machine again = parse_machine(text, "again.json");
+  EXPECT_EQ(machine_text(again), text);
+  EXPECT_EQ(again.nodes, 3);
+  EXPECT_EQ(again.inside.bandwidth, machine.inside.bandwidth);
+  EXPECT_EQ(again.efficiency.links, machine.efficiency.links);
+  EXPECT_EQ(again.device.peak, machine.device.peak);
+  ASSERT_EQ(again.device.kernels.size(), 4U);
+  EXPECT_EQ(again.device.kernels.at("gemm nt bf16").front().size,
+            (std::array<double, 3>{64, 32, 16}));
+  EXPECT_NEAR(again.device.kernels.at("gemm fp16").front().seconds, 2.0 * 64 * 32 * 16 / 1e9,
+              1e-12);
+  EXPECT_EQ(again.device.kernels.at("attention_forward fp32").front().seconds, 3e-6);
+  // What was measured may have been so in a slow moment.
+  file["efficiency"]["products"] = 1.2;
+  EXPECT_EQ(parse_machine(file.dump(), "m.json").efficiency.products, 1.2);
+}
+
+TEST(Machine, WrongKernelsAreNamed) {
+  for (const json& row :
+       {json{"gelu_forward", "fp8", 4096, 1e-6}, json{"gelu_forward", "fp32", 4096},
+        json{"gelu_forward", "fp32", -4096, 1e-6}, json{"gemm nt", "fp32", 64, 32, 1e-6},
+        json{"attention_forward", "fp32", 1e6, 1e-6}, json{"gelu_forward", "fp32", 1, 2, 1e-6},
+        json{1, "fp32", 1, 1e-6}, json{"gelu_forward", "fp32", 4096, nullptr}}) {
+    json file = machine_file();
+    file["device"]["kernels"] = json::array({row});
+    EXPECT_THAT(problems_of(file.dump()), ElementsAre(HasSubstr("m.json: /device/kernels: [")))
+        << row;
+  }
+}
+
 TEST(Machine, WhatItHasNoRateForIsAnError) {
   json only = machine_file();
   only["device"]["peak"].erase("fp32");

@@ -43,6 +43,44 @@ TEST(OperationTimes, MeasuredRatesStandInForThePeak) {
   EXPECT_LT(between, 1e12);
 }
 
+TracedOperation traced(std::string_view name, DType dtype, std::int64_t bytes) {
+  return {.name = name, .shape = {bytes}, .dtype = dtype, .bytes_read = bytes};
+}
+
+TEST(OperationTimes, KernelsThatWereMeasuredTakeThatTime) {
+  Machine machine = dgx_a100();
+  machine.device.launch = 0;
+  machine.efficiency = {};
+  machine.device.kernels["gelu_forward fp32"] = {{{1000}, 1e-6}, {{4000}, 8e-6}};
+  const auto gelu = [&](std::int64_t bytes) {
+    return kernel_seconds(machine, traced("gelu_forward", DType::f32, bytes));
+  };
+  EXPECT_NEAR(gelu(1000), 1e-6, 1e-18);
+  EXPECT_NEAR(gelu(4000), 8e-6, 1e-18);
+  EXPECT_NEAR(gelu(2000), std::sqrt(8e-12), 1e-12);  // halfway, by logarithms
+  EXPECT_NEAR(gelu(8000), 16e-6, 1e-18);             // as fast as the last
+  EXPECT_NEAR(gelu(100), 1e-7, 1e-18);
+  machine.efficiency.memory = 0.5;
+  EXPECT_NEAR(gelu(1000), 2e-6, 1e-18);
+  // Of another type nothing was measured.
+  EXPECT_EQ(kernel_seconds(machine, traced("gelu_forward", DType::bf16, 1000)),
+            memory_seconds(machine, 1000));
+
+  machine.device.kernels["gemm tn fp32"] = {{{64, 64, 64}, 1e-5}};
+  machine.device.kernels["gemm nt fp32"] = {{{64, 64, 64}, 2e-5}};
+  TracedOperation product{
+      .name = "gemm", .shape = {64, 64, 64}, .dtype = DType::f32, .flops = 2.0 * (1 << 18)};
+  product.transpose_a = true;
+  EXPECT_NEAR(kernel_seconds(machine, product), 1e-5, 1e-12);
+  product.transpose_a = false, product.transpose_b = true;
+  EXPECT_NEAR(kernel_seconds(machine, product), 2e-5, 1e-12);
+
+  machine.device.kernels["attention_forward fp32"] = {{{1e6, 1e4}, 1e-3}};
+  TracedOperation attention = traced("attention_forward", DType::f32, 20000);
+  attention.flops = 2e6;
+  EXPECT_NEAR(kernel_seconds(machine, attention), 2e-3, 1e-9);
+}
+
 TEST(OperationTimes, LargeCollectivesTakeARingsTime) {
   Machine machine = dgx_a100();
   machine.efficiency.links = 1;

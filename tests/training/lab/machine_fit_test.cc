@@ -1,0 +1,97 @@
+#include "training/lab/machine_fit.h"
+
+#include <gmock/gmock.h>
+
+#include <random>
+
+#include "core/error.h"
+#include "lab_machines.h"
+
+namespace trident::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::vector<Config> configs() {
+  std::vector<Config> list;
+  for (const PublishedRun& run :
+       {PublishedRun{8, 2304, 24, 1, 1, 1, 16, 128, 8},
+        PublishedRun{8, 2304, 24, 1, 1, 1, 64, 64, 1}, PublishedRun{8, 1024, 16, 8, 1, 1, 8, 64, 4},
+        PublishedRun{8, 1024, 16, 2, 4, 1, 16, 64, 1},
+        PublishedRun{8, 256, 8, 8, 1, 1, 16, 32, 1}}) {
+    list.push_back(config_of(run));
+  }
+  return list;
+}
+
+TEST(MachineFit, FindsTheConstantsThatMadeTheTimes) {
+  const std::vector<Config> list = configs();
+  Machine made = dgx_a100();
+  made.efficiency = {.products = 0.61, .memory = 0.55, .links = 0.42};
+  std::vector<FitPoint> points;
+  for (const Config& config : list) {
+    points.push_back({"", &config, false, predicted_seconds(config, made, false)});
+  }
+  const MachineFit fit = fit_machine(dgx_a100(), points);
+  EXPECT_NEAR(fit.machine.efficiency.products, 0.61, 0.01);
+  EXPECT_NEAR(fit.machine.efficiency.memory, 0.55, 0.02);
+  EXPECT_NEAR(fit.machine.efficiency.links, 0.42, 0.02);
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    EXPECT_NEAR(fit.after[i], points[i].seconds, 0.01 * points[i].seconds);
+    EXPECT_EQ(fit.before[i], predicted_seconds(list[i], dgx_a100(), false));
+  }
+  // Nothing is gained where it fits already.
+  const MachineFit again = fit_machine(fit.machine, points);
+  EXPECT_NEAR(again.machine.efficiency.products, fit.machine.efficiency.products, 5e-3);
+}
+
+TEST(MachineFit, WhatNoPointTellsOfStays) {
+  // One device has no links.
+  const Config alone = config_of({8, 1024, 16, 1, 1, 1, 1, 8, 4});
+  const double seconds = predicted_seconds(alone, dgx_a100(), false);
+  const MachineFit fit = fit_machine(dgx_a100(), {{"", &alone, false, 2 * seconds},
+                                                  {"", &alone, false, 2 * seconds},
+                                                  {"", &alone, false, 2 * seconds}});
+  EXPECT_EQ(fit.machine.efficiency.links, dgx_a100().efficiency.links);
+  EXPECT_NEAR(fit.after.front(), 2 * seconds, 0.02 * seconds);
+  EXPECT_THROW(fit_machine(dgx_a100(), {{"", &alone, false, seconds}}), RequestError);
+}
+
+TEST(MachineFit, RanksBeyondTheDevicesHaveOneEachInAReplay) {
+  Machine machine = dgx_a100();
+  machine.nodes = 1;
+  machine.devices_per_node = 2;
+  const Config config = config_of({8, 1024, 16, 2, 4, 1, 8, 16, 1});
+  EXPECT_TRUE(is_crowded(config, machine));
+  EXPECT_THROW(predicted_seconds(config, machine, false), RequestError);
+  const double replayed = predicted_seconds(config, machine, true);
+  machine.devices_per_node = 8;
+  EXPECT_FALSE(is_crowded(config, machine));
+  EXPECT_LT(replayed, predicted_seconds(config, machine, false));
+  machine.inside = {1e18, 1e-12};
+  EXPECT_GT(replayed, predicted_seconds(config, machine, false));
+}
+
+TEST(Agreement, IsOfTheRelativeErrorsAndTheOrder) {
+  std::vector<double> measured, predicted;
+  for (int i = 1; i <= 11; ++i) {
+    measured.push_back(i);
+    predicted.push_back(i * (1 + 0.01 * i));
+  }
+  Agreement found = agreement(predicted, measured, 0);
+  EXPECT_NEAR(found.median_error, 0.06, 1e-9);
+  EXPECT_NEAR(found.ninth_decile, 0.10, 1e-9);
+  EXPECT_NEAR(found.order, 1, 1e-12);
+  EXPECT_EQ(found.choice, 0);
+  // Spearman's own example of a swap: 1 - 6 Σd² / (n (n² - 1)).
+  std::swap(predicted[0], predicted[1]);
+  found = agreement(predicted, measured, 0);
+  EXPECT_NEAR(found.order, 1 - 6.0 * 2 / (11 * 120), 1e-12);
+  EXPECT_NEAR(found.choice, 1, 1e-12);
+  // 1 and 1.004 are equal within 1%, whichever is predicted to be first.
+  EXPECT_EQ(agreement({1.0, 1.001, 2}, {1.004, 1.0, 2}, 0.01).order, 1);
+  EXPECT_LT(agreement({1.0, 1.001, 2}, {1.004, 1.0, 2}, 0).order, 1);
+}
+
+}  // namespace
+}  // namespace trident::testing
