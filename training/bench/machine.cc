@@ -68,14 +68,20 @@ class MachineBench {
   };
 
   void choose_ranks() {
+    std::string last;
     for (const Config& config : request_.configs) {
-      const RankPlanner planner(config, *architecture_of(config), schedule_of(config));
-      const std::vector<int> pipeline = mesh_of(config).pipeline(0);
-      for (std::size_t place = 0; place < pipeline.size(); ++place) {
-        const TracedStep step = planner.trace(static_cast<int>(place));
-        if (kernels_.see(step.trace)) ranks_.push_back({&config, pipeline[place], {}});
+      try {
+        const RankPlanner planner(config, *architecture_of(config), schedule_of(config));
+        const std::vector<int> pipeline = mesh_of(config).pipeline(0);
+        for (std::size_t place = 0; place < pipeline.size(); ++place) {
+          const TracedStep step = planner.trace(static_cast<int>(place));
+          if (kernels_.see(step.trace)) ranks_.push_back({&config, pipeline[place], {}});
+        }
+      } catch (const RequestError& error) {
+        last = error.what();  // a schedule that doesn't take so few micro-batches
       }
     }
+    if (ranks_.empty()) throw RequestError("bench machine: " + last);
   }
 
   void measure(Rank& one, int round) {

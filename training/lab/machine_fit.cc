@@ -134,6 +134,15 @@ MachineFit fit_machine(const Machine& machine, const std::vector<FitPoint>& poin
     return sum;
   };
   constexpr double step = 0.02;
+  // What points tell little of stays near where it was: an error of 3% counts as much as a constant
+  // that is half as large again.
+  constexpr double tie = 0.005;
+  Vector apart{};
+  const auto cost_of = [&](const std::vector<double>& predicted, const Vector& moves) {
+    double sum = error_of(predicted);
+    for (const double one : moves) sum += tie * one * one;
+    return sum;
+  };
   for (int round = 0; round < 5; ++round) {
     std::array<Vector, constants> normal{};
     Vector right{};
@@ -146,9 +155,9 @@ MachineFit fit_machine(const Machine& machine, const std::vector<FitPoint>& poin
         slopes[i][c] = std::log(there[i] / fit.after[i]) / step;
       }
     }
-    // What no point tells of stays.
-    for (std::size_t c = 0; c < constants; ++c)
-      normal[c][c] = 1e-4 * static_cast<double>(points.size());
+    for (std::size_t c = 0; c < constants; ++c) {
+      normal[c][c] = tie, right[c] = -tie * apart[c];
+    }
     for (std::size_t i = 0; i < points.size(); ++i) {
       const double off = std::log(points[i].seconds / fit.after[i]);
       for (std::size_t c = 0; c < constants; ++c) {
@@ -160,9 +169,11 @@ MachineFit fit_machine(const Machine& machine, const std::vector<FitPoint>& poin
     for (double& one : by) one = std::clamp(one, -1.0, 1.0);
     const Machine next = moved(fit.machine, by);
     const std::vector<double> there = predictions(next, points);
-    const double before = error_of(fit.after), after = error_of(there);
+    Vector moves = apart;
+    for (std::size_t c = 0; c < constants; ++c) moves[c] += by[c];
+    const double before = cost_of(fit.after, apart), after = cost_of(there, moves);
     if (after >= before) break;
-    fit.machine = next, fit.after = there;
+    fit.machine = next, fit.after = there, apart = moves;
     if (after > 0.999 * before) break;
   }
   return fit;

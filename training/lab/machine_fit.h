@@ -39,7 +39,7 @@ struct MachineFit {
   Machine machine;                    // with other efficiencies, of products, memory and links
   std::vector<double> before, after;  // predicted seconds by point
 };
-// Least squares of the logarithms of predicted over measured. RequestError where there are fewer
+// Least squares of the logarithms of predicted over measured, loosely tied to where it begins. RequestError where there are fewer
 // points than constants.
 MachineFit fit_machine(const Machine&, const std::vector<FitPoint>&);
 
