@@ -52,7 +52,7 @@ class Folder:
 
 
 def layouts(folder):
-    grid = "tp=1,2,3 pp=1,2 schedule=1f1b,zb_h1 micro_batch_size=1,2"
+    grid = "tp=1,2,3 pp=1,2 schedule=1f1b,zb_h1"
     arguments = ("--grid", grid, "--out", "out", "--iterations", "2", "--warm-up", "1",
                  "--repeats", "1", "--overwrite")
     dry = folder.sweep(*arguments, "--dry-run").stdout
@@ -62,7 +62,7 @@ def layouts(folder):
     points = result["points"]
     assert points[0]["ranks"] == 1 and points[0]["point"].startswith("tp=1 pp=1 schedule=1f1b")
     assert abs(points[0]["efficiency"] - 1) < 1e-12
-    assert len(points) + len(result["invalid"]) == 3 * 2 * 2 * 2
+    assert len(points) + len(result["invalid"]) == 3 * 2 * 2
     assert any("tp=3" in p["point"] and "does not divide" in p["reason"] for p in result["invalid"])
     losses = [p["loss"] for p in points]
     assert max(losses) - min(losses) < 1e-5, losses
@@ -149,7 +149,7 @@ def fitted(folder):
                           "--format", "json", *sets], cwd=folder.path, capture_output=True,
                          text=True, timeout=300)
     assert run.returncode == 0, run.stderr
-    seconds = json.loads(run.stdout)["seconds"]
+    seconds = json.loads(run.stdout)["step_seconds"]
     assert abs(1e3 * seconds / one["predicted_ms"] - 1) < 1e-6, (seconds, one["predicted_ms"])
     return 1
 

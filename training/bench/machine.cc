@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -135,7 +136,11 @@ class MachineBench {
     Context context(devices_.of(0), threads_, {.deterministic = false});
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       if (dtype == DType::f16 && !gpu) continue;
-      device.peak[dtype] = product_rate(context, dtype, usual_product(context, dtype));
+      // What its maker says where that is known, as MFU is counted.
+      const PrecisionConfig precision{.dtype = std::string(name_of(dtype))};
+      const std::optional<double> peak = devices_.peak(precision);
+      device.peak[dtype] =
+          peak ? *peak : product_rate(context, dtype, usual_product(context, dtype));
     }
     device.memory_bandwidth = gpu ? copy_rate(context) : 0;
     measure_links(gpu);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "core/error.h"
 #include "training/bench/bench.h"
@@ -72,7 +73,9 @@ Json pretend_rank(const Config& config, int rank, int iterations, Machine* machi
   const Architecture& architecture = *architecture_of(config);
   const RankPlanner planner(config, architecture, schedule_of(config));
   const Devices devices(config);
-  const int place = mesh_of(config).place(rank, Group::pipeline);
+  const std::vector<int> pipeline = mesh_of(config).pipeline(rank);
+  const auto place =
+      static_cast<int>(std::find(pipeline.begin(), pipeline.end(), rank) - pipeline.begin());
   const MeasuredRank measured = planner.measure(rank, devices.of(0), iterations);
   if (machine != nullptr) {
     MeasuredKernels kernels;

@@ -25,6 +25,11 @@ std::string lines(const Json& object, const std::string& indent) {
   return text;
 }
 
+// To as many digits as a measurement has.
+double rounded(double value) {
+  return std::stod(fmt::format("{:.4g}", value));
+}
+
 std::string kernel_rows(const Machine::Device& device) {
   std::string text;
   for (const auto& [name, kernels] : device.kernels) {
@@ -34,7 +39,7 @@ std::string kernel_rows(const Machine::Device& device) {
       for (const double size : kernel.size) {
         if (size > 0) row.push_back(size);
       }
-      row.push_back(kernel.seconds);
+      row.push_back(rounded(kernel.seconds));
       text += fmt::format("{}      {}", text.empty() ? "" : ",\n", row.dump());
     }
   }

@@ -119,8 +119,7 @@ TEST(Machine, ItsFileIsReadAsItWasWritten) {
   ASSERT_EQ(again.device.kernels.size(), 4U);
   EXPECT_EQ(again.device.kernels.at("gemm nt bf16").front().size,
             (std::array<double, 3>{64, 32, 16}));
-  EXPECT_NEAR(again.device.kernels.at("gemm fp16").front().seconds, 2.0 * 64 * 32 * 16 / 1e9,
-              1e-12);
+  EXPECT_NEAR(again.device.kernels.at("gemm fp16").front().seconds, 2.0 * 64 * 32 * 16 / 1e9, 1e-8);
   EXPECT_EQ(again.device.kernels.at("attention_forward fp32").front().seconds, 3e-6);
   // What was measured may have been so in a slow moment.
   file["efficiency"]["products"] = 1.2;

@@ -80,6 +80,21 @@ TEST(StepSimulation, ComesNearTheStepsOfNarayanan2021) {
   EXPECT_LT(errors.largest(), 0.095);
 }
 
+// configs/machines/h200.json has the kernels that one step of each of these runs there. The times
+// are those of `bench step` on the same machine and day.
+TEST(StepSimulation, ComesNearTheStepsOfAnH200) {
+  for (const auto& [name, milliseconds] :
+       {std::pair("gpt2_124m", 56.8), std::pair("gpt2_1.5b", 319.5),
+        std::pair("llama_1b", 202.5)}) {
+    const Config config = load_config(fmt::format("{}/configs/gpu/{}.json", source_dir(), name), {},
+                                      {.rules = built_in_rules()})
+                              .config;
+    const SimulatedStep step =
+        simulate_step(config, *architecture_of(config), machine_named("h200"), Habits::of(config));
+    EXPECT_NEAR(1e3 * step.seconds / milliseconds, 1, 0.05) << name;
+  }
+}
+
 // Table 2 of Narayanan 2021, the rows of 3D parallelism: 175 billion, growing over devices.
 TEST(StepSimulation, ComesNearTheScalingOfNarayanan2021) {
   const auto predicted = [](int devices) {
