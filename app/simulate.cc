@@ -8,6 +8,7 @@
 #include "app/options.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "training/lab/chakra.h"
 #include "training/lab/link_table.h"
 #include "training/lab/step_simulation.h"
 #include "training/setup/kinds.h"
@@ -29,7 +30,7 @@ void take_table(const std::string& path, const Machine& machine, Machine::Link& 
 void add_simulate(CLI::App& app, const Launch& launch, Action& action) {
   struct Options {
     ConfigRequest config;
-    std::string machine, assume, straggler, slow_link, format = "text", out;
+    std::string machine, assume, straggler, slow_link, format = "text", out, form;
     std::string inside_table, across_table;
     RunPlan run;
   };
@@ -74,7 +75,13 @@ void add_simulate(CLI::App& app, const Launch& launch, Action& action) {
   command->add_option("--format", options->format, "text, json, svg or chrome (a timeline)")
       ->check(CLI::IsMember({"text", "json", "svg", "chrome"}))
       ->capture_default_str();
-  command->add_option("--out", options->out, "A file instead of standard output");
+  auto* out = command->add_option("--out", options->out, "A file instead of standard output");
+  command
+      ->add_option("--export", options->form,
+                   "chakra: each rank's step in MLCommons Chakra's form, as OUT.RANK.et, and its "
+                   "process groups in OUT.groups.json, for ASTRA-sim")
+      ->check(CLI::IsMember({"chakra"}))
+      ->needs(out);
   command->callback([options, &launch, &action] {
     action = [options, &launch] {
       launch.start->join("simulate");
@@ -105,14 +112,21 @@ void add_simulate(CLI::App& app, const Launch& launch, Action& action) {
         WhatIf::read("--slow-link", options->slow_link, what_if.slow_link, what_if.slow_place);
       }
       std::string text;
-      if (launch.leads) {
+      if (launch.leads && !options->form.empty()) {
+        const ChakraFiles files =
+            write_chakra(config, *architecture_of(config), machine, options->out);
+        text =
+            fmt::format("wrote {}.RANK.et of {} ranks, {} nodes in {:.1f} MB, and {}.groups.json\n",
+                        options->out, files.ranks, files.nodes,
+                        1e-6 * static_cast<double>(files.bytes), options->out);
+      } else if (launch.leads) {
         text = drawn(simulate_step(config, *architecture_of(config), machine, habits, what_if),
                      machine, options->format, options->run);
       }
       launch.start->agree({});
       launch.start->done();
       if (!launch.leads) return 0;
-      if (options->out.empty()) {
+      if (options->out.empty() || !options->form.empty()) {
         fmt::print("{}", text);
       } else {
         write_file(options->out, text);

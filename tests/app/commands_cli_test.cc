@@ -93,6 +93,27 @@ TEST_F(CliTest, APretendedRankTellsItsKernelsAndMemory) {
   EXPECT_THAT(other.err, HasSubstr("the number of ranks is 3; use 3 here"));
 }
 
+// tests/peers/chakra_peer.py reads what is in them.
+TEST_F(CliTest, StepsAreExportedRankByRank) {
+  const std::string machine = source_dir() + "/configs/machines/dgx_a100.json";
+  const auto simulate = [&](std::vector<std::string> more) {
+    std::vector<std::string> words{
+        "simulate", "c.json", "--machine", machine,
+        "--export", "chakra", "--set",     "parallel.data_parallel_size=2"};
+    words.insert(words.end(), more.begin(), more.end());
+    return run(words);
+  };
+  const Outcome outcome = simulate({"--out", "step"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("wrote step.RANK.et of 2 ranks, "));
+  const json groups = json::parse(slurp(dir / "step.groups.json"));
+  EXPECT_THAT(groups.dump(), HasSubstr("[0,1]"));
+  EXPECT_GT(std::filesystem::file_size(dir / "step.1.et"), 100U);
+  EXPECT_FALSE(std::filesystem::exists(dir / "step.2.et"));
+  EXPECT_EQ(simulate({}).code, 2);
+  EXPECT_EQ(simulate({"--out", "nowhere/step"}).code, 3);
+}
+
 TEST_F(CliTest, BenchGemmAndCollectivesReportEveryCase) {
   const Outcome gemm = run({"bench", "gemm", "--threads", "1", "--format", "json"});
   ASSERT_EQ(gemm.code, 0) << gemm.err;

@@ -233,10 +233,10 @@ RankCosts::RankCosts(const Config& config, const Machine& machine, const Mesh& m
                      const Habits& habits, const TracedStep& step, const std::vector<int>& held,
                      int rank) {
   Pricer pricer(config, machine, mesh, ends, habits, step.trace, rank);
-  const std::vector<Which> which = places(step.actions, held);
+  const std::vector<LikeAction> which = like_actions(step.actions, held);
   // Of those alike the one that was traced first stands for all.
   std::vector<ActionCost*> of_action;
-  for (const Which& one : which) {
+  for (const LikeAction& one : which) {
     const auto [at, added] = costs_.try_emplace(one);
     of_action.push_back(added ? &at->second : nullptr);
   }
@@ -251,40 +251,14 @@ RankCosts::RankCosts(const Config& config, const Machine& machine, const Mesh& m
   }
 }
 
-std::vector<RankCosts::Which> RankCosts::places(const std::vector<Action>& list,
-                                                const std::vector<int>& held) {
-  std::map<std::pair<int, Kind>, std::pair<std::size_t, std::size_t>> ends;  // first, last
-  for (std::size_t i = 0; i < list.size(); ++i) {
-    const auto [at, added] = ends.try_emplace({list[i].stage, list[i].kind}, i, i);
-    at->second.second = i;
-  }
-  std::vector<Which> result;
-  for (std::size_t i = 0; i < list.size(); ++i) {
-    const auto& [first, last] = ends.at({list[i].stage, list[i].kind});
-    const auto chunk = std::find(held.begin(), held.end(), list[i].stage) - held.begin();
-    result.push_back({static_cast<int>(chunk), list[i].kind, i == first, i == last});
-  }
-  return result;
-}
-
 std::vector<const ActionCost*> RankCosts::of(const std::vector<Action>& list,
                                              const std::vector<int>& held) const {
   std::vector<const ActionCost*> result;
-  for (Which which : places(list, held)) {
-    auto found = costs_.find(which);
-    // Longer lists have some in the middle where the traced one had none, or the other way round.
-    for (const auto& [first, last] :
-         {std::pair(false, which.last), std::pair(which.first, false), std::pair(false, false),
-          std::pair(true, true), std::pair(true, false), std::pair(false, true)}) {
-      if (found != costs_.end()) break;
-      which.first = first, which.last = last;
-      found = costs_.find(which);
+  for (const LikeAction& one : like_actions(list, held)) {
+    result.push_back(find_like(costs_, one));
+    if (result.back() == nullptr) {
+      throw Error(fmt::format("simulate: chunk {} has no traced {}", one.chunk, letter(one.kind)));
     }
-    if (found == costs_.end()) {
-      throw Error(
-          fmt::format("simulate: chunk {} has no traced {}", which.chunk, letter(which.kind)));
-    }
-    result.push_back(&found->second);
   }
   return result;
 }

@@ -10,6 +10,7 @@
 #include "models/architecture.h"
 #include "parallel/mesh.h"
 #include "scheduler/action.h"
+#include "training/lab/like_actions.h"
 #include "training/lab/machine.h"
 #include "training/lab/operation_times.h"
 #include "training/plan/planned_rank.h"
@@ -81,16 +82,7 @@ class RankCosts {
   const ActionCost& around() const { return around_; }
 
  private:
-  // Which chunk, what, and whether it is the first or the last of its kind there.
-  struct Which {
-    int chunk = 0;
-    Kind kind = Kind::forward;
-    bool first = false, last = false;
-    auto operator<=>(const Which&) const = default;
-  };
-  static std::vector<Which> places(const std::vector<Action>& list, const std::vector<int>& held);
-
-  std::map<Which, ActionCost> costs_;
+  std::map<LikeAction, ActionCost> costs_;
   ActionCost around_;
 };
 
