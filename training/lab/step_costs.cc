@@ -24,8 +24,9 @@ class Pricer {
     }
   }
 
-  // Operation `at` of the trace. `cost`: of its action; `after`: of what comes after the last one.
-  void add(std::size_t at, ActionCost& cost, ActionCost& after) {
+  // Operation `at` of the trace. `cost`: of its action, a backward or not; `after`: of what comes
+  // after the last one.
+  void add(std::size_t at, ActionCost& cost, ActionCost& after, bool backward = false) {
     const TracedOperation& one = operations_[at];
     if (one.action != action_) action_ = one.action, hidden_.clear();
     if (one.group < 0) return add_kernel(one, cost);
@@ -40,9 +41,15 @@ class Pricer {
     // A gather's tensor is a member's own part.
     const bool part = operation == Operation::all_gather || operation == Operation::gather;
     const double whole = part ? bytes * static_cast<double>(shape.members) : bytes;
-    const double seconds = collective_seconds(machine_, operation, whole, shape);
     const bool within = is_within_layers(traffic);
+    const bool narrow = habits_.one_adapter && !within && shape.nodes() > 1;
+    const double seconds =
+        collective_seconds(narrow ? narrow_of(shape) : machine_, operation, whole, shape);
+    if (habits_.gathers_again && part && !within && backward) {
+      cost.beside.push_back({traffic, cost.seconds.total(), seconds});
+    }
     if (!one.beside || (within && !habits_.tensor_sums_beside_products)) {
+      if (!within) cost.beside.push_back({traffic, cost.seconds.total(), seconds, true});
       cost.seconds.groups[traffic] += seconds;
       if (habits_.tensor_sums_beside_weight_gradients && within && hides(at)) {
         hidden_.emplace_back(traffic, seconds);
@@ -56,6 +63,14 @@ class Pricer {
   }
 
  private:
+  // With a node's link as wide for this group as one device's part of it.
+  Machine narrow_of(const GroupShape& shape) const {
+    Machine machine = machine_;
+    machine.across.bandwidth /=
+        static_cast<double>(std::min(shape.members, shape.members_per_node));
+    return machine;
+  }
+
   // Whether it may go beside products of weight gradients: the sum of an input gradient, which
   // follows its product, or the gather of an input for such a product.
   bool hides(std::size_t at) const {
@@ -163,6 +178,10 @@ void Habits::assume(const std::string& text) {
       {"transfers=apart", &Habits::transfers_beside_compute, false},
       {"messages=whole", &Habits::transfers_cut, false},
       {"messages=cut", &Habits::transfers_cut, true},
+      {"rings=all_adapters", &Habits::one_adapter, false},
+      {"rings=one_adapter", &Habits::one_adapter, true},
+      {"gathers=once", &Habits::gathers_again, false},
+      {"gathers=again", &Habits::gathers_again, true},
       {"attention=fused", &Habits::fused_attention, true},
       {"attention=in_memory", &Habits::fused_attention, false},
       {"kernels=fused", &Habits::fused_kernels, true},
@@ -178,7 +197,9 @@ void Habits::assume(const std::string& text) {
        "kernels=apart,accumulation=apart"},
       {"megatron_2022",
        "gradients=after,tensor_sums=beside_weight_gradients,transfers=apart,messages=cut,"
-       "attention=in_memory,kernels=apart"}};
+       "attention=in_memory,kernels=apart"},
+      {"deepspeed_2021",
+       "rings=one_adapter,gathers=again,attention=in_memory,kernels=apart,accumulation=apart"}};
   for (std::size_t begin = 0; begin <= text.size();) {
     const std::size_t end = std::min(text.find(',', begin), text.size());
     const std::string part = text.substr(begin, end - begin);
@@ -193,7 +214,7 @@ void Habits::assume(const std::string& text) {
       this->*found->value = found->on;
       continue;
     }
-    std::string known = "megatron_2021, megatron_2022";
+    std::string known = "deepspeed_2021, megatron_2021, megatron_2022";
     for (const Choice& one : choices) known += fmt::format(", {}", one.text);
     throw RequestError(fmt::format("--assume: \"{}\": needs one of {}", part, known));
   }
@@ -246,7 +267,8 @@ RankCosts::RankCosts(const Config& config, const Machine& machine, const Mesh& m
     if (action < 0) {
       pricer.add(i, around_, around_);
     } else if (ActionCost* const cost = of_action.at(static_cast<std::size_t>(action))) {
-      pricer.add(i, *cost, around_);
+      const Kind kind = which[static_cast<std::size_t>(action)].kind;
+      pricer.add(i, *cost, around_, kind == Kind::backward || kind == Kind::backward_input);
     }
   }
 }

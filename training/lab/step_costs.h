@@ -31,6 +31,13 @@ struct Habits {
   // them each to the next stage, which gathers them (Narayanan 2021, section 4.1), or each sends
   // all.
   bool transfers_cut = false;
+  // Collectives of copies of the model leave and enter a node by one device's part of its link, as
+  // a ring does whose library knows of no other adapter.
+  bool one_adapter = false;
+  // Weights that are gathered for a layer's recomputed forward are given back after it and gathered
+  // again for its backward, beside compute (DeepSpeed, where a layer has more parameters than
+  // stage3_max_reuse_distance).
+  bool gathers_again = false;
   // Attention keeps its scores on the chip, or writes and reads them.
   bool fused_attention = true;
   // GELU, bias and residual gradients and the loss go with their products and norms in one pass, or
@@ -41,7 +48,8 @@ struct Habits {
 
   static Habits of(const Config&);
   // Changes what `text` names, as "gradients=after,transfers=apart", or the habits of a known
-  // program: megatron_2021 (Narayanan 2021), megatron_2022 (Korthikanti 2022). RequestError, with
+  // program: megatron_2021 (Narayanan 2021), megatron_2022 (Korthikanti 2022), deepspeed_2021 (the
+  // ZeRO-3 of Narayanan 2021). RequestError, with
   // all choices, on anything else.
   void assume(const std::string& text);
 };
@@ -55,10 +63,13 @@ struct Seconds {
   void add(const Seconds& other, double times = 1);
 };
 
-// A collective that runs beside compute: when it may begin, counted from its action's.
+// A collective that runs beside compute: when it may begin, counted from its action's. One that is
+// waited for is among them where others of its group have to wait for it, too; its time is the
+// action's.
 struct Beside {
   std::string group;
   double offset = 0, seconds = 0;
+  bool waited = false;
 };
 
 struct ActionCost {

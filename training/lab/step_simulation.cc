@@ -245,7 +245,7 @@ class StepSimulator {
         if (!habits_.transfers_beside_compute) rank.messages += message_of(place, i);
         for (const Beside& one : cost.beside) {
           stream = std::max(stream, timed[i].start + one.offset) + one.seconds;
-          groups[one.group] += one.seconds;
+          if (!one.waited) groups[one.group] += one.seconds;
         }
         if (const double message = message_of(place, i); message > 0) groups["pipeline"] += message;
       }
@@ -258,7 +258,7 @@ class StepSimulator {
       if (schedule_.asynchronous()) step.bubble_ratio += rank.waiting / whole / schedule_.stages;
       for (const Beside& one : last.beside) {
         stream = std::max(stream, end + one.offset) + one.seconds;
-        groups[one.group] += one.seconds;
+        if (!one.waited) groups[one.group] += one.seconds;
       }
       rank.exposed = std::max(0.0, stream - end - last.seconds.total());
       rank.busy.add(last.seconds);

@@ -106,6 +106,21 @@ TEST(StepSimulation, ComesNearTheScalingOfNarayanan2021) {
   EXPECT_NEAR(predicted(1536) / 141, 1, 0.03);
 }
 
+// The same table's rows of DeepSpeed's ZeRO-3 without model parallelism, none of them fitted.
+TEST(StepSimulation, ComesNearTheZero3OfNarayanan2021) {
+  for (const auto& [devices, micro, published] :
+       {std::tuple(384, 4, 144.0), std::tuple(768, 2, 88.0), std::tuple(1536, 1, 44.0)}) {
+    const PublishedRun run{96, 12288, 96, 1, 1, 1, devices, 1536, micro};
+    Config config = config_of(run);
+    config.zero_optimization.stage = 3;
+    config.zero_optimization.overlap_comm = true;
+    Habits habits = Habits::of(config);
+    habits.assume("deepspeed_2021");
+    const double predicted = tflops(run, simulated(config, dgx_a100(), habits).seconds);
+    EXPECT_NEAR(predicted / published, 1, 0.15) << devices << " devices: " << predicted;
+  }
+}
+
 // Table 5 of Korthikanti 2022, full and selective recomputation; 22 billion, full, is fitted.
 TEST(StepSimulation, ComesNearTheStepsOfKorthikanti2022) {
   Errors errors;
