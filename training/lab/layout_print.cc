@@ -1,5 +1,6 @@
 // Found layouts for people and programs.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -37,6 +38,15 @@ std::string axes_of(const Config& config) {
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", axis.name, axis.size);
   }
   return text;
+}
+
+// Where stages have other numbers of layers.
+std::string split_of(const Config& config) {
+  const std::vector<std::int64_t>& split = config.pipeline.layer_split;
+  const auto [least, most] = std::minmax_element(split.begin(), split.end());
+  if (split.empty() || *most == *least) return "";
+  if (split.size() <= 16) return fmt::format(", layers {}", fmt::join(split, "+"));
+  return fmt::format(", {} to {} layers a stage", *least, *most);
 }
 
 std::string states_of(const Config& config) {
@@ -115,7 +125,7 @@ std::string layouts_text(const LayoutSearch& search, const LayoutRequest& reques
         c.parallel.virtual_pipeline_model_parallel_size > 1
             ? fmt::format(" of {} chunks", c.parallel.virtual_pipeline_model_parallel_size)
             : "",
-        c.batch.micro_batch_size, states_of(c), reasons_of(plan));
+        c.batch.micro_batch_size, states_of(c) + split_of(c), reasons_of(plan));
   }
   for (const std::int64_t none : search.nothing_on) {
     text += fmt::format("{} ranks: nothing fits, or no layout divides\n", none);

@@ -315,7 +315,7 @@ class LayoutSearcher {
   }
 
   std::vector<FoundLayout> simulated_of_fastest() {
-    std::int64_t left = effort_of(0.75);
+    std::int64_t left = effort_of(0.6);
     std::vector<FoundLayout> found;
     double best = std::numeric_limits<double>::infinity(), least_bytes = best;
     for (const Layout& l : layouts_) {
@@ -362,6 +362,7 @@ class LayoutSearcher {
       return std::tuple(a.seconds, a.peak_bytes) < std::tuple(b.seconds, b.peak_bytes);
     });
     // The front's stay, however slow.
+    const std::size_t begin = result_.plans.size();
     std::int64_t least = std::numeric_limits<std::int64_t>::max();
     std::size_t kept = 0;
     for (FoundLayout& plan : found) {
@@ -371,10 +372,34 @@ class LayoutSearcher {
       ++kept;
       result_.plans.push_back(std::move(plan));
     }
+    try_splits(begin);
+  }
+
+  // The best with their layers split by the stages' work, where that is faster.
+  void try_splits(std::size_t begin) {
+    std::int64_t left = effort_of(0.15);
+    for (std::size_t i = begin; i < result_.plans.size() && left > 0; ++i) {
+      FoundLayout& plan = result_.plans[i];
+      if (plan.config.stages() == 1) continue;
+      left -= plan.effort;
+      std::vector<std::string> set = plan.set;
+      std::replace(set.begin(), set.end(), std::string("pipeline.layer_split=null"),
+                   std::string("pipeline.layer_split=auto"));
+      const auto split = simulate(
+          FoundLayout{.set = std::move(set), .estimate = plan.estimate, .effort = plan.effort});
+      if (split && split->seconds < plan.seconds) plan = *split;
+    }
+    std::stable_sort(result_.plans.begin() + static_cast<std::ptrdiff_t>(begin),
+                     result_.plans.end(), [](const FoundLayout& a, const FoundLayout& b) {
+                       return std::tuple(a.seconds, a.peak_bytes) <
+                              std::tuple(b.seconds, b.peak_bytes);
+                     });
   }
 
   std::optional<FoundLayout> simulate(const Layout& l) {
-    FoundLayout plan{.set = set_of(l), .estimate = l.seconds};
+    return simulate(FoundLayout{.set = set_of(l), .estimate = l.seconds, .effort = effort(l)});
+  }
+  std::optional<FoundLayout> simulate(FoundLayout plan) {
     try {
       LoadedConfig loaded = parse_config(request_.written, plan.set, request_.load);
       plan.config = std::move(loaded.config);

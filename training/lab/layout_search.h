@@ -1,5 +1,5 @@
 // The best ways to lay a config out over so many devices of a machine: sizes of the axes, chunks,
-// schedule, micro-batch, ZeRO stage, sequence parallelism and recomputation.
+// schedule, micro-batch, ZeRO stage, sequence parallelism, recomputation and the split of layers.
 //
 // All combinations are estimated from what a layer and the model's ends take (a traced layer,
 // priced by the machine); the best are then simulated whole (step_simulation.h) and planned to the
@@ -37,6 +37,7 @@ struct FoundLayout {
   Config config;
   double seconds = 0;           // of a step, simulated
   double estimate = 0;          // before that
+  std::int64_t effort = 0;      // microseconds that simulating it was thought to take
   std::int64_t peak_bytes = 0;  // of the largest rank, planned
   double mfu = 0, bubble_ratio = 0;
   // What it loses, as parts of the step: computing again, the bubble, communication that is waited

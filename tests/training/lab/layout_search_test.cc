@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <nlohmann/json.hpp>
+
 #include "core/error.h"
 #include "lab_machines.h"
 #include "support/covering.h"
@@ -129,6 +131,28 @@ TEST(LayoutSearch, FindsWhatFitsScarceMemory) {
   for (const FoundLayout& plan : scarce.plans) EXPECT_LE(plan.peak_bytes, least);
   const LayoutSearch both = search_layouts(request({8, 77}, least));
   EXPECT_THAT(both.nothing_on, ::testing::ElementsAre(77));
+}
+
+// A vocabulary that weighs as much as five layers, on links too slow for wide tensor parallelism.
+TEST(LayoutSearch, SplitsLayersByTheirStagesWorkWhereThatIsFaster) {
+  LayoutRequest asked = request({16});
+  asked.machine = machine_named("ethernet_16x100g");
+  nlohmann::json model = nlohmann::json::parse(kModel);
+  model["model"]["num_layers"] = 14;
+  model["model"]["vocab_size"] = 256000;
+  asked.written = model.dump();
+  asked.wanted = 3;
+  const LayoutSearch found = search_layouts(asked);
+  const FoundLayout& best = found.plans.front();
+  std::vector<std::string> even = best.set;
+  std::replace(even.begin(), even.end(), std::string("pipeline.layer_split=auto"),
+               std::string("pipeline.layer_split=even"));
+  ASSERT_NE(even, best.set);
+  const Config config = parse_config(asked.written, even, asked.load).config;
+  const SimulatedStep step =
+      simulate_step(config, *architecture_of(config), asked.machine, Habits::of(config));
+  EXPECT_LT(best.seconds, 0.95 * step.seconds);
+  EXPECT_THAT(layouts_text(found, asked), HasSubstr(", layers "));
 }
 
 TEST(LayoutSearch, TheGlobalBatchStays) {
