@@ -88,6 +88,9 @@ void add_machine_options(CLI::App& command, BenchOptions& options) {
 }
 
 Json measure_machine(const BenchOptions& options, const Launch& launch) {
+  if (launch.mpi) {
+    throw RequestError("bench machine: runs its ranks itself; start it without mpirun or srun");
+  }
   launch.start->join("bench machine");
   const LoadedConfig base = load(options.config, launch);
   MachineRequest request{
@@ -105,7 +108,7 @@ Json measure_machine(const BenchOptions& options, const Launch& launch) {
   }
   if (request.configs.empty()) throw RequestError("bench machine: " + last);
   if (!options.out.empty() && std::filesystem::exists(options.out)) {
-    request.known = read_machine(options.out, "");
+    request.known = parse_machine(read_file(options.out), options.out);
   }
   if (options.format == "text") {
     request.tell = [](const std::string& line) {

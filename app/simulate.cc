@@ -81,7 +81,8 @@ void add_simulate(CLI::App& app, const Launch& launch, Action& action) {
                    "chakra: each rank's step in MLCommons Chakra's form, as OUT.RANK.et, and its "
                    "process groups in OUT.groups.json, for ASTRA-sim")
       ->check(CLI::IsMember({"chakra"}))
-      ->needs(out);
+      ->needs(out)
+      ->excludes("--assume", "--straggler", "--slow-link", "--tokens", "--mtbf-hours");
   command->callback([options, &launch, &action] {
     action = [options, &launch] {
       launch.start->join("simulate");

@@ -2,6 +2,7 @@
 #include "training/lab/sweep.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -14,6 +15,7 @@
 #include "core/available_memory.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "core/printable.h"
 #include "core/process.h"
 #include "kernels/cuda_device.h"
 #include "training/bench/measured.h"
@@ -58,8 +60,18 @@ SweepRequest request_of(const SweepOptions& options, const Launch& launch) {
   std::istringstream words(options.mpirun);
   for (std::string word; words >> word;) request.mpirun.push_back(word);
   request.memory = available_memory();
-  const std::string& machine = options.machine.empty() ? options.fit : options.machine;
-  if (!machine.empty()) request.machine = read_machine(machine, "configs/machines");
+  if (!options.machine.empty()) {
+    request.machine = read_machine(options.machine, "configs/machines");
+  } else if (!options.fit.empty()) {
+    request.machine = parse_machine(read_file(options.fit), options.fit);
+  }
+  // Hours later it would be too late.
+  const auto folder = std::filesystem::absolute(options.fit).parent_path();
+  if (!options.fit.empty() &&
+      (std::filesystem::is_directory(options.fit) || access(folder.c_str(), W_OK) != 0)) {
+    throw RequestError(fmt::format("--fit: {}: needs the path of a file that can be written",
+                                   printable(options.fit)));
+  }
   return request;
 }
 
@@ -70,6 +82,12 @@ int list_points(const SweepPlan& plan) {
   }
   for (const auto& [label, reason] : plan.invalid) fmt::print("{}: invalid: {}\n", label, reason);
   return 0;
+}
+
+void write_reports(const std::string& out, const nlohmann::ordered_json& result) {
+  write_file_atomic(out + "/sweep.json", result.dump(1) + "\n");
+  write_file_atomic(out + "/sweep.csv", sweep_csv(result));
+  write_file_atomic(out + "/report.html", sweep_report(result));
 }
 
 int sweep(const SweepOptions& options, const Launch& launch) {
@@ -96,12 +114,11 @@ int sweep(const SweepOptions& options, const Launch& launch) {
   signals.begin();
   nlohmann::ordered_json result =
       run_sweep(request, plan, about_this_machine(request.base.config, launch));
+  write_reports(request.out, result);
   if (!options.fit.empty() && result["complete"].get<bool>()) {
     write_file_atomic(options.fit, machine_text(fit_sweep(result, plan, *request.machine)));
+    write_reports(request.out, result);
   }
-  write_file_atomic(request.out + "/sweep.json", result.dump(1) + "\n");
-  write_file_atomic(request.out + "/sweep.csv", sweep_csv(result));
-  write_file_atomic(request.out + "/report.html", sweep_report(result));
   signals.finish();
   if (text) {
     fmt::print("{}{}wrote {}/report.html, sweep.csv and sweep.json{}{}\n", sweep_text(result),

@@ -84,7 +84,8 @@ int pretend(TrainOptions options, const Launch& launch) {
   const Config config = load(options.config, launch).config;
   launch.start->done();
   std::optional<Machine> machine;
-  if (!options.machine.empty()) machine = read_machine(options.machine, "configs/machines");
+  if (!options.machine.empty())
+    machine = parse_machine(read_file(options.machine), options.machine);
   const auto result =
       pretend_rank(config, options.rank, options.iterations, machine ? &*machine : nullptr);
   if (machine) write_file_atomic(options.machine, machine_text(*machine));
@@ -147,7 +148,8 @@ void add_train(CLI::App& app, const Launch& launch, Action& action) {
                        "Run --rank of a world of so many by itself: what its kernels take, its "
                        "memory; what others would send is made up")
           ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24))
-          ->excludes("--dry-run");
+          ->excludes("--dry-run")
+          ->excludes("--ranks");
   command->add_option("--rank", options->rank, "Of the pretended world")
       ->needs(pretended)
       ->capture_default_str();
@@ -158,7 +160,7 @@ void add_train(CLI::App& app, const Launch& launch, Action& action) {
       ->capture_default_str();
   command
       ->add_option("--machine", options->machine,
-                   "Machine file that gets the pretended rank's kernels, for simulate")
+                   "Path of a machine file that gets the pretended rank's kernels, for simulate")
       ->needs(pretended);
   command->callback([options, &launch, &action] {
     action = [options, &launch] {

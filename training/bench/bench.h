@@ -38,8 +38,9 @@ struct MachineRequest {
 };
 // This machine as training/lab has machines: the kernels that ranks of these configs run, at each
 // place of a pipeline, measured while all devices (cores by threads of a rank, or one GPU) run the
-// same; products' peak, copies' bandwidth, and links between in-process ranks (on a GPU: a copy's).
-// RequestError where configs don't go together or don't fit here.
+// same; products' peak, copies' bandwidth, and links between in-process ranks. On GPUs one of them
+// is measured, and links aren't: those of `known` stay, else they are a copy's. RequestError where
+// configs don't go together or don't fit here, or `known` is of another device.
 Machine bench_machine(const MachineRequest&);
 std::string bench_machine_text(const Machine&);
 

@@ -34,6 +34,7 @@ class MachineBench {
         together_(devices_.gpu().empty() ? std::max(1, request.cores / threads_) : 1) {}
 
   Machine run() {
+    need_same_device();
     choose_ranks();
     for (int round = 0; round < request_.rounds; ++round) {
       for (Rank& rank : ranks_) measure(rank, round);
@@ -59,6 +60,21 @@ class MachineBench {
           "layouts; bring others by a file of their own");
     }
     return configs.front();
+  }
+
+  std::string device_name() const {
+    if (!devices_.gpu().empty()) return devices_.gpu();
+    return fmt::format("{}, {} thread{}", processor_name(), threads_, threads_ == 1 ? "" : "s");
+  }
+
+  // Kernels of another device don't stand beside these.
+  void need_same_device() const {
+    const std::string& known = request_.known.device.name;
+    if (request_.known.name.empty() || known == device_name()) return;
+    throw RequestError(
+        fmt::format("bench machine: the file is of \"{}\", measured here is \"{}\"; give another "
+                    "file",
+                    known, device_name()));
   }
 
   // A rank of a config, with kernels that no other before has.
@@ -122,13 +138,14 @@ class MachineBench {
     Machine::Device& device = machine_.device;
     const bool gpu = !devices_.gpu().empty();
     device.gpu = gpu;
-    device.name =
-        gpu ? devices_.gpu()
-            : fmt::format("{}, {} thread{}", processor_name(), threads_, threads_ == 1 ? "" : "s");
+    device.name = device_name();
     machine_.name = gpu ? devices_.gpu() : processor_name();
     machine_.source = fmt::format("measured by trident bench machine: {}", devices_.text());
-    machine_.devices_per_node = gpu ? devices_.count() : together_;
-    machine_.nodes = 1;
+    if (request_.known.name.empty() || !gpu) {
+      machine_.devices_per_node = gpu ? devices_.count() : together_;
+      machine_.nodes = 1;
+    }
+    machine_.efficiency = {};  // those that were fitted were so to older times
     device.memory =
         static_cast<double>(gpu ? devices_.memory(1).value_or(0) : available_memory() / together_);
     // A queue that is behind hides what the host does.
@@ -166,6 +183,9 @@ class MachineBench {
 
   void measure_links(bool gpu) {
     if (gpu) {
+      // Those of a file that is known stay.
+      if (!request_.known.name.empty()) return;
+      machine_.source += "; links: not measured, a copy within the GPU";
       machine_.inside = {machine_.device.memory_bandwidth / 2, 10e-6};
       machine_.across = machine_.inside;
       return;

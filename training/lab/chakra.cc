@@ -45,13 +45,13 @@ class Proto {
 };
 
 // Fields of the schema.
-namespace field {
+namespace chakra_field {
 constexpr int metadata_version = 1;
 constexpr int id = 1, name = 2, type = 3, data_deps = 5, duration_micros = 7, attr = 10;
 constexpr int attr_name = 1, int32_val = 7, int64_val = 9, uint64_val = 13, bool_val = 27,
               string_val = 29;
-}  // namespace field
-enum class NodeType : std::uint8_t { compute = 4, send = 5, receive = 6, collective = 7 };
+}  // namespace chakra_field
+enum class ChakraType : std::uint8_t { compute = 4, send = 5, receive = 6, collective = 7 };
 
 std::uint64_t comm_type(Operation operation) {
   switch (operation) {
@@ -77,8 +77,8 @@ std::uint64_t comm_type(Operation operation) {
 }
 
 // A node but for its number, what it depends on and which rank's it is.
-struct Piece {
-  NodeType type = NodeType::compute;
+struct StepNode {
+  ChakraType type = ChakraType::compute;
   std::string name;
   double flops = 0, seconds = 0;
   std::int64_t bytes = 0;
@@ -88,16 +88,16 @@ struct Piece {
 };
 
 // What the ranks at a place of the pipeline do.
-struct Place {
-  std::vector<Piece> before, after;  // the first action and the last one
-  std::vector<const std::vector<Piece>*> actions;
-  std::map<LikeAction, std::vector<Piece>> known;
+struct PlaceNodes {
+  std::vector<StepNode> before, after;  // the first action and the last one
+  std::vector<const std::vector<StepNode>*> actions;
+  std::map<LikeAction, std::vector<StepNode>> known;
 };
 
-class Export {
+class ChakraExport {
  public:
-  Export(const Config& config, const Architecture& architecture, const Machine& machine,
-         const std::string& prefix)
+  ChakraExport(const Config& config, const Architecture& architecture, const Machine& machine,
+               const std::string& prefix)
       : prefix_(prefix),
         machine_(machine),
         mesh_(mesh_of(config)),
@@ -114,11 +114,11 @@ class Export {
   }
 
  private:
-  Place place_of(int place) const {
+  PlaceNodes place_of(int place) const {
     const TracedStep step = planner_.trace(place);
     const auto& held = planner_.schedule().placement[static_cast<std::size_t>(place)];
-    Place result;
-    std::vector<std::vector<Piece>*> of_action;
+    PlaceNodes result;
+    std::vector<std::vector<StepNode>*> of_action;
     for (const LikeAction& one : like_actions(step.actions, held)) {
       const auto [at, added] = result.known.try_emplace(one);
       of_action.push_back(added ? &at->second : nullptr);
@@ -126,10 +126,10 @@ class Export {
     bool begun = false;
     for (const TracedOperation& one : step.trace.operations()) {
       begun = begun || one.action >= 0;
-      std::vector<Piece>* const pieces = one.action >= 0
-                                             ? of_action.at(static_cast<std::size_t>(one.action))
-                                         : begun ? &result.after
-                                                 : &result.before;
+      std::vector<StepNode>* const pieces = one.action >= 0
+                                                ? of_action.at(static_cast<std::size_t>(one.action))
+                                            : begun ? &result.after
+                                                    : &result.before;
       if (pieces != nullptr) add(step.trace, one, *pieces);
     }
     const auto at = static_cast<std::size_t>(place);
@@ -144,25 +144,25 @@ class Export {
   }
 
   void add(const OperationTrace& trace, const TracedOperation& one,
-           std::vector<Piece>& pieces) const {
+           std::vector<StepNode>& pieces) const {
     if (one.group < 0) {
-      if (pieces.empty() || pieces.back().type != NodeType::compute) {
+      if (pieces.empty() || pieces.back().type != ChakraType::compute) {
         pieces.push_back({.name = std::string(one.name)});
       }
-      Piece& piece = pieces.back();
+      StepNode& piece = pieces.back();
       piece.flops += one.flops;
       piece.bytes += one.bytes_read + one.bytes_written;
       piece.seconds += kernel_seconds(machine_, one);
       return;
     }
     const auto operation = static_cast<Operation>(one.operation);
-    Piece piece{.name = std::string(one.name),
-                .bytes = one.shape.numel() * static_cast<std::int64_t>(size_of(one.dtype)),
-                .operation = operation,
-                .traffic = std::string(
-                    traffic_of(trace.groups()[static_cast<std::size_t>(one.group)].name)),
-                .beside = one.beside};
-    piece.type = operation == Operation::message ? NodeType::send : NodeType::collective;
+    StepNode piece{.name = std::string(one.name),
+                   .bytes = one.shape.numel() * static_cast<std::int64_t>(size_of(one.dtype)),
+                   .operation = operation,
+                   .traffic = std::string(
+                       traffic_of(trace.groups()[static_cast<std::size_t>(one.group)].name)),
+                   .beside = one.beside};
+    piece.type = operation == Operation::message ? ChakraType::send : ChakraType::collective;
     pieces.push_back(std::move(piece));
   }
 
@@ -192,19 +192,19 @@ class Export {
     return name;
   }
 
-  void node(Writer& writer, const Piece& piece, const std::vector<Proto>& attributes) const {
+  void node(Writer& writer, const StepNode& piece, const std::vector<Proto>& attributes) const {
     Proto proto;
-    proto.varint(field::id, writer.next);
-    proto.text(field::name, piece.name);
-    proto.varint(field::type, static_cast<std::uint64_t>(piece.type));
+    proto.varint(chakra_field::id, writer.next);
+    proto.text(chakra_field::name, piece.name);
+    proto.varint(chakra_field::type, static_cast<std::uint64_t>(piece.type));
     Proto others;
     for (const std::uint64_t other : writer.stream) others.raw(other);
-    if (!writer.stream.empty()) proto.text(field::data_deps, others.bytes());
-    if (piece.type == NodeType::compute) {
-      proto.varint(field::duration_micros,
+    if (!writer.stream.empty()) proto.text(chakra_field::data_deps, others.bytes());
+    if (piece.type == ChakraType::compute) {
+      proto.varint(chakra_field::duration_micros,
                    static_cast<std::uint64_t>(std::llround(std::max(1.0, 1e6 * piece.seconds))));
     }
-    for (const Proto& one : attributes) proto.text(field::attr, one.bytes());
+    for (const Proto& one : attributes) proto.text(chakra_field::attr, one.bytes());
     append(writer.bytes, proto);
   }
 
@@ -216,44 +216,45 @@ class Export {
 
   static Proto attribute(std::string_view name, int type, std::uint64_t value) {
     Proto proto;
-    proto.text(field::attr_name, name);
+    proto.text(chakra_field::attr_name, name);
     proto.varint(type, value);
     return proto;
   }
   static Proto attribute(std::string_view name, std::string_view value) {
     Proto proto;
-    proto.text(field::attr_name, name);
-    proto.text(field::string_val, value);
+    proto.text(chakra_field::attr_name, name);
+    proto.text(chakra_field::string_val, value);
     return proto;
   }
 
   // `message`: to or from whom, and its tag.
-  void add(Writer& writer, const Piece& piece, int rank, std::pair<int, int> message) {
-    std::vector<Proto> attributes{attribute("is_cpu_op", field::bool_val, 0)};
+  void add(Writer& writer, const StepNode& piece, int rank, std::pair<int, int> message) {
+    std::vector<Proto> attributes{attribute("is_cpu_op", chakra_field::bool_val, 0)};
     const auto bytes = static_cast<std::uint64_t>(piece.bytes);
-    if (piece.type == NodeType::compute) {
+    if (piece.type == ChakraType::compute) {
       attributes.push_back(
-          attribute("num_ops", field::int64_val, static_cast<std::uint64_t>(piece.flops)));
-      attributes.push_back(attribute("tensor_size", field::uint64_val, bytes));
-    } else if (piece.type == NodeType::collective) {
-      attributes.push_back(attribute("comm_type", field::int64_val, comm_type(piece.operation)));
-      attributes.push_back(attribute("comm_size", field::int64_val, bytes));
+          attribute("num_ops", chakra_field::int64_val, static_cast<std::uint64_t>(piece.flops)));
+      attributes.push_back(attribute("tensor_size", chakra_field::uint64_val, bytes));
+    } else if (piece.type == ChakraType::collective) {
+      attributes.push_back(
+          attribute("comm_type", chakra_field::int64_val, comm_type(piece.operation)));
+      attributes.push_back(attribute("comm_size", chakra_field::int64_val, bytes));
       attributes.push_back(attribute("pg_name", group_name(writer, piece.traffic, rank)));
     } else {
-      const bool sends = piece.type == NodeType::send;
+      const bool sends = piece.type == ChakraType::send;
       const auto [peer, tag] = message;
+      attributes.push_back(attribute("comm_src", chakra_field::int32_val,
+                                     static_cast<std::uint64_t>(sends ? rank : peer)));
+      attributes.push_back(attribute("comm_dst", chakra_field::int32_val,
+                                     static_cast<std::uint64_t>(sends ? peer : rank)));
       attributes.push_back(
-          attribute("comm_src", field::int32_val, static_cast<std::uint64_t>(sends ? rank : peer)));
-      attributes.push_back(
-          attribute("comm_dst", field::int32_val, static_cast<std::uint64_t>(sends ? peer : rank)));
-      attributes.push_back(
-          attribute("comm_tag", field::int32_val, static_cast<std::uint64_t>(tag)));
-      attributes.push_back(attribute("comm_size", field::int64_val, bytes));
+          attribute("comm_tag", chakra_field::int32_val, static_cast<std::uint64_t>(tag)));
+      attributes.push_back(attribute("comm_size", chakra_field::int64_val, bytes));
     }
     node(writer, piece, attributes);
     const std::uint64_t number = writer.next++;
     ++files_.nodes;
-    if (piece.type == NodeType::send) return;  // nobody waits for it
+    if (piece.type == ChakraType::send) return;  // nobody waits for it
     if (piece.beside) {
       writer.beside.push_back(number);
     } else {
@@ -284,10 +285,10 @@ class Export {
     });
     const auto& pieces = *places_[static_cast<std::size_t>(place)]
                               .actions[static_cast<std::size_t>(sent - list.begin())];
-    for (const Piece& piece : pieces) {
-      if (piece.type != NodeType::send) continue;
-      Piece received = piece;
-      received.type = NodeType::receive;
+    for (const StepNode& piece : pieces) {
+      if (piece.type != ChakraType::send) continue;
+      StepNode received = piece;
+      received.type = ChakraType::receive;
       received.name = "receive";
       add(writer, received, rank, {sender, tag_of(action.kind, from, action.microbatch)});
     }
@@ -297,19 +298,19 @@ class Export {
     const std::vector<int> pipeline = mesh_.pipeline(rank);
     const auto at = static_cast<std::size_t>(std::find(pipeline.begin(), pipeline.end(), rank) -
                                              pipeline.begin());
-    const Place& place = places_[at];
+    const PlaceNodes& place = places_[at];
     Writer writer;
     Proto metadata;
-    metadata.text(field::metadata_version, "0.0.4");
+    metadata.text(chakra_field::metadata_version, "0.0.4");
     append(writer.bytes, metadata);
-    for (const Piece& piece : place.before) add(writer, piece, rank, {});
+    for (const StepNode& piece : place.before) add(writer, piece, rank, {});
     const auto& list = schedule_.ranks[at];
     for (std::size_t i = 0; i < list.size(); ++i) {
       receive(writer, list[i], rank, pipeline);
       const int to = list[i].stage + (list[i].kind == Kind::forward ? 1 : -1);
-      for (const Piece& piece : *place.actions[i]) {
+      for (const StepNode& piece : *place.actions[i]) {
         std::pair<int, int> message;
-        if (piece.type == NodeType::send) {
+        if (piece.type == ChakraType::send) {
           const int peer = pipeline[static_cast<std::size_t>(schedule_.rank_of_stage(to))];
           message = {peer, tag_of(list[i].kind, list[i].stage, list[i].microbatch)};
         }
@@ -317,7 +318,7 @@ class Export {
       }
     }
     writer.stream.insert(writer.stream.end(), writer.beside.begin(), writer.beside.end());
-    for (const Piece& piece : place.after) add(writer, piece, rank, {});
+    for (const StepNode& piece : place.after) add(writer, piece, rank, {});
     write_file(fmt::format("{}.{}.et", prefix_, rank), writer.bytes);
     ++files_.ranks;
     files_.bytes += std::ssize(writer.bytes);
@@ -328,7 +329,7 @@ class Export {
   Mesh mesh_;
   Schedule schedule_;
   RankPlanner planner_;
-  std::vector<Place> places_;
+  std::vector<PlaceNodes> places_;
   std::map<std::vector<int>, int> groups_;
   ChakraFiles files_;
 };
@@ -337,7 +338,7 @@ class Export {
 
 ChakraFiles write_chakra(const Config& config, const Architecture& architecture,
                          const Machine& machine, const std::string& prefix) {
-  return Export(config, architecture, machine, prefix).run();
+  return ChakraExport(config, architecture, machine, prefix).run();
 }
 
 }  // namespace trident

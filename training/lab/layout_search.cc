@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <tuple>
+#include <utility>
 
 #include "core/error.h"
 #include "parallel/topology.h"
@@ -378,6 +380,7 @@ class LayoutSearcher {
   // The best with their layers split by the stages' work, where that is faster.
   void try_splits(std::size_t begin) {
     std::int64_t left = effort_of(0.15);
+    std::vector<FoundLayout> thriftier;
     for (std::size_t i = begin; i < result_.plans.size() && left > 0; ++i) {
       FoundLayout& plan = result_.plans[i];
       if (plan.config.stages() == 1) continue;
@@ -387,8 +390,15 @@ class LayoutSearcher {
                    std::string("pipeline.layer_split=auto"));
       const auto split = simulate(
           FoundLayout{.set = std::move(set), .estimate = plan.estimate, .effort = plan.effort});
-      if (split && split->seconds < plan.seconds) plan = *split;
+      if (!split || split->seconds >= plan.seconds) continue;
+      // An even one that takes less memory stays beside it.
+      if (split->peak_bytes <= plan.peak_bytes) {
+        plan = *split;
+      } else {
+        thriftier.push_back(std::exchange(plan, *split));
+      }
     }
+    std::move(thriftier.begin(), thriftier.end(), std::back_inserter(result_.plans));
     std::stable_sort(result_.plans.begin() + static_cast<std::ptrdiff_t>(begin),
                      result_.plans.end(), [](const FoundLayout& a, const FoundLayout& b) {
                        return std::tuple(a.seconds, a.peak_bytes) <

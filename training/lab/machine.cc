@@ -167,7 +167,8 @@ void read_kernels(Reader& reader, Machine::Device& device) {
   read_rows(
       reader, "kernels",
       "[name, \"fp32\", \"bf16\" or \"fp16\", sizes, seconds]; sizes: m, n, k of \"gemm nn\", "
-      "\"gemm nt\" and \"gemm tn\", FLOPs and bytes of attention, bytes of others; all positive",
+      "\"gemm nt\" and \"gemm tn\", FLOPs and bytes of attention, bytes of others, each 1 to 1e21; "
+      "1e-12 to 1e6 s",
       [&](const nlohmann::json& row) {
         if (!is_row(row, 2, 2, 4)) return false;
         const std::string name = row[0];
@@ -176,7 +177,11 @@ void read_kernels(Reader& reader, Machine::Device& device) {
                                                                   : 1;
         if (!any_type(row[1]) || row.size() != sizes + 3) return false;
         MeasuredKernel kernel{.seconds = row[sizes + 2]};
-        for (std::size_t i = 0; i < sizes; ++i) kernel.size[i] = row[i + 2];
+        if (kernel.seconds < 1e-12 || kernel.seconds > 1e6) return false;
+        for (std::size_t i = 0; i < sizes; ++i) {
+          kernel.size[i] = row[i + 2];
+          if (kernel.size[i] < 1 || kernel.size[i] > 1e21) return false;
+        }
         device.kernels[fmt::format("{} {}", name, row[1].get<std::string>())].push_back(kernel);
         return true;
       });
@@ -235,8 +240,7 @@ Machine parse_machine(std::string_view text, const std::string& name) {
   reader.object(
       "efficiency",
       [&](Reader& parts) {
-        // Of kernels that were measured in a slower moment.
-        const double most = machine.device.kernels.empty() ? 1 : 8;
+        const double most = machine.most_efficiency();
         read_part(parts, "products", machine.efficiency.products, most);
         read_part(parts, "memory", machine.efficiency.memory, most);
         read_part(parts, "links", machine.efficiency.links, most);

@@ -58,6 +58,9 @@ struct Machine {
 
   // FLOP/s of that type. RequestError where the machine's file has none.
   double peak_of(DType dtype) const;
+  // That an efficiency may have: a part, or more where kernels were measured, maybe in a slow
+  // moment.
+  double most_efficiency() const { return device.kernels.empty() ? 1 : 8; }
 };
 
 // From JSON. RequestError with all problems, each "NAME: /device/memory: problem": unknown and

@@ -23,7 +23,9 @@ std::array<double*, constants> constants_of(Machine& machine) {
 
 Machine moved(Machine machine, const Vector& logarithms) {
   const auto values = constants_of(machine);
-  for (std::size_t i = 0; i < constants; ++i) *values[i] *= std::exp(logarithms[i]);
+  for (std::size_t i = 0; i < constants; ++i) {
+    *values[i] = std::clamp(*values[i] * std::exp(logarithms[i]), 1e-6, machine.most_efficiency());
+  }
   return machine;
 }
 
@@ -143,7 +145,7 @@ MachineFit fit_machine(const Machine& machine, const std::vector<FitPoint>& poin
     for (const double one : moves) sum += tie * one * one;
     return sum;
   };
-  for (int round = 0; round < 5; ++round) {
+  for (int round = 0; round < 20; ++round) {
     std::array<Vector, constants> normal{};
     Vector right{};
     std::vector<Vector> slopes(points.size());

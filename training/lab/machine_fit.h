@@ -39,8 +39,9 @@ struct MachineFit {
   Machine machine;                    // with other efficiencies, of products, memory and links
   std::vector<double> before, after;  // predicted seconds by point
 };
-// Least squares of the logarithms of predicted over measured, loosely tied to where it begins.
-// RequestError where there are fewer points than constants.
+// Within what a machine's file may have. Least squares of the logarithms of predicted over
+// measured, loosely tied to where it begins. RequestError where there are fewer points than
+// constants.
 MachineFit fit_machine(const Machine&, const std::vector<FitPoint>&);
 
 }  // namespace trident

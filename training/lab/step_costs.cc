@@ -45,7 +45,7 @@ class Pricer {
     const bool narrow = habits_.one_adapter && !within && shape.nodes() > 1;
     const double seconds =
         collective_seconds(narrow ? narrow_of(shape) : machine_, operation, whole, shape);
-    if (habits_.gathers_again && part && !within && backward) {
+    if (habits_.gathers_again && recomputes() && part && !within && backward) {
       cost.beside.push_back({traffic, cost.seconds.total(), seconds});
     }
     if (!one.beside || (within && !habits_.tensor_sums_beside_products)) {
@@ -63,6 +63,8 @@ class Pricer {
   }
 
  private:
+  bool recomputes() const { return config_.activation_checkpointing.granularity == "full"; }
+
   // With a node's link as wide for this group as one device's part of it.
   Machine narrow_of(const GroupShape& shape) const {
     Machine machine = machine_;

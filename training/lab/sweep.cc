@@ -377,7 +377,9 @@ Json point_json(const SweepPoint& point, std::vector<nlohmann::json> runs, int r
   }
   std::sort(times.begin(), times.end());
   json["fastest_ms"] = times.front();
-  json["noise"] = times[times.size() / 4] / times.front() - 1;
+  json["noise"] = times[std::min(times.size() - 1, std::max<std::size_t>(1, times.size() / 4))] /
+                      times.front() -
+                  1;
   if (point.simulated_seconds) {
     // Other work of the machine only ever slows an iteration.
     double least = times.front();

@@ -54,7 +54,10 @@ void add_agreement(Json& sweep) {
   Json& told = sweep["agreement"];
   told = agreement_json(predicted, measured, noise);
   // A choice is among layouts that ran as they would.
-  told["choice"] = agreement(predicted_whole, measured_whole, noise).choice;
+  told["choice"] = nullptr;
+  if (predicted_whole.size() > 1) {
+    told["choice"] = agreement(predicted_whole, measured_whole, noise).choice;
+  }
   told["noise"] = noise;
 }
 
@@ -105,10 +108,15 @@ std::string agreement_text(const Json& sweep) {
   const Json& told = sweep["agreement"];
   text += fmt::format(
       "{} points: off by {:.1f}% (median), {:.1f}% (90th percentile); order {:.3f} (Spearman, "
-      "within {:.1f}% equal); the best by prediction is {:.1f}% over the best\n",
+      "within {:.1f}% equal)",
       told["points"].get<int>(), 100 * told["median_error"].get<double>(),
       100 * told["ninth_decile"].get<double>(), told["order"].get<double>(),
-      100 * told["noise"].get<double>(), 100 * told["choice"].get<double>());
+      100 * told["noise"].get<double>());
+  if (told["choice"].is_number()) {
+    text += fmt::format("; the best by prediction is {:.1f}% over the best",
+                        100 * told["choice"].get<double>());
+  }
+  text += "\n";
   if (sweep.contains("fit")) {
     const auto constants = [](const Json& of) {
       return fmt::format("products {:.3f}, memory {:.3f}, links {:.3f}",

@@ -160,7 +160,12 @@ TracedStep RankPlanner::trace(int pipeline) const {
 MeasuredRank RankPlanner::measure(int rank, Device& device, int iterations) const {
   constexpr int warm_up = 2;
   MeasuredRank measured;
-  with_stepper(run_, rank, device, [&](Context& context, RankModel& model, Stepper& stepper) {
+  // So many that the last ones, whose look-ahead runs out, aren't reached.
+  Config config = run_.config;
+  config.training.train_iters = std::max<std::int64_t>(
+      config.training.train_iters, iterations + warm_up + 2 + run_.schedule.stages);
+  const Run run = run_of(config, run_.schedule);
+  with_stepper(run, rank, device, [&](Context& context, RankModel& model, Stepper& stepper) {
     model.initialise();
     context.ledger().reset_peaks();
     auto batches = random_batches(run_.config, static_cast<std::uint64_t>(rank));

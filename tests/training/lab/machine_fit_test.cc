@@ -45,6 +45,18 @@ TEST(MachineFit, FindsTheConstantsThatMadeTheTimes) {
   EXPECT_NEAR(again.machine.efficiency.products, fit.machine.efficiency.products, 5e-3);
 }
 
+// A machine far faster than its file says: no file may have what would be needed.
+TEST(MachineFit, StaysWithinWhatAFileMayHave) {
+  const std::vector<Config> list = configs();
+  std::vector<FitPoint> points;
+  for (const Config& config : list) {
+    points.push_back({"", &config, false, 1e-3 * predicted_seconds(config, dgx_a100(), false)});
+  }
+  const MachineFit fit = fit_machine(dgx_a100(), points);
+  EXPECT_EQ(fit.machine.efficiency.products, 1);
+  EXPECT_NO_THROW(parse_machine(machine_text(fit.machine), "fitted.json"));
+}
+
 TEST(MachineFit, WhatNoPointTellsOfStays) {
   // One device has no links.
   const Config alone = config_of({8, 1024, 16, 1, 1, 1, 1, 8, 4});

@@ -131,7 +131,8 @@ TEST(Machine, WrongKernelsAreNamed) {
        {json{"gelu_forward", "fp8", 4096, 1e-6}, json{"gelu_forward", "fp32", 4096},
         json{"gelu_forward", "fp32", -4096, 1e-6}, json{"gemm nt", "fp32", 64, 32, 1e-6},
         json{"attention_forward", "fp32", 1e6, 1e-6}, json{"gelu_forward", "fp32", 1, 2, 1e-6},
-        json{1, "fp32", 1, 1e-6}, json{"gelu_forward", "fp32", 4096, nullptr}}) {
+        json{1, "fp32", 1, 1e-6}, json{"gelu_forward", "fp32", 1e-200, 1e-6},
+        json{"gelu_forward", "fp32", 4096, 1e-320}, json{"gelu_forward", "fp32", 4096, nullptr}}) {
     json file = machine_file();
     file["device"]["kernels"] = json::array({row});
     EXPECT_THAT(problems_of(file.dump()), ElementsAre(HasSubstr("m.json: /device/kernels: [")))

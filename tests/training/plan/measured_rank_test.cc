@@ -71,6 +71,12 @@ INSTANTIATE_TEST_SUITE_P(
         MeasuredCase{"gpt2", {2, 1, 2}, {"zero_optimization.stage=1", "precision.dtype=bf16"}},
         MeasuredCase{"llama", {4, 1, 1}, {"zero_optimization.stage=3"}},
         MeasuredCase{"gpt2", {1, 1, 4}, {"pipeline.schedule=zb_h1"}},
+        // A run of few iterations, whose last ones would do less.
+        MeasuredCase{"llama",
+                     {1, 1, 2},
+                     {"pipeline.schedule=pipedream_2bw", "gradient_clipping=0",
+                      "model.tie_word_embeddings=false", "training.train_iters=1",
+                      "scheduler.warmup_iters=0"}},
         // Nobody has that many ranks at hand.
         MeasuredCase{"gpt2",
                      {256, 1, 2},
