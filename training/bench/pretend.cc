@@ -76,11 +76,11 @@ Json pretend_rank(const Config& config, int rank, int iterations, Machine* machi
   const std::vector<int> pipeline = mesh_of(config).pipeline(rank);
   const auto place =
       static_cast<int>(std::find(pipeline.begin(), pipeline.end(), rank) - pipeline.begin());
-  const MeasuredRank measured = planner.measure(rank, devices.of(0), iterations);
   if (machine != nullptr && machine->device.gpu == devices.gpu().empty()) {
     throw RequestError(fmt::format("--machine: {} has a {}; this rank ran on \"{}\"", machine->name,
                                    machine->device.gpu ? "GPU" : "CPU", devices.text()));
   }
+  const MeasuredRank measured = planner.measure(rank, devices.of(0), iterations);
   if (machine != nullptr) {
     MeasuredKernels kernels;
     kernels.take(measured.step.trace);
