@@ -42,6 +42,14 @@ nlohmann::ordered_json about_this_machine(const Config& config, const Launch& la
           {"versions", bench::versions_json(devices)}};
 }
 
+// Hours later it would be too late.
+void need_writable(const std::string& fit) {
+  const auto folder = std::filesystem::absolute(fit).parent_path();
+  if (!std::filesystem::is_directory(fit) && access(folder.c_str(), W_OK) == 0) return;
+  throw RequestError(
+      fmt::format("--fit: {}: needs the path of a file that can be written", printable(fit)));
+}
+
 SweepRequest request_of(const SweepOptions& options, const Launch& launch) {
   SweepRequest request;
   request.base = load(options.config, launch);
@@ -65,13 +73,7 @@ SweepRequest request_of(const SweepOptions& options, const Launch& launch) {
   } else if (!options.fit.empty()) {
     request.machine = parse_machine(read_file(options.fit), options.fit);
   }
-  // Hours later it would be too late.
-  const auto folder = std::filesystem::absolute(options.fit).parent_path();
-  if (!options.fit.empty() &&
-      (std::filesystem::is_directory(options.fit) || access(folder.c_str(), W_OK) != 0)) {
-    throw RequestError(fmt::format("--fit: {}: needs the path of a file that can be written",
-                                   printable(options.fit)));
-  }
+  if (!options.fit.empty()) need_writable(options.fit);
   return request;
 }
 
