@@ -249,7 +249,7 @@ TEST_F(CliTest, SimulatePredictsAStepOnAMachineFile) {
                  {"configs/machines/no_such.json"});
   expect_refused({"simulate", source_dir() + "/configs/gpt_1t.json", "--machine",
                   machines + "dgx_a100.json", "--assume", "luck=good"},
-                 {"--assume: \"luck=good\": needs one of megatron_2021"});
+                 {"--assume: \"luck=good\": needs one of deepspeed_2021, megatron_2021"});
 }
 
 TEST_F(CliTest, SearchFindsAConfigForTrain) {
