@@ -14,6 +14,7 @@
 #include "app/options.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "core/process.h"
 #include "kernels/cuda_device.h"
 #include "training/lab/grid.h"
 
@@ -91,11 +92,11 @@ Json measure_machine(const BenchOptions& options, const Launch& launch) {
   if (launch.mpi) {
     throw RequestError("bench machine: runs its ranks itself; start it without mpirun or srun");
   }
+  need_writable("--out", options.out);
   launch.start->join("bench machine");
   const LoadedConfig base = load(options.config, launch);
   MachineRequest request{
       .cores = launch.cores, .iterations = options.iterations, .rounds = options.rounds};
-  std::string last = "no layout is valid";
   for (const GridPoint& point :
        options.grid.empty() ? std::vector<GridPoint>{{}}
                             : grid_points(parse_grid(grid_text(options.grid), base.config))) {
@@ -103,10 +104,11 @@ Json measure_machine(const BenchOptions& options, const Launch& launch) {
       request.configs.push_back(
           parse_config(base.written, point.set, load_options(base.config, launch)).config);
     } catch (const RequestError& error) {
-      last = error.what();
+      if (options.grid.empty()) throw;
+      print_error(fmt::format("{}: left out: {}", point.label, error.problems().front()));
     }
   }
-  if (request.configs.empty()) throw RequestError("bench machine: " + last);
+  if (request.configs.empty()) throw RequestError("bench machine: --grid: no layout is valid");
   if (!options.out.empty() && std::filesystem::exists(options.out)) {
     request.known = parse_machine(read_file(options.out), options.out);
   }

@@ -1,8 +1,14 @@
 #include "app/options.h"
 
-#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <unistd.h>
 
+#include <CLI/CLI.hpp>
+#include <filesystem>
+
+#include "core/error.h"
 #include "core/file.h"
+#include "core/printable.h"
 #include "kernels/cuda_device.h"
 #include "training/setup/kinds.h"
 
@@ -32,6 +38,14 @@ LoadOptions load_options(const Config& config, const Launch& launch) {
 std::string grid_text(const std::string& grid) {
   if (!grid.ends_with(".json") || grid.find('=') != std::string::npos) return grid;
   return read_file(grid, std::uint64_t{1} << 20);
+}
+
+void need_writable(const std::string& option, const std::string& path) {
+  if (path.empty()) return;
+  const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
+  if (!std::filesystem::is_directory(path) && access(folder.c_str(), W_OK) == 0) return;
+  throw RequestError(
+      fmt::format("{}: {}: needs the path of a file that can be written", option, printable(path)));
 }
 
 }  // namespace trident::app

@@ -14,6 +14,9 @@ void add_config_options(CLI::App&, ConfigRequest&);
 LoadOptions load_options(const Config&, const Launch&);
 // A grid (training/lab/grid.h) as it stands, or in a JSON file of that name.
 std::string grid_text(const std::string& grid);
+// RequestError, with the option's name, where a file of that path can't be written, before hours
+// are spent on what goes into it. "" is none.
+void need_writable(const std::string& option, const std::string& path);
 // "text" or "json".
 void add_format_option(CLI::App&, std::string& format);
 

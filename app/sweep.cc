@@ -2,7 +2,6 @@
 #include "training/lab/sweep.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -15,7 +14,6 @@
 #include "core/available_memory.h"
 #include "core/error.h"
 #include "core/file.h"
-#include "core/printable.h"
 #include "core/process.h"
 #include "kernels/cuda_device.h"
 #include "training/bench/measured.h"
@@ -42,14 +40,6 @@ nlohmann::ordered_json about_this_machine(const Config& config, const Launch& la
           {"versions", bench::versions_json(devices)}};
 }
 
-// Hours later it would be too late.
-void need_writable(const std::string& fit) {
-  const auto folder = std::filesystem::absolute(fit).parent_path();
-  if (!std::filesystem::is_directory(fit) && access(folder.c_str(), W_OK) == 0) return;
-  throw RequestError(
-      fmt::format("--fit: {}: needs the path of a file that can be written", printable(fit)));
-}
-
 SweepRequest request_of(const SweepOptions& options, const Launch& launch) {
   SweepRequest request;
   request.base = load(options.config, launch);
@@ -73,7 +63,7 @@ SweepRequest request_of(const SweepOptions& options, const Launch& launch) {
   } else if (!options.fit.empty()) {
     request.machine = parse_machine(read_file(options.fit), options.fit);
   }
-  if (!options.fit.empty()) need_writable(options.fit);
+  need_writable("--fit", options.fit);
   return request;
 }
 

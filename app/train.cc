@@ -86,6 +86,7 @@ int pretend(TrainOptions options, const Launch& launch) {
   std::optional<Machine> machine;
   if (!options.machine.empty())
     machine = parse_machine(read_file(options.machine), options.machine);
+  need_writable("--machine", options.machine);
   const auto result =
       pretend_rank(config, options.rank, options.iterations, machine ? &*machine : nullptr);
   if (machine) write_file_atomic(options.machine, machine_text(*machine));
