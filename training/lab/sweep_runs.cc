@@ -1,0 +1,327 @@
+#include "training/lab/sweep_runs.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "core/child_process.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "core/median.h"
+#include "core/printable.h"
+#include "training/setup/from_config.h"
+#include "training/setup/kinds.h"
+
+namespace trident {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+double seconds_since(steady_clock::time_point begin) {
+  return std::chrono::duration<double>(steady_clock::now() - begin).count();
+}
+
+// The lines of a file that are whole.
+std::vector<nlohmann::json> json_lines(const std::string& path) {
+  std::vector<nlohmann::json> lines;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    nlohmann::json json = nlohmann::json::parse(line, nullptr, false);
+    if (!json.is_discarded()) lines.push_back(std::move(json));
+  }
+  return lines;
+}
+
+// What a run that has ended well told, the medians of the iterations that count.
+Json figures_of(const std::vector<nlohmann::json>& lines, int warm_up) {
+  const auto numbers = [&](const char* key) {
+    std::vector<double> values;
+    for (std::size_t i = static_cast<std::size_t>(warm_up); i < lines.size(); ++i) {
+      values.push_back(lines[i].value(key, 0.0));
+    }
+    return values;
+  };
+  const std::vector<double> replayed = numbers("replayed_ms");
+  Json run{{"iteration_time_ms", numbers("iteration_time_ms")},
+           {"fastest_replayed_ms", *std::min_element(replayed.begin(), replayed.end())}};
+  for (const char* key : {"tokens_per_second", "mfu", "bubble_ratio", "bubble_ratio_wall",
+                          "bubble_predicted", "replayed_ms"}) {
+    run[key] = median(numbers(key));
+  }
+  const nlohmann::json& last = lines.back();
+  run["bytes_sent"] = last.at("bytes_sent");
+  run["peak_memory"] = last.at("peak_memory").at("total");
+  run["loss"] = last.at("loss").is_number() ? last.at("loss") : nlohmann::json(nullptr);
+  std::map<std::string, std::vector<double>> parts;
+  for (std::size_t i = static_cast<std::size_t>(warm_up); i < lines.size(); ++i) {
+    for (const auto& [part, ms] : lines[i].at("parts_ms").items()) parts[part].push_back(ms);
+  }
+  for (const auto& [part, ms] : parts) run["parts_ms"][part] = median(ms);
+  return run;
+}
+
+// The last lines of a log, for people.
+std::string end_of(const std::string& log) {
+  std::vector<std::string> lines;
+  std::ifstream file(log);
+  for (std::string line; std::getline(file, line);) {
+    if (!line.empty()) lines.push_back(printable(line));
+    if (lines.size() > 3) lines.erase(lines.begin());
+  }
+  std::string text;
+  for (const std::string& line : lines) text += (text.empty() ? "" : " | ") + line;
+  return text;
+}
+
+class SweepRunner {
+ public:
+  SweepRunner(const SweepRequest& request, const SweepPlan& plan, const Json& machine)
+      : request_(request), plan_(plan), machine_(machine) {
+    try {
+      begin();
+    } catch (const fs::filesystem_error& error) {
+      throw RequestError(
+          fmt::format("--out: {}: {}", printable(request_.out), error.code().message()));
+    }
+    end_last_line();
+    for (const nlohmann::json& run : json_lines(runs_file())) remember(run);
+  }
+  SweepRunner(const SweepRunner&) = delete;
+  SweepRunner& operator=(const SweepRunner&) = delete;
+  ~SweepRunner() {
+    if (lock_ >= 0) close(lock_);
+  }
+
+  // Goes once through the points for each repeat, every other time from the last to the first.
+  // False where it was asked to stop.
+  bool run() {
+    const auto begun = steady_clock::now();
+    std::size_t left = 0, done = 0;
+    for (int repeat = 0; repeat < request_.repeats; ++repeat) {
+      for (const SweepPoint& point : plan_.points) left += wanted(point, repeat) ? 1 : 0;
+    }
+    for (int repeat = 0; repeat < request_.repeats; ++repeat) {
+      for (std::size_t i = 0; i < plan_.points.size(); ++i) {
+        const std::size_t at = repeat % 2 == 0 ? i : plan_.points.size() - 1 - i;
+        const SweepPoint& point = plan_.points[at];
+        if (!wanted(point, repeat)) continue;
+        if (stopped()) return false;
+        const std::optional<Json> run = measure(point, repeat);
+        if (!run) return false;
+        record(*run);
+        ++done;
+        tell(point, *run, done, left, seconds_since(begun));
+      }
+    }
+    return true;
+  }
+
+  std::map<std::string, std::vector<nlohmann::json>> take_runs() { return std::move(runs_); }
+
+ private:
+  std::string runs_file() const { return request_.out + "/runs.jsonl"; }
+  bool stopped() const { return request_.stop != nullptr && *request_.stop; }
+
+  Json settings() const {
+    Json grid = Json::array();
+    for (const GridKey& key : request_.grid) grid.push_back({key.name, key.values});
+    return {{"config", sweep_base(request_)},
+            {"grid", grid},
+            {"iterations", request_.iterations},
+            {"warm_up", request_.warm_up},
+            {"scaling", request_.weak ? "weak" : "strong"},
+            {"machine", machine_},
+            {"program", program()}};
+  }
+
+  // Other builds take other times.
+  Json program() const {
+    std::error_code error;
+    const auto written = fs::last_write_time(request_.program, error).time_since_epoch();
+    return {{"bytes", fs::file_size(request_.program, error)}, {"written", written.count()}};
+  }
+
+  // Whether a sweep has written that file.
+  static bool is_sweeps(const std::string& file) {
+    const nlohmann::json json = nlohmann::json::parse(read_file(file), nullptr, false);
+    if (!json.is_object()) return false;
+    return json.contains("config") && json.contains("grid") && json.contains("warm_up") &&
+           json.contains("scaling");
+  }
+
+  // One sweep at a time.
+  void hold() {
+    lock_ = open((request_.out + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (lock_ < 0) {
+      throw RequestError(fmt::format("--out: {}: {}", printable(request_.out),
+                                     std::generic_category().message(errno)));
+    }
+    if (flock(lock_, LOCK_EX | LOCK_NB) == 0) return;
+    throw RequestError(
+        fmt::format("--out: {}: another sweep is at work there", printable(request_.out)));
+  }
+
+  // A sweep that was killed may have left half a line.
+  void end_last_line() const {
+    std::ifstream file(runs_file(), std::ios::ate | std::ios::binary);
+    if (!file || file.tellg() <= 0) return;
+    file.seekg(-1, std::ios::end);
+    if (file.get() != '\n') std::ofstream(runs_file(), std::ios::app) << "\n";
+  }
+
+  // A folder of this sweep, new or to go on with.
+  void begin() {
+    const std::string file = request_.out + "/settings.json", now = settings().dump(2) + "\n";
+    const bool there = fs::exists(file);
+    if ((there && !is_sweeps(file)) ||
+        (!there && fs::exists(request_.out) &&
+         (!fs::is_directory(request_.out) || !fs::is_empty(request_.out)))) {
+      throw RequestError(
+          fmt::format("--out: {}: holds files that are no sweep's; give another folder",
+                      printable(request_.out)));
+    }
+    fs::create_directories(request_.out);
+    hold();
+    if (there && !request_.overwrite) {
+      if (read_file(file) == now) return;
+      throw RequestError(
+          fmt::format("--out: {}: holds another sweep: its config, grid, iterations, scaling, "
+                      "machine or program "
+                      "(settings.json) is another; give another folder, or --overwrite",
+                      printable(request_.out)));
+    }
+    fs::remove(runs_file());
+    fs::remove_all(request_.out + "/runs");
+    write_file(request_.out + "/config.json", sweep_base(request_).dump(2) + "\n");
+    write_file(file, now);
+  }
+
+  void remember(const nlohmann::json& run) {
+    if (!run.is_object() || !run.contains("point") || !run["point"].is_string()) return;
+    auto& runs = runs_[run["point"]];
+    // A later one takes the place of what was run again.
+    std::erase_if(runs, [&](const nlohmann::json& other) {
+      return other.value("repeat", -1) == run.value("repeat", -1);
+    });
+    runs.push_back(run);
+  }
+  void record(const Json& run) {
+    std::ofstream file(runs_file(), std::ios::app);
+    file << run.dump() << "\n" << std::flush;
+    if (!file) throw Error(fmt::format("{}: can't be written", runs_file()));
+    remember(nlohmann::json::parse(run.dump()));
+  }
+
+  // A point that failed once isn't run again, unless asked for.
+  bool wanted(const SweepPoint& point, int repeat) const {
+    const auto found = runs_.find(point.label);
+    if (found == runs_.end()) return true;
+    return std::none_of(found->second.begin(), found->second.end(), [&](const auto& run) {
+      const bool good = run.value("status", "") == "ok";
+      if (!good && request_.retry && !again_.contains({point.label, repeat})) return false;
+      return !good || run.value("repeat", -1) == repeat;
+    });
+  }
+
+  std::vector<std::string> command(const SweepPoint& point, const std::string& folder) const {
+    std::vector<std::string> words{"sh", "-c", "log=$0; exec \"$@\" >\"$log\" 2>&1",
+                                   folder + "/log.txt"};
+    if (!transport_rules(point.config).threads) {
+      words.insert(words.end(), request_.mpirun.begin(), request_.mpirun.end());
+      words.insert(words.end(), {"-n", std::to_string(point.config.world_size())});
+    }
+    words.insert(words.end(), {request_.program, "train", request_.out + "/config.json"});
+    std::vector<std::string> sets = point.set;
+    sets.push_back("logging.dir=" + folder + "/run");
+    sets.emplace_back("logging.overwrite=true");
+    sets.emplace_back("logging.tensorboard=false");
+    for (const std::string& set : sets) words.insert(words.end(), {"--set", set});
+    return words;
+  }
+
+  // Nothing where it was asked to stop.
+  std::optional<Json> measure(const SweepPoint& point, int repeat) {
+    const std::string folder = run_folder(request_, point, repeat);
+    again_.insert({point.label, repeat});
+    fs::remove_all(folder);
+    fs::create_directories(folder);
+    Json run{{"point", point.label}, {"repeat", repeat}, {"status", "ok"}};
+    ChildProcess child(command(point, folder));
+    const auto begun = steady_clock::now();
+    std::optional<ChildProcess::End> end;
+    while (!(end = child.wait(milliseconds(100)))) {
+      const bool late = seconds_since(begun) > request_.timeout;
+      if (!late && !stopped()) continue;
+      child.signal_group(SIGTERM);
+      if (!child.wait(milliseconds(3000))) child.signal_group(SIGKILL);
+      child.wait(milliseconds(3000));
+      if (!late) return std::nullopt;
+      run["status"] = "timeout";
+      run["reason"] = fmt::format("took longer than {:g} s", request_.timeout);
+      return run;
+    }
+    run["seconds"] = seconds_since(begun);
+    const auto lines = json_lines(folder + "/run/metrics.jsonl");
+    if (end->code != 0 || std::ssize(lines) != request_.warm_up + request_.iterations) {
+      run["status"] = "failed";
+      run["reason"] = fmt::format("exit code {}: {}", end->code, end_of(folder + "/log.txt"));
+      return run;
+    }
+    run.update(figures_of(lines, request_.warm_up));
+    return run;
+  }
+
+  void tell(const SweepPoint& point, const Json& run, std::size_t done, std::size_t all,
+            double seconds) const {
+    if (!request_.tell) return;
+    const double left = seconds / static_cast<double>(done) * static_cast<double>(all - done);
+    const std::string what =
+        run["status"] == "ok"
+            ? fmt::format("{:.1f} ms a step, {:.0f} tokens/s",
+                          median(run["iteration_time_ms"].get<std::vector<double>>()),
+                          run["tokens_per_second"].get<double>())
+            : fmt::format("{}: {}", run["status"].get<std::string>(),
+                          run["reason"].get<std::string>());
+    request_.tell(fmt::format(
+        "[{}/{}] {}: {}; {} left", done, all, point.label, what,
+        left < 90 ? fmt::format("{:.0f} s", left) : fmt::format("{:.0f} min", left / 60)));
+  }
+
+  const SweepRequest& request_;
+  const SweepPlan& plan_;
+  const Json& machine_;
+  int lock_ = -1;
+  std::map<std::string, std::vector<nlohmann::json>> runs_;
+  std::set<std::pair<std::string, int>> again_;  // run by this one
+};
+
+}  // namespace
+
+SweepRuns run_points(const SweepRequest& request, const SweepPlan& plan,
+                     const nlohmann::ordered_json& machine) {
+  SweepRunner runner(request, plan, machine);
+  SweepRuns runs{.whole = runner.run()};
+  runs.of_point = runner.take_runs();
+  return runs;
+}
+
+std::string run_folder(const SweepRequest& request, const SweepPoint& point, int repeat) {
+  return fmt::format("{}/runs/{:03}-{}", request.out, point.number, repeat);
+}
+
+}  // namespace trident
