@@ -80,7 +80,9 @@ void add_machine_options(CLI::App& command, BenchOptions& options) {
   command.add_option("--out", options.out,
                      "File to write; kernels that it has already stay and are measured anew where "
                      "these layouts run them");
-  command.add_option("--iterations", options.iterations, "Of each rank; the fastest counts")
+  command
+      .add_option("--iterations", options.iterations,
+                  "Of each rank and round; the median of each kernel counts")
       ->check(CLI::Range(1, 100000))
       ->capture_default_str();
   command.add_option("--rounds", options.rounds, "Through all layouts, since machines drift")
@@ -136,7 +138,11 @@ void add_step_options(CLI::App& command, BenchOptions& options) {
 
 Json measure_step(const BenchOptions& options, const Launch& launch) {
   launch.start->join("bench step");
-  return bench_step(load(options.config, launch).config, options.iterations);
+  ConfigRequest request = options.config;
+  choose_layouts_here(request);
+  const LoadedConfig loaded = load(request, launch);
+  if (!loaded.why_layout.empty()) fmt::print(stderr, "{}\n", loaded.why_layout);
+  return bench_step(loaded.config, options.iterations);
 }
 
 constexpr Bench benches[] = {

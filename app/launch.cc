@@ -128,7 +128,7 @@ class Launcher {
     }
     program_ = std::filesystem::read_symlink("/proc/self/exe").string();
     ConfigRequest request = options.config;  // each start chooses its ranks
-    if (options.min_ranks || options.max_ranks) {
+    if ((options.min_ranks || options.max_ranks) && !chooses_layout(request)) {
       request.set.emplace_back(least_size);
       request.ranks.reset();
     }
@@ -292,7 +292,7 @@ class Launcher {
     command.insert(command.end(), {program_, "train", request.path});
     for (const std::string& one : request.set) command.insert(command.end(), {"--set", one});
     if (ranks.adapted) command.insert(command.end(), {"--set", size_follows_ranks});
-    if (with_.empty() && (request.ranks || ranks.adapted)) {
+    if (with_.empty() && ranks.told) {
       command.insert(command.end(), {"--ranks", std::to_string(ranks.count)});
     }
     if (options_.format == "json") command.insert(command.end(), {"--format", "json"});

@@ -1,15 +1,19 @@
 #include "app/options.h"
 
 #include <fmt/format.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 
 #include "core/error.h"
 #include "core/file.h"
 #include "core/printable.h"
+#include "core/process.h"
 #include "kernels/cuda_device.h"
+#include "training/bench/bench.h"
 #include "training/setup/kinds.h"
 
 namespace trident::app {
@@ -25,6 +29,41 @@ void add_format_option(CLI::App& command, std::string& format) {
   command.add_option("--format", format, "text or json")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
+}
+
+// Those that this process may run on: mpirun and srun bind ranks to some of the machine's.
+static std::int64_t own_processors() {
+  cpu_set_t own;
+  CPU_ZERO(&own);
+  if (sched_getaffinity(0, sizeof own, &own) != 0) return 1;
+  return std::max(1, CPU_COUNT(&own));
+}
+
+void choose_layouts_here(ConfigRequest& request) {
+  const auto measure = [](const std::vector<Config>& models, std::int64_t cores) {
+    return bench_machine(
+        {.configs = models,
+         .cores = static_cast<int>(std::min<std::int64_t>(cores, own_processors())),
+         .iterations = 2});
+  };
+  request.layouts = {.measure = measure,
+                     .folder = machines_folder(),
+                     .tell = [](const std::string& line) { print_error(line); }};
+}
+
+std::string machines_folder() {
+  namespace fs = std::filesystem;
+  const std::string here = "configs/machines";
+  std::error_code none;
+  if (fs::is_directory(here, none)) return here;
+  const fs::path program = fs::read_symlink("/proc/self/exe", none);
+  for (fs::path above = program.parent_path(); above.has_relative_path();
+       above = above.parent_path()) {
+    for (const char* place : {"configs/machines", "share/trident/machines"}) {
+      if (fs::is_directory(above / place, none)) return (above / place).string();
+    }
+  }
+  return here;
 }
 
 LoadOptions load_options(const Config& config, const Launch& launch) {

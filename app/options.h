@@ -10,6 +10,11 @@ namespace trident::app {
 
 // CONFIG, --set and --ranks.
 void add_config_options(CLI::App&, ConfigRequest&);
+// Layouts that are "auto" are chosen for this machine, which says so on standard error.
+void choose_layouts_here(ConfigRequest&);
+// Where machines that are named lie: configs/machines of the working directory, or of a folder
+// above the program's own, or share/trident/machines beside an installed program's.
+std::string machines_folder();
 // What "auto" stands for in layouts of a config that was loaded here.
 LoadOptions load_options(const Config&, const Launch&);
 // A grid (training/lab/grid.h) as it stands, or in a JSON file of that name.

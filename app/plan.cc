@@ -32,7 +32,10 @@ void add_plan(CLI::App& app, const Launch& launch, Action& action) {
       launch.start->join("plan");
       std::optional<std::int64_t> memory;
       if (options->memory) memory = parse_memory(*options->memory);
-      const Config config = load(options->config, launch, memory).config;
+      choose_layouts_here(options->config);
+      const LoadedConfig loaded = load(options->config, launch, memory);
+      const Config& config = loaded.config;
+      if (!loaded.why_layout.empty()) fmt::print(stderr, "{}\n", loaded.why_layout);
       const Architecture& architecture = *architecture_of(config);
       std::optional<Plan> plan;  // where it is shown
       std::optional<MemoryFit> fit;

@@ -28,7 +28,7 @@ struct SearchOptions {
 };
 
 LayoutRequest request_of(const SearchOptions& options, const Launch& launch) {
-  LayoutRequest request{.machine = read_machine(options.machine, "configs/machines")};
+  LayoutRequest request{.machine = read_machine(options.machine, machines_folder())};
   request.assume = options.assume;
   request.wanted = options.wanted;
   if (options.memory) request.memory = parse_memory(*options.memory);
@@ -51,10 +51,14 @@ LayoutRequest request_of(const SearchOptions& options, const Launch& launch) {
                   .cores = launch.cores,
                   .micro_batch_size = base.config.batch.micro_batch_size,
                   .device = machine.device.gpu ? "cuda" : "cpu"};
+  if (base.parallel_is_auto) {
+    need_batch(base);
+    request.held = given_keys(base);
+  }
   request.ranks = options.ranks;
   if (request.ranks.empty()) {
-    request.ranks.push_back(machine.nodes > 0 ? machine.nodes * machine.devices_per_node
-                                              : base.config.world_size());
+    request.ranks.push_back(machine.nodes > 0 || base.parallel_is_auto ? all_devices(machine)
+                                                                       : base.config.world_size());
   }
   if (request.ranks.back() > most_ranks) {
     throw RequestError(

@@ -86,7 +86,7 @@ void add_simulate(CLI::App& app, const Launch& launch, Action& action) {
   command->callback([options, &launch, &action] {
     action = [options, &launch] {
       launch.start->join("simulate");
-      Machine machine = read_machine(options->machine, "configs/machines");
+      Machine machine = read_machine(options->machine, machines_folder());
       take_table(options->inside_table, machine, machine.inside);
       take_table(options->across_table, machine, machine.across);
       ConfigRequest request = options->config;
@@ -98,8 +98,11 @@ void add_simulate(CLI::App& app, const Launch& launch, Action& action) {
         request.set.insert(request.set.begin(),
                            fmt::format("runtime.device={}", machine.device.gpu ? "cuda" : "cpu"));
       }
-      const Config config =
-          load(request, launch, static_cast<std::int64_t>(machine.device.memory)).config;
+      request.layouts = {.machine = machine};
+      const LoadedConfig loaded =
+          load(request, launch, static_cast<std::int64_t>(machine.device.memory));
+      const Config& config = loaded.config;
+      if (!loaded.why_layout.empty()) fmt::print(stderr, "{}\n", loaded.why_layout);
       Habits habits = Habits::of(config);
       if (!options->assume.empty()) habits.assume(options->assume);
       if (options->run.mtbf_hours > 0 && !(options->run.checkpoint_seconds > 0)) {

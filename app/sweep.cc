@@ -24,7 +24,7 @@ namespace {
 
 struct SweepOptions {
   ConfigRequest config;
-  std::string grid, out = "sweep", scaling = "strong", mpirun = "mpirun", machine, fit,
+  std::string grid, out = "sweep", scaling = "strong", mpirun = "mpirun", machine, measure, fit,
                     format = "text";
   int iterations = 5, warm_up = 2, repeats = 3;
   double timeout = 600;
@@ -38,6 +38,24 @@ nlohmann::ordered_json about_this_machine(const Config& config, const Launch& la
           {"cores", launch.cores},
           {"device", devices.text()},
           {"versions", bench::versions_json(devices)}};
+}
+
+// bench machine measures kernels of one number of threads.
+void need_like_threads(const SweepRequest& request) {
+  if (request.weak) {
+    throw RequestError("--measure: not with weak scaling, whose batch grows; give --machine");
+  }
+  const auto written = nlohmann::json::parse(request.base.written);
+  const nlohmann::json::json_pointer threads("/runtime/threads_per_rank");
+  const bool given = written.contains(threads) && written[threads].is_number();
+  if (given && std::none_of(request.grid.begin(), request.grid.end(), [](const GridKey& key) {
+        return key.path == "runtime.threads_per_rank" || key.path == "runtime.device";
+      })) {
+    return;
+  }
+  throw RequestError(
+      "--measure: kernels are measured for one number of threads: give a number as "
+      "runtime.threads_per_rank in the config, and neither that nor runtime.device in the grid");
 }
 
 SweepRequest request_of(const SweepOptions& options, const Launch& launch) {
@@ -58,8 +76,12 @@ SweepRequest request_of(const SweepOptions& options, const Launch& launch) {
   std::istringstream words(options.mpirun);
   for (std::string word; words >> word;) request.mpirun.push_back(word);
   request.memory = available_memory();
-  if (!options.machine.empty()) {
-    request.machine = read_machine(options.machine, "configs/machines");
+  request.measure = !options.measure.empty();
+  need_writable("--measure", options.measure);
+  if (request.measure) {
+    need_like_threads(request);
+  } else if (!options.machine.empty()) {
+    request.machine = read_machine(options.machine, machines_folder());
   } else if (!options.fit.empty()) {
     request.machine = parse_machine(read_file(options.fit), options.fit);
   }
@@ -95,7 +117,7 @@ int sweep(const SweepOptions& options, const Launch& launch) {
   launch.start->join("sweep");
   SweepRequest request = request_of(options, launch);
   launch.start->done();
-  const SweepPlan plan = plan_sweep(request);
+  SweepPlan plan = plan_sweep(request);
   if (options.dry_run) return list_points(plan);
   const bool text = options.format == "text";
   request.stop = &signals.stop();
@@ -104,9 +126,18 @@ int sweep(const SweepOptions& options, const Launch& launch) {
     std::fflush(text ? stdout : stderr);
   };
   signals.begin();
-  nlohmann::ordered_json result =
-      run_sweep(request, plan, about_this_machine(request.base.config, launch));
+  const nlohmann::ordered_json about = about_this_machine(request.base.config, launch);
+  nlohmann::ordered_json result = run_sweep(request, plan, about);
   write_reports(request.out, result);
+  if (request.measure && result["complete"].get<bool>()) {
+    // Everything has been run: only the document is made again, with predictions.
+    request.overwrite = request.retry = request.measure = false;
+    request.machine = measured_machine(request);
+    write_file_atomic(options.measure, machine_text(*request.machine));
+    plan = plan_sweep(request);
+    result = run_sweep(request, plan, about);
+    write_reports(request.out, result);
+  }
   if (!options.fit.empty() && result["complete"].get<bool>()) {
     write_file_atomic(options.fit, machine_text(fit_sweep(result, plan, *request.machine)));
     write_reports(request.out, result);
@@ -166,11 +197,18 @@ void add_sweep(CLI::App& app, const Launch& launch, Action& action) {
       ->add_option("--mpirun", options->mpirun,
                    "Starts the processes of configs whose transport needs them")
       ->capture_default_str();
-  command->add_option("--machine", options->machine,
-                      "Also predicts each point for this machine (configs/machines)");
-  command->add_option("--fit", options->fit,
-                      "Machine file to write: that of --machine, or this file as it is, with the "
-                      "efficiencies that predict this sweep best");
+  auto* measure = command->add_option(
+      "--measure", options->measure,
+      "Measures this machine before each repeat (bench machine), predicts by the median of each "
+      "kernel, and writes that machine into this file");
+  command
+      ->add_option("--machine", options->machine,
+                   "Also predicts each point for this machine (configs/machines)")
+      ->excludes(measure);
+  command->add_option(
+      "--fit", options->fit,
+      "Machine file to write: that of --machine or --measure, or this file as it is, with "
+      "the efficiencies that predict this sweep best");
   command->add_flag("--dry-run", options->dry_run, "Only list what would be run, and what not");
   command->callback([options, &launch, &action] {
     action = [options, &launch] { return sweep(*options, launch); };

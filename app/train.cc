@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdio>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -81,7 +82,12 @@ int pretend(TrainOptions options, const Launch& launch) {
   }
   launch.start->join("train --pretend-world");
   options.config.ranks = options.pretended_world;
-  const Config config = load(options.config, launch).config;
+  const LoadedConfig loaded = load(options.config, launch);
+  if (loaded.parallel_is_auto) {
+    throw RequestError(
+        "--pretend-world: parallel is \"auto\": give the layout; trident search finds one");
+  }
+  const Config& config = loaded.config;
   launch.start->done();
   std::optional<Machine> machine;
   if (!options.machine.empty())
@@ -103,7 +109,15 @@ int train(const TrainOptions& options, const Launch& launch) {
   StopSignals signals([&](const char* signal, bool begun) {
     if (launch.leads) print_stop(printer, signal, begun, saves);
   });
-  TrainingJob job = prepare_job(load(options.config, launch), launch);
+  ConfigRequest request = options.config;
+  choose_layouts_here(request);
+  const LoadedConfig loaded = load(request, launch);
+  if (!loaded.why_layout.empty()) {
+    const bool document = options.dry_run || options.format == "json";
+    fmt::print(document ? stderr : stdout, "{}\n", loaded.why_layout);
+    std::fflush(stdout);
+  }
+  TrainingJob job = prepare_job(loaded, launch);
   const Config& config = job.inputs.config;
   if (options.dry_run) {
     if (launch.leads) print_dry_run(options, job.inputs);

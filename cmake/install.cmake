@@ -9,6 +9,8 @@ set(TRIDENT_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/trident)
 install(TARGETS trident trident_options EXPORT trident-targets
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/configs/machines
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/trident)
 install(EXPORT trident-targets NAMESPACE trident:: DESTINATION ${TRIDENT_PACKAGE_DIR})
 include(cmake/public_headers.cmake)
 foreach(header IN LISTS TRIDENT_PUBLIC_HEADERS TRIDENT_INCLUDED_HEADERS)

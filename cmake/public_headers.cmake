@@ -39,6 +39,7 @@ set(TRIDENT_INCLUDED_HEADERS
     training/data/dataset.h training/data/datasets.h training/data/interleave.h
     training/data/token_source.h training/hugging_face/hugging_face_extras.h
     training/optimizer/optimizer_kinds.h training/report/iteration_metrics.h
-    training/run/agreement.h training/run/devices.h training/run/rendezvous.h
+    training/lab/machine.h
+    training/run/agreement.h training/run/auto_layout.h training/run/devices.h training/run/rendezvous.h
     training/run/starting_point.h
     )

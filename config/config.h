@@ -220,6 +220,9 @@ struct CheckpointConfig {
 inline constexpr const char* size_follows_ranks = "parallel.data_parallel_size=\"auto\"";
 // And that by which it is the least.
 inline constexpr const char* least_size = "parallel.data_parallel_size=1";
+// What a layout sets beside "parallel", as "zero_optimization.stage". Where "parallel" is "auto",
+// those that a config gives stay.
+const std::vector<std::string>& layout_keys();
 
 // Whether checkpoint.load is the number of an iteration.
 bool is_iteration(const std::string& load);
@@ -230,6 +233,7 @@ struct RuntimeConfig {
   std::int64_t ranks_per_node = 0;    // 0: nodes are hosts, as the transport finds them
   std::int64_t threads_per_rank = 0;  // derived: max(1, cores / ranks on this machine)
   double timeout_seconds = 600.0;
+  std::string machine = {};  // a machine file, by which parallel "auto" is chosen; "": none
   std::string collective_algorithm = "auto";  // after loading "auto" only if not deterministic
   bool operator==(const RuntimeConfig&) const = default;
 };
@@ -307,10 +311,15 @@ struct LoadedConfig {
   // What was asked for, as JSON text: the file with its overrides, no default filled in.
   std::string written = {};
   std::string filled_in = {};  // config_to_json(config, written)
+  // "parallel" is "auto": `config` is that of one rank that runs a sample at a time, without the
+  // layout_keys() that `written` may have, and with as many threads as each of LoadOptions::ranks
+  // gets. Who knows the machine chooses (training/run/auto_layout.h).
+  bool parallel_is_auto = false;
   bool micro_batch_is_auto = false;
   bool accumulation_is_given = false;  // so that "auto" is one size
   bool device_is_auto = false;
-  std::string why_cpu = {};  // for who knows the machine: why "auto" took the CPU
+  std::string why_layout = {};  // for who knows the machine: how parallel "auto" was chosen
+  std::string why_cpu = {};     // for who knows the machine: why "auto" took the CPU
 };
 
 // Reads, overrides, fills in and checks a config. `overrides` are "a.b=value" strings (an array
@@ -319,6 +328,11 @@ struct LoadedConfig {
 // choice".
 LoadedConfig load_config(const std::string& path, const std::vector<std::string>& overrides,
                          const LoadOptions& options);
+
+// The text of a config's file, which may be a pipe. RequestError where it can't be read.
+std::string read_config(const std::string& path);
+// Whether, with these overrides, its "parallel" is "auto"; false where that can't be read.
+bool layout_is_auto(const std::string& text, const std::vector<std::string>& overrides);
 
 // The same from JSON text. `name` stands for the file in errors and in logging.dir's default.
 LoadedConfig parse_config(std::string_view text, const std::vector<std::string>& overrides,

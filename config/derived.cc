@@ -153,7 +153,8 @@ json override_document(json& document, const std::vector<std::string>& overrides
     }
   }
   apply_overrides(after, overrides);
-  if (json(fingerprint(before)) != recorded) {
+  // Of a layout that is to be chosen anew, and after an edit, everything follows anew.
+  if (has_parallel_word(after) || json(fingerprint(before)) != recorded) {
     document = after;
     return after;
   }

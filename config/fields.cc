@@ -21,7 +21,13 @@ const std::vector<Field>& fields() {
 const std::vector<Section>& sections() {
   static const std::vector<Section> table = {
       {"/model", "The transformer."},
-      {"/parallel", "How the model and the batch are laid out over the ranks."},
+      {"/parallel",
+       "How the model and the batch are laid out over the ranks. `\"auto\"` in place of all its "
+       "keys: "
+       "the layout that `trident search` finds best for this machine (`runtime.machine`), with "
+       "pipeline, micro-batch, ZeRO stage and recomputation where the config doesn't give them. It "
+       "is chosen at each start and printed; `config.json` then has its numbers.",
+       "auto"},
       {"/pipeline", "What each pipeline rank runs when, and which layers it holds."},
       {"/batch", "Batch sizes. Any that is left out is derived; their product is checked."},
       {"/zero_optimization", "What data-parallel ranks share out instead of each keeping a copy."},

@@ -85,6 +85,7 @@ const std::vector<Field>& fields();
 struct Section {
   std::string path;
   std::string doc;
+  std::string word = {};  // that may stand in place of its keys; "": none
 };
 const std::vector<Section>& sections();
 
@@ -131,6 +132,9 @@ std::string written_text(const nlohmann::json& written);
 
 // Sets each "a.b=value" in the document; null removes the key. Throws RequestError.
 void apply_overrides(nlohmann::json& document, const std::vector<std::string>& overrides);
+
+// Whether /parallel is its word.
+bool has_parallel_word(const nlohmann::json& document);
 
 // Looks for keys that no field has, and for sections that aren't objects.
 void check_keys(const nlohmann::json& document, Problems& problems);

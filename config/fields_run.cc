@@ -215,6 +215,12 @@ std::vector<Field> runtime_fields() {
        .doc = "A rank that a collective has waited for this long ends the run with an error.",
        .unit = "seconds",
        .range = from(0.001, 1e6)},
+      {.path = "/runtime/machine",
+       .member = member(&R::machine),
+       .doc = "What parallel \"auto\" is chosen for: a machine file that `trident bench machine` "
+              "wrote, or one of configs/machines. Without one this machine is measured at the "
+              "start; with ranks on several nodes it has to be given.",
+       .derived = "none"},
       {.path = "/runtime/collective_algorithm",
        .member = member(&R::collective_algorithm),
        .doc = algorithm_text,

@@ -82,13 +82,15 @@ void check_keys(const json& object, const std::string& section, Problems& proble
     const std::string path = json_pointer_append(section, key);
     const auto names_it = [&](const auto& entry) { return entry.path == path; };
     if (std::any_of(fields().begin(), fields().end(), names_it)) continue;
-    if (std::none_of(sections().begin(), sections().end(), names_it)) {
+    const auto known = std::find_if(sections().begin(), sections().end(), names_it);
+    if (known == sections().end()) {
       problems.add(path,
                    is_unsupported(section, key)
                        ? "this setting of DeepSpeed is not supported; leave it out"
                        : fmt::format("unknown key; did you mean {}?", suggestion(section, key)));
     } else if (!value.is_object()) {
-      problems.add(path, fmt::format("{} is not an object of keys", shown(value)));
+      problems.add(path, fmt::format("{} is not an object of keys{}", shown(value),
+                                     known->word.empty() ? "" : ", nor \"" + known->word + "\""));
     } else {
       check_keys(value, path, problems);
     }
@@ -99,6 +101,14 @@ void check_keys(const json& object, const std::string& section, Problems& proble
 
 void check_keys(const json& document, Problems& problems) {
   check_keys(document, "", problems);
+}
+
+bool has_parallel_word(const json& document) {
+  const json* const value = find(document, "/parallel");
+  return value != nullptr &&
+         std::any_of(sections().begin(), sections().end(), [&](const Section& one) {
+           return one.path == "/parallel" && *value == one.word;
+         });
 }
 
 const json* find(const json& document, std::string_view path) {

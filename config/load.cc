@@ -1,6 +1,7 @@
 // A config from a file to the values with which a run works.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "config/fields.h"
@@ -13,7 +14,42 @@ namespace {
 
 constexpr std::uint64_t kMaxConfig = 16 << 20;  // bytes
 
+// Keys and types of all that is written, also of what is left out below.
+void check_types(const nlohmann::json& written, const LoadOptions& options) {
+  Config config;
+  config.rules = options.rules;
+  config.parallel.more_axes = options.more_axes;
+  ConfigProblems problems;
+  config_detail::check_keys(written, problems);
+  config_detail::read_fields(written, config, problems);
+  if (!problems.lines().empty()) throw RequestError(problems.lines());
+}
+
+// Without what a layout sets.
+nlohmann::json of_one_rank(nlohmann::json document) {
+  for (std::string key : layout_keys()) {
+    std::replace(key.begin(), key.end(), '.', '/');
+    const nlohmann::json::json_pointer at("/" + key);
+    if (document.contains(at)) document[at.parent_pointer()].erase(at.back());
+  }
+  document["batch"]["micro_batch_size"] = 1;
+  return document;
+}
+
 }  // namespace
+
+const std::vector<std::string>& layout_keys() {
+  static const std::vector<std::string> keys{"pipeline.schedule",
+                                             "pipeline.schedule_file",
+                                             "pipeline.microbatch_group_size_per_vp_stage",
+                                             "pipeline.layer_split",
+                                             "batch.micro_batch_size",
+                                             "batch.gradient_accumulation_steps",
+                                             "zero_optimization.stage",
+                                             "zero_optimization.reduce_each_micro_batch",
+                                             "activation_checkpointing.granularity"};
+  return keys;
+}
 
 void config_detail::fill_in(const nlohmann::json& document, const LoadOptions& options,
                             const std::string& name, Config& config, Problems& problems) {
@@ -36,17 +72,26 @@ LoadedConfig parse_config(std::string_view text, const std::vector<std::string>&
     throw RequestError(fmt::format("config: {}: the document must be an object of sections", name));
   }
   if (!options.rules) throw Error("parse_config: LoadOptions::rules is missing");
-  const nlohmann::json written = override_document(document, overrides, options, name);
+  nlohmann::json written = override_document(document, overrides, options, name);
 
   LoadedConfig loaded;
+  const auto* micro = find(written, "/batch/micro_batch_size");
+  loaded.micro_batch_is_auto = micro != nullptr && *micro == "auto";
+  LoadOptions situation = options;
+  loaded.parallel_is_auto = has_parallel_word(document);
+  if (loaded.parallel_is_auto) {
+    written.erase("parallel");
+    check_types(written, options);
+    document = of_one_rank(written);
+    situation.local_ranks = options.local_ranks ? options.local_ranks : options.ranks;
+    situation.ranks.reset();
+  }
   Problems problems;
-  fill_in(document, options, name, loaded.config, problems);
+  fill_in(document, situation, name, loaded.config, problems);
   validate(loaded.config, problems);
   if (!problems.lines().empty()) throw RequestError(problems.lines());
   loaded.written = written_text(written);
   loaded.filled_in = config_to_json(loaded.config, loaded.written);
-  const auto* micro = find(document, "/batch/micro_batch_size");
-  loaded.micro_batch_is_auto = micro != nullptr && *micro == "auto";
   const auto* device = find(document, "/runtime/device");
   loaded.device_is_auto = device == nullptr || *device == "auto";
   const auto* accumulation = find(document, "/batch/gradient_accumulation_steps");
@@ -54,16 +99,29 @@ LoadedConfig parse_config(std::string_view text, const std::vector<std::string>&
   return loaded;
 }
 
-LoadedConfig load_config(const std::string& path, const std::vector<std::string>& overrides,
-                         const LoadOptions& options) {
-  std::string text;
+std::string read_config(const std::string& path) {
   try {
-    text = read_stream(path, kMaxConfig);
+    std::string text = read_stream(path, kMaxConfig);
     if (text.empty()) throw RequestError(path + ": is empty");
+    return text;
   } catch (const RequestError& error) {
     throw RequestError(fmt::format("config: {}", error.what()));
   }
-  return parse_config(text, overrides, options, path);
+}
+
+LoadedConfig load_config(const std::string& path, const std::vector<std::string>& overrides,
+                         const LoadOptions& options) {
+  return parse_config(read_config(path), overrides, options, path);
+}
+
+bool layout_is_auto(const std::string& text, const std::vector<std::string>& overrides) {
+  try {
+    nlohmann::json document = parse_json(text, "config");
+    config_detail::apply_overrides(document, overrides);
+    return config_detail::has_parallel_word(document);
+  } catch (const RequestError&) {
+    return false;
+  }
 }
 
 }  // namespace trident

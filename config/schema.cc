@@ -150,6 +150,12 @@ std::string config_schema(const ConfigRules& rules) {
       required.push_back(name);
     }
   }
+  for (const Section& section : sections()) {
+    if (section.word.empty()) continue;
+    ordered_json& object = object_at(section.path);
+    object.erase("type");  // "properties" say nothing of a word
+    object["anyOf"] = {{{"type", "object"}}, {{"const", section.word}}};
+  }
   return json_text(schema, 2) + "\n";
 }
 

@@ -60,6 +60,56 @@ TEST_F(CliTest, BenchStepReportsFiguresThatAgree) {
   EXPECT_LT(r.at("bubble_ratio"), 1.0);
 }
 
+TEST_F(CliTest, MachinesGoByNameFromAnyFolder) {
+  const Outcome outcome =
+      run({"simulate", "c.json", "--machine", "dgx_a100", "--set", "precision.dtype=bf16"});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("a prediction for DGX A100"));
+  // The best layout of that machine's GPUs, which aren't here.
+  const Outcome chosen = run(
+      {"simulate", "c.json", "--machine", "dgx_a100", "--ranks", "4", "--set",
+       "precision.dtype=bf16", "--set", "parallel=auto", "--set", "batch.micro_batch_size=null",
+       "--set", "batch.gradient_accumulation_steps=null", "--set", "batch.global_batch_size=4"});
+  EXPECT_EQ(chosen.code, 0) << chosen.err;
+  EXPECT_THAT(chosen.out, HasSubstr("on 4 devices"));
+  EXPECT_THAT(chosen.err, HasSubstr("4 ranks"));
+}
+
+TEST_F(CliTest, AutoLayoutIsChosenPrintedAndTrained) {
+  const auto asked = [&](std::vector<std::string> more) {
+    std::vector<std::string> command =
+        train({"parallel=auto", "batch.micro_batch_size=null",
+               "batch.gradient_accumulation_steps=null", "batch.global_batch_size=4"});
+    command.insert(command.end(), more.begin(), more.end());
+    return command;
+  };
+  const Outcome outcome = run(asked({"--ranks", "2"}));
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("measuring this machine"));
+  EXPECT_THAT(outcome.out, HasSubstr("predictions for "));
+  EXPECT_THAT(outcome.out, HasSubstr("2 ranks"));
+  const json ran = json::parse(slurp(dir / "run/config.json"));
+  const json& parallel = ran.at("parallel");
+  EXPECT_EQ(parallel.at("data_parallel_size").get<int>() *
+                parallel.at("tensor_model_parallel_size").get<int>() *
+                parallel.at("pipeline_model_parallel_size").get<int>(),
+            2);
+  EXPECT_EQ(ran.at("batch").at("global_batch_size"), 4);
+  // What it ran as is a config, which chooses nothing.
+  const Outcome again = run({"train", "run/config.json", "--dry-run", "--set",
+                             "logging.overwrite=true", "--set", "checkpoint.overwrite=true"});
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(json::parse(again.out).at("parallel"), parallel);
+  EXPECT_THAT(again.err, Not(HasSubstr("predictions")));
+
+  // A document alone on standard output.
+  const Outcome dry = run(asked({"--ranks", "2", "--dry-run", "--set", "logging.dir=other", "--set",
+                                 "checkpoint.save=saved"}));
+  EXPECT_EQ(dry.code, 0) << dry.err;
+  EXPECT_TRUE(json::parse(dry.out).contains("parallel"));
+  EXPECT_THAT(dry.err, HasSubstr("predictions for "));
+}
+
 TEST_F(CliTest, APretendedRankTellsItsKernelsAndMemory) {
   std::vector<std::string> command{"train", "c.json", "--pretend-world", "64"};
   for (const char* set : {"parallel.tensor_model_parallel_size=2", "parallel.data_parallel_size=32",

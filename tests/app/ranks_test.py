@@ -9,6 +9,7 @@ with `OK`, or an error that shows what mpirun and the program printed.
 """
 
 import json
+import math
 import os
 import pathlib
 import subprocess
@@ -74,6 +75,26 @@ class Agreement(Job):
         self.expect_refused(*ranks, *(
             f"config: /{key.replace('.', '/')}: rank 0 on [^ ]+ has {values[0]}, rank 1 on [^ ]+ has "
             f"{values[1]}; give all ranks the same" for key, values in keys.items()))
+
+    def test_a_layout_is_chosen_for_all_ranks_by_the_first(self):
+        # Only rank 0 measures; the others have no say.
+        auto = ["parallel=auto", "batch={}", "batch.global_batch_size=4"]
+        code, text = self.train(auto, auto)
+        self.assertEqual(code, 0, text)
+        self.assertEqual(text.count("measuring this machine"), 1, text)
+        self.assertEqual(text.count("predictions for "), 1, text)
+        parallel = json.loads((self.folder / "run/config.json").read_text())["parallel"]
+        sizes = [size for key, size in parallel.items() if key.endswith("_parallel_size")
+                 and not key.startswith("virtual")]
+        self.assertEqual(math.prod(sizes), 2, parallel)
+
+    def test_a_layout_that_only_one_rank_wants_chosen_is_refused(self):
+        self.expect_refused(["parallel=auto"], [],
+                            'config: /parallel: rank 0 on [^ ]+ has "auto", rank 1 on [^ ]+ has '
+                            "sizes; give all ranks the same")
+        # What is wrong is found by the one that chooses, and told once.
+        auto = ["parallel=auto", "batch={}", "batch.micro_batch_size=1"]
+        self.expect_refused(auto, auto, "config: /batch/global_batch_size: has to be given")
 
     def test_contents_of_files_are_compared_not_their_paths(self):
         (self.folder / "copy.txt").write_text(TEXT)

@@ -154,6 +154,31 @@ def fitted(folder):
     return 1
 
 
+def measured(folder):
+    """A machine that is measured between the runs, in rounds that a stopped sweep goes on with."""
+    sweep = ("--grid", "tp=1,2", "--out", "measured", "--iterations", "1", "--warm-up", "0",
+             "--measure", "own.json", "--repeats")
+    folder.sweep(*sweep, "1")
+    first = (folder.path / "measured/machines/1.json").read_text()
+    text = folder.sweep(*sweep, "2").stdout
+    assert "Spearman" in text
+    assert (folder.path / "measured/machines/1.json").read_text() == first
+    rounds = [json.loads(first), json.loads((folder.path / "measured/machines/2.json").read_text())]
+    own = json.loads((folder.path / "own.json").read_text())
+
+    def times(machine):
+        return {tuple(row[:-1]): row[-1] for row in machine["device"]["kernels"]}
+    assert times(own).keys() == times(rounds[0]).keys() == times(rounds[1]).keys()
+    for kernel, seconds in times(own).items():
+        low, high = sorted(times(one)[kernel] for one in rounds)
+        assert low <= seconds <= high, (kernel, low, seconds, high)
+    predicted = {p["point"]: p["predicted_ms"] for p in folder.result("measured")["points"]}
+    assert len(predicted) == 2 and all(ms > 0 for ms in predicted.values()), predicted
+    run = folder.sweep("--grid", "threads=1,2", "--out", "no", "--measure", "m2.json", code=2)
+    assert "runtime.threads_per_rank" in run.stderr and not (folder.path / "no").exists()
+    return 1
+
+
 def broken(folder):
     """Half a line, a folder that is no sweep's, a second sweep at work, and what is run again."""
     grid = ("--grid", "dp=1,2", "--out", "cut", "--iterations", "1", "--warm-up", "0", "--repeats")
@@ -259,7 +284,7 @@ def main():
         sys.exit("sweep_test: chromium is not installed (scripts/packages_browser.txt)")
     with tempfile.TemporaryDirectory() as name:
         folder, passed = Folder(program, pathlib.Path(name)), 0
-        for part in (layouts, weak, batches, fitted, broken, failures, refusals, report):
+        for part in (layouts, weak, batches, fitted, measured, broken, failures, refusals, report):
             passed += part(folder)
         if len(sys.argv) > 2:  # keeps the report for a person
             shutil.copy(folder.path / "out/report.html", sys.argv[2])

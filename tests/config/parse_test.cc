@@ -8,6 +8,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 using Lines = std::vector<std::string>;
 
@@ -26,6 +27,38 @@ TEST(ConfigParse, ATypoAtEachLevelIsRefusedWithTheNearestName) {
   EXPECT_THAT(problems_of({"model.sequence_length=8"}),
               ElementsAre("config: /model/sequence_length: unknown key; did you mean "
                           "/data/sequence_length?"));
+}
+
+TEST(ConfigParse, AutoInPlaceOfTheLayoutIsTold) {
+  const LoadedConfig loaded =
+      parse(kSmallConfig, {"parallel=auto"}, {.ranks = 6, .cores = 12}, "config.json");
+  EXPECT_TRUE(loaded.parallel_is_auto);
+  EXPECT_EQ(loaded.config.world_size(), 1);
+  EXPECT_EQ(loaded.config.runtime.threads_per_rank, 2);  // of a rank of the job
+  EXPECT_THAT(loaded.written, Not(HasSubstr("parallel")));
+  // What a layout sets may be given, for whoever chooses; one rank has no use for it.
+  const LoadedConfig given = parse(
+      kSmallConfig, {"parallel=auto", "pipeline.layer_split=[1,3]", "batch.micro_batch_size=4",
+                     "batch.gradient_accumulation_steps=2", "pipeline.schedule=interleaved_1f1b"});
+  EXPECT_EQ(given.config.stages(), 1);
+  EXPECT_THAT(given.written, HasSubstr("interleaved_1f1b"));
+  EXPECT_THAT(problems_of({"parallel=auto", "zero_optimization.stage=two"}),
+              ElementsAre(HasSubstr("config: /zero_optimization/stage: \"two\" is not")));
+  // Of a config as it ran, all is derived anew.
+  const LoadedConfig ran = parse(kSmallConfig, {"parallel.data_parallel_size=2"});
+  EXPECT_TRUE(parse(ran.filled_in, {"parallel=auto"}, {.ranks = 4}).parallel_is_auto);
+  // Whoever has chosen says so after it.
+  const LoadedConfig chosen =
+      parse(kSmallConfig, {"parallel=auto", "parallel={}", "parallel.data_parallel_size=2"},
+            {.ranks = 2});
+  EXPECT_FALSE(chosen.parallel_is_auto);
+  EXPECT_EQ(chosen.config.world_size(), 2);
+  EXPECT_FALSE(parse(kSmallConfig).parallel_is_auto);
+
+  EXPECT_THAT(problems_of({"parallel=even"}),
+              ElementsAre("config: /parallel: \"even\" is not an object of keys, nor \"auto\""));
+  EXPECT_THAT(problems_of({"pipeline=auto"}),
+              ElementsAre("config: /pipeline: \"auto\" is not an object of keys"));
 }
 
 TEST(ConfigParse, AWrongTypeIsRefused) {

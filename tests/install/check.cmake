@@ -24,3 +24,9 @@ if(NOT EXISTS ${WORK_DIR}/prefix/bin/trident)
   message(FATAL_ERROR "the trident program was not installed")
 endif()
 run(${WORK_DIR}/prefix/bin/trident --help)
+# Machines go by name wherever it is started.
+if(NOT EXISTS ${WORK_DIR}/prefix/share/trident/machines/dgx_a100.json)
+  message(FATAL_ERROR "the machines' files were not installed")
+endif()
+run(${WORK_DIR}/prefix/bin/trident simulate ${CONSUMER_DIR}/../../../configs/gpt_1t.json
+    --machine dgx_a100 --set activation_checkpointing.granularity=full)

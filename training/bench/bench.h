@@ -31,7 +31,7 @@ std::string bench_collectives_text(const nlohmann::ordered_json&);
 struct MachineRequest {
   std::vector<Config> configs;  // one device and as many threads a rank for all of them
   int cores = 1;                // that ranks may use together
-  int iterations = 5;           // of each rank and round; the fastest counts
+  int iterations = 5;           // of each rank and round; the median of each kernel counts
   int rounds = 3;               // through all configs, since machines drift
   Machine known;                // kernels that were measured before stay
   Print tell = {};              // a line for each config

@@ -2,10 +2,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <barrier>
 #include <exception>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "core/available_memory.h"
@@ -13,6 +15,7 @@
 #include "core/median.h"
 #include "core/process.h"
 #include "kernels/elementwise.h"
+#include "parallel/topology.h"
 #include "training/bench/bench.h"
 #include "training/bench/measured.h"
 #include "training/bench/measured_kernels.h"
@@ -37,10 +40,7 @@ class MachineBench {
     need_same_device();
     choose_ranks();
     for (int round = 0; round < request_.rounds; ++round) {
-      for (Rank& rank : ranks_) measure(rank, round);
-    }
-    for (const Rank& rank : ranks_) {
-      for (const MeasuredRank& one : rank.fastest) kernels_.take(one.step.trace);
+      for (const Rank& rank : ranks_) measure(rank, round);
     }
     kernels_.enter(machine_);
     describe();
@@ -81,7 +81,6 @@ class MachineBench {
   struct Rank {
     const Config* config = nullptr;
     int rank = 0;
-    std::vector<MeasuredRank> fastest;  // of those that run together
   };
 
   void choose_ranks() {
@@ -92,7 +91,7 @@ class MachineBench {
         const std::vector<int> pipeline = mesh_of(config).pipeline(0);
         for (std::size_t place = 0; place < pipeline.size(); ++place) {
           const TracedStep step = planner.trace(static_cast<int>(place));
-          if (kernels_.see(step.trace)) ranks_.push_back({&config, pipeline[place], {}});
+          if (kernels_.see(step.trace)) ranks_.push_back({&config, pipeline[place]});
         }
       } catch (const RequestError& error) {
         last = error.what();  // a schedule that doesn't take so few micro-batches
@@ -101,37 +100,69 @@ class MachineBench {
     if (ranks_.empty()) throw RequestError("bench machine: " + last);
   }
 
-  void measure(Rank& one, int round) {
+  void measure(const Rank& one, int round) {
     const Config& config = *one.config;
     const Architecture& architecture = *architecture_of(config);
     const Schedule schedule = schedule_of(config);
     std::vector<MeasuredRank> ran(static_cast<std::size_t>(together_));
+    std::vector<std::vector<OperationTrace>> traces(ran.size());
     std::vector<std::exception_ptr> errors(ran.size());
     std::vector<std::thread> threads;
+    // Each iteration with the others at work, as ranks have it.
+    std::barrier together(together_);
     for (std::size_t i = 0; i < ran.size(); ++i) {
       threads.emplace_back([&, i] {
         try {
           const RankPlanner planner(config, architecture, schedule);
-          ran[i] = planner.measure(one.rank, devices_.of(static_cast<int>(i)), request_.iterations);
+          ran[i] = planner.measure(
+              one.rank, devices_.of(static_cast<int>(i)), request_.iterations,
+              {.begin = [&] { together.arrive_and_wait(); },
+               .ran = [&, i](const OperationTrace& trace) { traces[i].push_back(trace); }});
         } catch (...) {
           errors[i] = std::current_exception();
         }
+        together.arrive_and_drop();
       });
     }
     for (std::thread& thread : threads) thread.join();
     for (const std::exception_ptr& error : errors) {
       if (error) std::rethrow_exception(error);
     }
-    if (round == 0) one.fastest.resize(ran.size());
-    for (std::size_t i = 0; i < ran.size(); ++i) {
-      MeasuredRank& known = one.fastest[i];
-      if (round == 0 || ran[i].seconds < known.seconds) known = std::move(ran[i]);
+    for (std::size_t iteration = 0; iteration < traces.front().size(); ++iteration) {
+      std::vector<const OperationTrace*> alike;
+      for (const auto& of_rank : traces) alike.push_back(&of_rank[iteration]);
+      for (const OperationTrace* trace : alike) kernels_.take(*trace);
+      add_skew(alike);
     }
     if (!request_.tell) return;
     request_.tell(fmt::format("round {}: rank {} of {}: {} operations a step, {:.1f} ms\n",
                               round + 1, one.rank, config.world_size(),
-                              one.fastest[0].step.trace.operations().size(),
-                              1e3 * one.fastest[0].seconds));
+                              ran.front().step.trace.operations().size(),
+                              1e3 * median(ran.front().seconds)));
+  }
+
+  // What ranks that meet would have waited for the last of them.
+  void add_skew(const std::vector<const OperationTrace*>& traces) {
+    const OperationTrace& first = *traces.front();
+    for (const OperationTrace* trace : traces) {
+      if (trace->operations().size() != first.operations().size()) return;
+    }
+    std::vector<double> since(traces.size());
+    for (std::size_t at = 0; at < first.operations().size(); ++at) {
+      const TracedOperation& operation = first.operations()[at];
+      if (operation.group < 0) {
+        for (std::size_t i = 0; i < traces.size(); ++i) {
+          since[i] += traces[i]->operations()[at].seconds;
+        }
+        continue;
+      }
+      const std::string& group = first.groups()[static_cast<std::size_t>(operation.group)].name;
+      if (operation.beside || !is_within_layers(traffic_of(group))) continue;
+      last_ += *std::max_element(since.begin(), since.end());
+      for (double& seconds : since) {
+        mean_ += std::exchange(seconds, 0.0) / static_cast<double>(since.size());
+      }
+    }
   }
 
   void describe() {
@@ -150,6 +181,7 @@ class MachineBench {
         static_cast<double>(gpu ? devices_.memory(1).value_or(0) : available_memory() / together_);
     // A queue that is behind hides what the host does.
     if (const double between = kernels_.between(); between > 0) device.launch = between;
+    if (mean_ > 0) device.skew = std::clamp(last_ / mean_ - 1, 0.0, 1.0);
     Context context(devices_.of(0), threads_, {.deterministic = false});
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       if (dtype == DType::f16 && !gpu) continue;
@@ -216,6 +248,7 @@ class MachineBench {
   int threads_, together_;
   std::vector<Rank> ranks_;
   MeasuredKernels kernels_;
+  double last_ = 0, mean_ = 0;  // seconds of ranks between meetings, of the last one and on average
 };
 
 }  // namespace

@@ -10,15 +10,6 @@
 namespace trident {
 namespace {
 
-EventCategory category_of(const std::optional<Group>& group, Operation what) {
-  if (!group) return EventCategory::all_reduce;
-  if (*group == Group::pipeline) return EventCategory::transfer;
-  if (*group == Group::tensor) return EventCategory::tensor_parallel;
-  const bool adds = what == Operation::all_reduce || what == Operation::reduce_scatter ||
-                    what == Operation::reduce;
-  return adds ? EventCategory::gradient_reduction : EventCategory::weight_gather;
-}
-
 class Drawing {
  public:
   Drawing(const Topology& topology, std::int64_t zero)
@@ -90,6 +81,15 @@ class Drawing {
 };
 
 }  // namespace
+
+EventCategory category_of(const std::optional<Group>& group, Operation what) {
+  if (!group) return EventCategory::all_reduce;
+  if (*group == Group::pipeline) return EventCategory::transfer;
+  if (*group == Group::tensor) return EventCategory::tensor_parallel;
+  const bool adds = what == Operation::all_reduce || what == Operation::reduce_scatter ||
+                    what == Operation::reduce;
+  return adds ? EventCategory::gradient_reduction : EventCategory::weight_gather;
+}
 
 Timeline step_timeline(const Topology& topology, const std::vector<StepClock>& clocks,
                        const std::vector<ExecutionTrace>& traces,

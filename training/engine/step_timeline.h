@@ -2,14 +2,19 @@
 // out beside them.
 #pragma once
 
+#include <optional>
 #include <vector>
 
+#include "parallel/collectives/descriptor.h"
 #include "parallel/operation_log.h"
 #include "parallel/topology.h"
 #include "scheduler/timeline.h"
 #include "training/engine/stepper.h"
 
 namespace trident {
+
+// What an operation of such a group (TrafficGroup::group) is drawn as.
+EventCategory category_of(const std::optional<Group>&, Operation);
 
 // Clocks, traces and logged operations by world rank; the log's groups are numbered as
 // Topology::traffic_groups() lists them. Sends stand where the trace has them, with

@@ -25,9 +25,11 @@ struct LayoutRequest {
   Machine machine;
   std::int64_t global_batch_size = 0;  // of the config as it stands
   std::string assume;                  // habits (Habits::assume), "" for the config's own
-  std::int64_t memory = 0;             // bytes a rank; 0: the machine's
-  std::vector<std::int64_t> ranks;     // world sizes to look at
-  std::size_t wanted = 10;             // plans that are kept of each size
+  // Of layout_keys(), those that stay as `written` has them.
+  std::vector<std::string> held = {};
+  std::int64_t memory = 0;          // bytes a rank; 0: the machine's
+  std::vector<std::int64_t> ranks;  // world sizes to look at
+  std::size_t wanted = 10;          // plans that are kept of each size
   double effort = 10;  // of all whole simulations, in seconds that they took on one machine
 };
 
@@ -52,6 +54,12 @@ struct LayoutSearch {
   std::vector<std::int64_t> nothing_on;        // world sizes on which nothing fits
   std::int64_t considered = 0, simulated = 0;
 };
+
+// Of layout_keys() those that it gives (LayoutRequest::held), but for words.
+std::vector<std::string> given_keys(const LoadedConfig&);
+// RequestError where a config whose parallel is "auto" doesn't give its global batch, or gives a
+// schedule's file, which is for one layout.
+void need_batch(const LoadedConfig&);
 
 // RequestError where nothing fits: what the thriftiest layout takes, and on how many ranks one
 // would fit.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <limits>
@@ -12,6 +13,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/json.h"
+#include "core/median.h"
 #include "core/nearest.h"
 
 namespace trident {
@@ -200,6 +202,7 @@ void read_device(Reader& reader, Machine::Device& device) {
   reader.integer("units", device.units, true);
   reader.number("launch", device.launch, true);
   read_part(reader, "taken_by_collectives", device.taken_by_collectives);
+  read_part(reader, "skew", device.skew);
   reader.object("peak", [&](Reader& peaks) {
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       double rate = 0;
@@ -251,6 +254,45 @@ Machine parse_machine(std::string_view text, const std::string& name) {
     reader.problem("device", "peak needs a rate for fp32, bf16 or fp16");
   }
   if (!problems.empty()) throw RequestError(problems).at(name + ": ");
+  return machine;
+}
+
+Machine median_of(const std::vector<Machine>& measured) {
+  if (measured.empty()) throw Error("median_of: no machine");
+  Machine machine = measured.front();
+  std::vector<Machine> all = measured;
+  const auto set = [&](auto member) {
+    std::vector<double> values;
+    for (Machine& one : all) values.push_back(member(one));
+    member(machine) = median(values);
+  };
+  set([](Machine& m) -> double& { return m.device.memory; });
+  set([](Machine& m) -> double& { return m.device.memory_bandwidth; });
+  set([](Machine& m) -> double& { return m.device.launch; });
+  set([](Machine& m) -> double& { return m.device.skew; });
+  std::map<DType, std::vector<double>> peaks;
+  for (const Machine& one : measured) {
+    for (const auto& [dtype, rate] : one.device.peak) peaks[dtype].push_back(rate);
+  }
+  for (const auto& [dtype, rates] : peaks) machine.device.peak[dtype] = median(rates);
+  for (Machine::Link Machine::*link : {&Machine::inside, &Machine::across}) {
+    set([link](Machine& m) -> double& { return (m.*link).bandwidth; });
+    set([link](Machine& m) -> double& { return (m.*link).latency; });
+  }
+  std::map<std::string, std::map<std::array<double, 3>, std::vector<double>>> times;
+  for (const Machine& one : measured) {
+    for (const auto& [name, kernels] : one.device.kernels) {
+      for (const MeasuredKernel& kernel : kernels) {
+        times[name][kernel.size].push_back(kernel.seconds);
+      }
+    }
+  }
+  machine.device.kernels.clear();
+  for (const auto& [name, sizes] : times) {
+    for (const auto& [size, seconds] : sizes) {
+      machine.device.kernels[name].push_back({size, median(seconds)});
+    }
+  }
   return machine;
 }
 

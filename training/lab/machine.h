@@ -34,6 +34,9 @@ struct Machine {
     // The part of its computing that a collective beside it takes (NCCL's kernels hold
     // multiprocessors), 0 to 1.
     double taken_by_collectives = 0;
+    // By how much more the last of ranks that meet again and again within layers needs for its
+    // kernels than they do on average, as a part of that; measured.
+    double skew = 0;
     // By name and type, "gelu_forward bf16", "gemm nt fp32" (which operand of a product is
     // transposed: nn, nt for x · Wᵀ, tn), or "gemm fp32" for all; they stand in for peak, units and
     // bandwidth.
@@ -68,6 +71,8 @@ struct Machine {
 Machine parse_machine(std::string_view text, const std::string& name);
 // Of a file; a name without a slash or an ending is one of `folder`.
 Machine read_machine(const std::string& path, const std::string& folder);
+// Of one machine that was measured several times: the median of each kernel and of all else.
+Machine median_of(const std::vector<Machine>&);
 // The same as a file, kernels a line each.
 std::string machine_text(const Machine&);
 

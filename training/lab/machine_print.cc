@@ -57,6 +57,7 @@ std::string machine_text(const Machine& machine) {
               {"units", d.units}};
   if (d.launch > 0) device["launch"] = d.launch;
   if (d.taken_by_collectives > 0) device["taken_by_collectives"] = d.taken_by_collectives;
+  if (d.skew > 0) device["skew"] = d.skew;
   for (const auto& [dtype, rate] : d.peak) device["peak"][name_of(dtype)] = rate;
   std::string text = "{\n" + lines({{"name", machine.name}}, "  ");
   if (!machine.source.empty()) text += ",\n" + lines({{"source", machine.source}}, "  ");

@@ -5,7 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "core/json.h"
+#include "parallel/topology.h"
 #include "scheduler/timeline.h"
+#include "training/engine/step_timeline.h"
 #include "training/lab/failures.h"
 #include "training/lab/step_simulation.h"
 
@@ -133,10 +135,23 @@ std::string text_of(const SimulatedStep& step, const Machine& machine) {
 }
 
 Timeline timeline_of(const SimulatedStep& step, const Machine& machine) {
-  return {.title = fmt::format("Predicted for {}: {:.4g} s, bubble {:.2f}%", machine.name,
-                               step.seconds, 100 * step.bubble_ratio),
-          .rows = {},
-          .events = timeline_events(step.schedule, step.simulation, 1e6)};
+  Timeline timeline{.title = fmt::format("Predicted for {}: {:.4g} s, bubble {:.2f}%", machine.name,
+                                         step.seconds, 100 * step.bubble_ratio),
+                    .rows = {},
+                    .events = timeline_events(step.schedule, step.simulation, 1e6)};
+  for (const BesideSeconds& one : step.beside) {
+    const bool update = one.group.empty();
+    timeline.events.push_back(
+        {.rank = one.place,
+         .name =
+             update ? "update" : fmt::format("{} of {} ranks", name_of(one.operation), one.group),
+         .category = update ? EventCategory::optimizer
+                            : category_of(group_of_traffic(one.group), one.operation),
+         .start_us = 1e6 * one.start,
+         .duration_us = 1e6 * one.seconds,
+         .group = one.group});
+  }
+  return timeline;
 }
 
 }  // namespace

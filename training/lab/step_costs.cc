@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "core/error.h"
 #include "parallel/topology.h"
@@ -46,23 +47,26 @@ class Pricer {
     const double seconds =
         collective_seconds(narrow ? narrow_of(shape) : machine_, operation, whole, shape);
     if (habits_.gathers_again && recomputes() && part && !within && backward) {
-      cost.beside.push_back({traffic, cost.seconds.total(), seconds});
+      cost.beside.push_back({traffic, operation, cost.seconds.total(), seconds});
     }
     if (!one.beside || (within && !habits_.tensor_sums_beside_products)) {
-      if (!within) cost.beside.push_back({traffic, cost.seconds.total(), seconds, true});
-      cost.seconds.groups[traffic] += seconds;
+      if (!within) cost.beside.push_back({traffic, operation, cost.seconds.total(), seconds, true});
+      cost.seconds.groups[traffic] += seconds + (within ? wait_for_the_last() : 0);
       if (habits_.tensor_sums_beside_weight_gradients && within && hides(at)) {
         hidden_.emplace_back(traffic, seconds);
       }
     } else if (!within && !habits_.gradients_beside_backward) {
       after.seconds.groups[traffic] += seconds;
     } else {
-      cost.beside.push_back({traffic, cost.seconds.total(), seconds});
+      cost.beside.push_back({traffic, operation, cost.seconds.total(), seconds});
       cost.seconds.groups[traffic] += seconds * machine_.device.taken_by_collectives;
     }
   }
 
  private:
+  // What members of a group that meets within layers wait for the last one.
+  double wait_for_the_last() { return machine_.device.skew * std::exchange(since_met_, 0.0); }
+
   bool recomputes() const { return config_.activation_checkpointing.granularity == "full"; }
 
   // With a node's link as wide for this group as one device's part of it.
@@ -95,6 +99,7 @@ class Pricer {
     if (!habits_.fused_kernels) own_kernel(alone, alone.bytes_apart, seconds);
     if (!habits_.fused_accumulation) own_kernel(alone, alone.bytes_to_add, seconds);
     const double taken = kernel_seconds(machine_, alone);
+    since_met_ += taken;
     (one.flops > 0 ? seconds.products : seconds.kernels) += taken;
     if (one.transpose_a) hide(taken, seconds);
   }
@@ -153,6 +158,7 @@ class Pricer {
   const std::vector<TracedOperation>& operations_;
   std::vector<std::pair<std::string, GroupShape>> groups_;
   int action_ = -1;
+  double since_met_ = 0;  // in kernels
   // Waited for in this action so far, and could go beside a product that comes.
   std::vector<std::pair<std::string, double>> hidden_;
 };

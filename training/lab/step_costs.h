@@ -68,6 +68,7 @@ struct Seconds {
 // action's.
 struct Beside {
   std::string group;
+  Operation operation = Operation::all_reduce;
   double offset = 0, seconds = 0;
   bool waited = false;
 };

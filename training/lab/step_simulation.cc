@@ -227,6 +227,16 @@ class StepSimulator {
     return most;
   }
 
+  // A collective of an action that began then, after those before it; `stream`: when these end.
+  static void add_beside(SimulatedStep& step, int place, const Beside& one, double begun,
+                         double& stream, std::map<std::string, double>& groups) {
+    const double start = std::max(stream, begun + one.offset);
+    stream = start + one.seconds;
+    if (one.waited) return;  // in its action
+    groups[one.group] += one.seconds;
+    step.beside.push_back({place, one.group, one.operation, start, one.seconds});
+  }
+
   void add_ranks(SimulatedStep& step) {
     overlaps_ = overlaps_next_iteration(schedule_);
     steady_ = busiest(step);
@@ -244,10 +254,14 @@ class StepSimulator {
         rank.busy.add(cost.seconds);
         if (!habits_.transfers_beside_compute) rank.messages += message_of(place, i);
         for (const Beside& one : cost.beside) {
-          stream = std::max(stream, timed[i].start + one.offset) + one.seconds;
-          if (!one.waited) groups[one.group] += one.seconds;
+          add_beside(step, place, one, timed[i].start, stream, groups);
         }
-        if (const double message = message_of(place, i); message > 0) groups["pipeline"] += message;
+        if (const double message = message_of(place, i); message > 0) {
+          groups["pipeline"] += message;
+          if (habits_.transfers_beside_compute) {
+            step.beside.push_back({place, "pipeline", Operation::message, timed[i].end, message});
+          }
+        }
       }
       const double end = timed.empty() ? 0 : timed.back().end;
       const ActionCost& last = traced_[costs_[at]].around();
@@ -256,13 +270,16 @@ class StepSimulator {
       // What rounding leaves is no waiting.
       rank.waiting = std::max(0.0, whole - rank.busy.total() - rank.messages);
       if (schedule_.asynchronous()) step.bubble_ratio += rank.waiting / whole / schedule_.stages;
-      for (const Beside& one : last.beside) {
-        stream = std::max(stream, end + one.offset) + one.seconds;
-        if (!one.waited) groups[one.group] += one.seconds;
-      }
+      for (const Beside& one : last.beside) add_beside(step, place, one, end, stream, groups);
       rank.exposed = std::max(0.0, stream - end - last.seconds.total());
       rank.busy.add(last.seconds);
       for (const auto& [group, seconds] : rank.busy.groups) groups[group] += seconds;
+      double at_end = end + rank.exposed;
+      for (const auto& [group, seconds] : last.seconds.groups) {
+        step.beside.push_back({place, group, Operation::all_reduce, at_end, seconds});
+        at_end += seconds;
+      }
+      step.beside.push_back({.place = place, .start = at_end, .seconds = last.seconds.compute()});
       const double own = iteration(step, place) + rank.exposed;
       if (own + last.seconds.total() > compute_end + around) {
         compute_end = own, around = last.seconds.total();

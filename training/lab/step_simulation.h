@@ -24,6 +24,15 @@ struct RankSeconds {
   double messages = 0;  // its own, where compute waits for them
 };
 
+// What runs beside a place's actions and after them: collectives that aren't waited for, messages,
+// and without a group the update.
+struct BesideSeconds {
+  int place = 0;
+  std::string group = {};
+  Operation operation = Operation::message;
+  double start = 0, seconds = 0;
+};
+
 struct SimulatedStep {
   double seconds = 0;
   std::int64_t world_size = 0;
@@ -38,6 +47,7 @@ struct SimulatedStep {
   std::vector<RankSeconds> ranks;    // by place in the pipeline
   Schedule schedule;
   Simulation simulation;
+  std::vector<BesideSeconds> beside;
 
   std::int64_t tokens = 0;  // of the step
 

@@ -23,6 +23,13 @@ double mean_of(const std::vector<nlohmann::json>& runs, const char* key) {
   return median(values);
 }
 
+// By which part of it iterations are off their median, half of them more and half less.
+double spread_of(std::vector<double> times) {
+  const double middle = median(times);
+  for (double& time : times) time = std::abs(time / middle - 1);
+  return middle > 0 ? median(times) : 0;
+}
+
 Json point_json(const SweepPoint& point, std::vector<nlohmann::json> runs, int repeats) {
   std::erase_if(runs, [&](const auto& run) { return run.value("repeat", 0) >= repeats; });
   const Config& c = point.config;
@@ -51,11 +58,13 @@ Json point_json(const SweepPoint& point, std::vector<nlohmann::json> runs, int r
     }
   }
   if (good.empty()) return json;
-  std::vector<double> times, speeds;
+  std::vector<double> times, replays, speeds;
   const double tokens = static_cast<double>(c.batch.global_batch_size * c.data.sequence_length);
   for (const nlohmann::json& run : good) {
     const auto own = run.at("iteration_time_ms").get<std::vector<double>>();
     times.insert(times.end(), own.begin(), own.end());
+    const auto replayed = run.at("replays_ms").get<std::vector<double>>();
+    replays.insert(replays.end(), replayed.begin(), replayed.end());
     speeds.push_back(tokens / median(own) * 1e3);
   }
   const auto [slowest, fastest] = std::minmax_element(speeds.begin(), speeds.end());
@@ -63,25 +72,16 @@ Json point_json(const SweepPoint& point, std::vector<nlohmann::json> runs, int r
   json["step_ms"] = median(times);
   json["tokens_per_second"] = {
       {"median", tokens / median(times) * 1e3}, {"least", *slowest}, {"most", *fastest}};
-  for (const char* key :
-       {"mfu", "bubble_ratio", "bubble_ratio_wall", "bubble_predicted", "replayed_ms"}) {
+  for (const char* key : {"mfu", "bubble_ratio", "bubble_ratio_wall", "bubble_predicted"}) {
     json[key] = mean_of(good, key);
   }
-  std::sort(times.begin(), times.end());
-  json["fastest_ms"] = times.front();
-  json["noise"] = times[std::min(times.size() - 1, std::max<std::size_t>(1, times.size() / 4))] /
-                      times.front() -
-                  1;
+  json["replayed_ms"] = median(replays);
+  json["fastest_ms"] = *std::min_element(times.begin(), times.end());
+  const std::vector<double>& compared = point.replayed ? replays : times;
+  json["noise"] = spread_of(compared);
   if (point.simulated_seconds) {
-    // Other work of the machine only ever slows an iteration.
-    double least = times.front();
-    if (point.replayed) {
-      std::vector<double> replayed;
-      for (const auto& run : good) replayed.push_back(run.value("fastest_replayed_ms", 0.0));
-      least = *std::min_element(replayed.begin(), replayed.end());
-    }
     json["compared"] = point.replayed ? "replayed step" : "step";
-    if (least > 0) json["compared_ms"] = least;
+    if (median(compared) > 0) json["compared_ms"] = median(compared);
   }
   json["bytes_sent"] = good.back().at("bytes_sent");
   json["peak_memory"] = mean_of(good, "peak_memory");

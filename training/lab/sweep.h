@@ -3,7 +3,8 @@
 //
 // Files under `out`: settings.json (what is swept), config.json (what every run starts from),
 // runs.jsonl (a line for each run that has ended, from which a sweep goes on), runs/NUMBER-REPEAT/
-// (each run's own files and log.txt).
+// (each run's own files and log.txt), machines/REPEAT.json (this machine, measured before a
+// repeat).
 #pragma once
 
 #include <atomic>
@@ -30,6 +31,7 @@ struct SweepRequest {
   int iterations = 5, warm_up = 2;          // of a run: those that count, and those before them
   int repeats = 3;                          // runs of each point, interleaved
   bool weak = false;                        // the batch grows with the copies of the model
+  bool measure = false;                     // this machine, before each repeat (bench machine)
   double timeout = 600;                     // seconds a run may take
   std::string program;                      // `trident`
   std::vector<std::string> mpirun;          // starts processes where the transport needs them
@@ -68,7 +70,10 @@ SweepPlan plan_sweep(const SweepRequest&);
 nlohmann::ordered_json run_sweep(const SweepRequest&, const SweepPlan&,
                                  const nlohmann::ordered_json& machine);
 
-// Where points have predictions: how well those agree with the fastest iterations, those of crowded
+// What a sweep that measures its machine found. RequestError where it has found nothing.
+Machine measured_machine(const SweepRequest&);
+
+// Where points have predictions: how well those agree with the median iterations, those of crowded
 // machines replayed (training/lab/machine_fit.h).
 void add_agreement(nlohmann::ordered_json& sweep);
 // The machine whose predictions agree best; the document then has those.

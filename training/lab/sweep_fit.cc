@@ -18,7 +18,7 @@ bool is_compared(const Json& point) {
   return point.contains("predicted_ms") && point.contains("compared_ms") && point["status"] == "ok";
 }
 
-// As much as a point's better iterations differ among each other.
+// As much as a point's iterations are off their median.
 double noise_of(const Json& points) {
   std::vector<double> differences;
   for (const Json& point : points) {
@@ -95,7 +95,7 @@ std::string agreement_text(const Json& sweep) {
     width = std::max(width, point["point"].get<std::string>().size());
   }
   text += fmt::format(
-      "\npredictions for {}, held against the fastest iterations\n{:<{}}  {:>10} "
+      "\npredictions for {}, held against the median iterations\n{:<{}}  {:>10} "
       "{:>10} {:>8}  of\n",
       sweep["predicted_for"].get<std::string>(), "", width, "predicted", "measured ms", "off");
   for (const Json& point : sweep["points"]) {

@@ -56,11 +56,10 @@ Json figures_of(const std::vector<nlohmann::json>& lines, int warm_up) {
     }
     return values;
   };
-  const std::vector<double> replayed = numbers("replayed_ms");
   Json run{{"iteration_time_ms", numbers("iteration_time_ms")},
-           {"fastest_replayed_ms", *std::min_element(replayed.begin(), replayed.end())}};
-  for (const char* key : {"tokens_per_second", "mfu", "bubble_ratio", "bubble_ratio_wall",
-                          "bubble_predicted", "replayed_ms"}) {
+           {"replays_ms", numbers("replayed_ms")}};
+  for (const char* key :
+       {"tokens_per_second", "mfu", "bubble_ratio", "bubble_ratio_wall", "bubble_predicted"}) {
     run[key] = median(numbers(key));
   }
   const nlohmann::json& last = lines.back();
@@ -73,6 +72,10 @@ Json figures_of(const std::vector<nlohmann::json>& lines, int warm_up) {
   }
   for (const auto& [part, ms] : parts) run["parts_ms"][part] = median(ms);
   return run;
+}
+
+std::string machine_file(const SweepRequest& request, int repeat) {
+  return fmt::format("{}/machines/{}.json", request.out, repeat + 1);
 }
 
 // The last lines of a log, for people.
@@ -116,6 +119,12 @@ class SweepRunner {
       for (const SweepPoint& point : plan_.points) left += wanted(point, repeat) ? 1 : 0;
     }
     for (int repeat = 0; repeat < request_.repeats; ++repeat) {
+      const bool any = std::any_of(plan_.points.begin(), plan_.points.end(),
+                                   [&](const auto& point) { return wanted(point, repeat); });
+      if (request_.measure && (any || !fs::exists(machine_file(request_, repeat))) &&
+          !measure_machine(repeat)) {
+        return false;
+      }
       for (std::size_t i = 0; i < plan_.points.size(); ++i) {
         const std::size_t at = repeat % 2 == 0 ? i : plan_.points.size() - 1 - i;
         const SweepPoint& point = plan_.points[at];
@@ -207,6 +216,7 @@ class SweepRunner {
     }
     fs::remove(runs_file());
     fs::remove_all(request_.out + "/runs");
+    fs::remove_all(request_.out + "/machines");
     write_file(request_.out + "/config.json", sweep_base(request_).dump(2) + "\n");
     write_file(file, now);
   }
@@ -254,6 +264,51 @@ class SweepRunner {
     return words;
   }
 
+  // Its end, or nothing where it was asked to stop or is late; those it then ends.
+  std::optional<ChildProcess::End> ended(ChildProcess& child, double most, bool& late) const {
+    const auto begun = steady_clock::now();
+    while (true) {
+      if (const auto end = child.wait(milliseconds(100))) return end;
+      late = seconds_since(begun) > most;
+      if (!late && !stopped()) continue;
+      child.signal_group(SIGTERM);
+      if (!child.wait(milliseconds(3000))) child.signal_group(SIGKILL);
+      child.wait(milliseconds(3000));
+      return std::nullopt;
+    }
+  }
+
+  // A round of bench machine, whose kernels are those of the grid's layouts. False where it was
+  // asked to stop.
+  bool measure_machine(int repeat) {
+    const std::string file = machine_file(request_, repeat),
+                      log = request_.out + "/machines/log.txt";
+    if (fs::exists(file)) return true;
+    fs::create_directories(request_.out + "/machines");
+    Json grid;
+    for (const GridKey& key : request_.grid) {
+      for (const std::string& value : key.values) {
+        const Json number = Json::parse(value, nullptr, false);
+        grid[key.path].push_back(number.is_discarded() ? Json(value) : number);
+      }
+    }
+    write_file(request_.out + "/grid.json", grid.dump(2) + "\n");
+    ChildProcess child({"sh", "-c", "log=$0; exec \"$@\" >\"$log\" 2>&1", log, request_.program,
+                        "bench", "machine", request_.out + "/config.json", "--grid",
+                        request_.out + "/grid.json", "--rounds", "1", "--out", file});
+    // It runs a rank of each layout.
+    const double most = request_.timeout * static_cast<double>(plan_.points.size());
+    bool late = false;
+    const auto end = ended(child, most, late);
+    if (!end && !late) return false;
+    // Without this round there are the others.
+    std::string what = "measured";
+    if (late) what = fmt::format("not measured: it took longer than {:g} s", most);
+    if (end && end->code != 0) what = "not measured: " + end_of(log);
+    if (request_.tell) request_.tell(fmt::format("machine, round {}: {}", repeat + 1, what));
+    return true;
+  }
+
   // Nothing where it was asked to stop.
   std::optional<Json> measure(const SweepPoint& point, int repeat) {
     const std::string folder = run_folder(request_, point, repeat);
@@ -263,13 +318,9 @@ class SweepRunner {
     Json run{{"point", point.label}, {"repeat", repeat}, {"status", "ok"}};
     ChildProcess child(command(point, folder));
     const auto begun = steady_clock::now();
-    std::optional<ChildProcess::End> end;
-    while (!(end = child.wait(milliseconds(100)))) {
-      const bool late = seconds_since(begun) > request_.timeout;
-      if (!late && !stopped()) continue;
-      child.signal_group(SIGTERM);
-      if (!child.wait(milliseconds(3000))) child.signal_group(SIGKILL);
-      child.wait(milliseconds(3000));
+    bool late = false;
+    const auto end = ended(child, request_.timeout, late);
+    if (!end) {
       if (!late) return std::nullopt;
       run["status"] = "timeout";
       run["reason"] = fmt::format("took longer than {:g} s", request_.timeout);
@@ -318,6 +369,16 @@ SweepRuns run_points(const SweepRequest& request, const SweepPlan& plan,
   SweepRuns runs{.whole = runner.run()};
   runs.of_point = runner.take_runs();
   return runs;
+}
+
+Machine measured_machine(const SweepRequest& request) {
+  std::vector<Machine> rounds;
+  for (int repeat = 0; repeat < request.repeats; ++repeat) {
+    const std::string file = machine_file(request, repeat);
+    if (fs::exists(file)) rounds.push_back(parse_machine(read_file(file), file));
+  }
+  if (!rounds.empty()) return median_of(rounds);
+  throw RequestError(fmt::format("--measure: {} has no measured machine", printable(request.out)));
 }
 
 std::string run_folder(const SweepRequest& request, const SweepPoint& point, int repeat) {

@@ -157,7 +157,8 @@ TracedStep RankPlanner::trace(int pipeline) const {
   return step;
 }
 
-MeasuredRank RankPlanner::measure(int rank, Device& device, int iterations) const {
+MeasuredRank RankPlanner::measure(int rank, Device& device, int iterations,
+                                  const EachIteration& each) const {
   constexpr int warm_up = 2;
   MeasuredRank measured;
   // So many that the last ones, whose look-ahead runs out, aren't reached.
@@ -173,6 +174,7 @@ MeasuredRank RankPlanner::measure(int rank, Device& device, int iterations) cons
       batches.push_back(batches[static_cast<std::size_t>(ahead)]);
     }
     for (int i = -warm_up; i < iterations; ++i) {
+      if (each.begin) each.begin();
       OperationTrace trace;
       context.set_trace(&trace);
       const ClockReading begin = read_clock();
@@ -181,9 +183,12 @@ MeasuredRank RankPlanner::measure(int rank, Device& device, int iterations) cons
       context.synchronize();
       const double seconds = 1e-9 * static_cast<double>(read_clock().wall_ns - begin.wall_ns);
       trace.settle();
-      if (i > 0 && seconds >= measured.seconds) continue;
-      measured.seconds = seconds;
-      measured.step.trace = std::move(trace);
+      if (i < 0) continue;
+      if (each.ran) each.ran(trace);
+      const bool fastest = std::all_of(measured.seconds.begin(), measured.seconds.end(),
+                                       [&](double other) { return seconds < other; });
+      measured.seconds.push_back(seconds);
+      if (fastest) measured.step.trace = std::move(trace);
     }
     context.set_trace(nullptr);
     measured.step.actions = computes_of(stepper.trace());

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -50,9 +51,15 @@ struct TracedStep {
 
 // A rank as it ran by itself, others made up (parallel/transport/planning.h).
 struct MeasuredRank {
-  TracedStep step;       // of the fastest iteration: a machine's other work only ever slows one
-  PlannedMemory memory;  // that its ledger had
-  double seconds = 0;    // of that iteration, making others up included
+  std::vector<double> seconds;  // of each iteration that counts, making others up included
+  TracedStep step;              // of the fastest: a machine's other work only ever slows one
+  PlannedMemory memory;         // that its ledger had
+};
+
+// What is called while a rank runs by itself.
+struct EachIteration {
+  std::function<void()> begin = {};                     // before each, also those two
+  std::function<void(const OperationTrace&)> ran = {};  // after each that counts
 };
 
 // Plans the first rank at each place of a pipeline; others there hold as much. Of many
@@ -69,7 +76,7 @@ class RankPlanner {
   TracedStep trace(int pipeline) const;
   // Runs `rank` of the world on a device that computes, with random tokens: so many iterations
   // after two that don't count.
-  MeasuredRank measure(int rank, Device& device, int iterations) const;
+  MeasuredRank measure(int rank, Device& device, int iterations, const EachIteration& = {}) const;
   // What is run in place of the schedule.
   const Config& config() const { return run_.config; }
   const Schedule& schedule() const { return run_.schedule; }

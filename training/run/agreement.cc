@@ -103,6 +103,7 @@ std::vector<Fingerprint> config_fingerprints(const Config& config) {
   hide(shown.pipeline.schedule_file);
   hide(shown.checkpoint.load);
   hide(shown.checkpoint.save);
+  hide(shown.runtime.machine);
   std::vector<Fingerprint> prints;
   for (auto& [path, value] : config_values(shown)) {
     if (std::find(std::begin(kFree), std::end(kFree), path) != std::end(kFree)) continue;

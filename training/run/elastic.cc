@@ -63,11 +63,37 @@ std::vector<Host> read_hosts(const std::string& path) {
   return hosts;
 }
 
+namespace {
+
+// Which layout they get is the start's to find.
+Ranks ranks_of_auto(const ConfigRequest& request, std::optional<std::int64_t> least,
+                    std::optional<std::int64_t> most, std::optional<std::int64_t> available) {
+  std::optional<std::int64_t> count = available;
+  for (const auto& limit : {most, least || most ? std::nullopt : request.ranks}) {
+    if (limit && (!count || *limit < *count)) count = limit;
+  }
+  if (!count) {
+    throw RequestError(
+        "config: /parallel: \"auto\" needs the number of ranks; give --ranks, --max-ranks or a "
+        "--hostfile");
+  }
+  const std::int64_t needed = least || most ? least.value_or(1) : request.ranks.value_or(1);
+  if (*count < needed) {
+    throw RequestError(fmt::format("{} ranks are asked for, there are {}", needed, *count));
+  }
+  return {.count = *count, .told = true};
+}
+
+}  // namespace
+
 Ranks choose_ranks(const ConfigRequest& request, std::optional<std::int64_t> least,
                    std::optional<std::int64_t> most, std::optional<std::int64_t> available) {
+  if (chooses_layout(request)) return ranks_of_auto(request, least, most, available);
   if (!least && !most) {
     const std::int64_t count = load(request, Launch{}).config.world_size();
-    if (!available || count <= *available) return {.count = count};
+    if (!available || count <= *available) {
+      return {.count = count, .told = request.ranks.has_value()};
+    }
     throw RequestError(fmt::format(
         "the config needs {} ranks, there are {}; --min-ranks allows fewer", count, *available));
   }
@@ -94,7 +120,7 @@ Ranks choose_ranks(const ConfigRequest& request, std::optional<std::int64_t> lea
     asked.ranks = places * unit;
     try {
       load(asked, Launch{});
-      return {.count = places * unit, .adapted = true};
+      return {.count = places * unit, .adapted = true, .told = true};
     } catch (const RequestError& error) {
       if (why.empty()) why = error.what();
     }

@@ -25,10 +25,11 @@ std::vector<Host> read_hosts(const std::string& path);
 struct Ranks {
   std::int64_t count = 1;
   bool adapted = false;  // the override size_follows_ranks goes with them
+  bool told = false;     // so does --ranks, where one process has them all
 };
-// What `request` says; with `least` or `most`, the largest number from there up to `available` that
-// its other parallel sizes and its global batch divide: the data-parallel size follows.
-// RequestError where there is none.
+// What `request` says; where its parallel is "auto", as many as there are; with `least` or `most`,
+// the largest number from there up to `available` that its other parallel sizes and its global
+// batch divide: the data-parallel size follows. RequestError where there is none.
 Ranks choose_ranks(const ConfigRequest& request, std::optional<std::int64_t> least,
                    std::optional<std::int64_t> most, std::optional<std::int64_t> available);
 

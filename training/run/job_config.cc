@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
 
 #include "core/available_memory.h"
 #include "core/error.h"
@@ -34,14 +36,15 @@ LoadOptions options_of(const ConfigRequest& request, const Launch& launch, const
 
 // With the smallest size for "auto", or where the config doesn't go with that, the largest: until
 // the memory is known.
-LoadedConfig load_any_size(const ConfigRequest& request, LoadOptions load) {
+LoadedConfig load_any_size(const std::string& text, const ConfigRequest& request,
+                           LoadOptions load) {
   load.micro_batch_size = 1;
   try {
-    return load_config(request.path, request.set, load);
+    return parse_config(text, request.set, load, request.path);
   } catch (const RequestError&) {
     load.micro_batch_size = 0;
     try {
-      LoadedConfig loaded = load_config(request.path, request.set, load);
+      LoadedConfig loaded = parse_config(text, request.set, load, request.path);
       if (loaded.micro_batch_is_auto) return loaded;
     } catch (const RequestError&) {
       // The first one says more.
@@ -50,11 +53,11 @@ LoadedConfig load_any_size(const ConfigRequest& request, LoadOptions load) {
   }
 }
 
-// Bytes that a rank of this machine may take. A tenth is left to others.
-std::int64_t free_memory(const Config& config, const Launch& launch, int gpus) {
-  const std::int64_t sharers = launch.mpi ? launch.local_ranks : config.world_size();
+// Bytes that a rank of this machine, of `world` in all, may take. A tenth is left to others.
+std::int64_t free_memory(const Config& config, std::int64_t world, const Launch& launch, int gpus) {
+  const std::int64_t sharers = launch.mpi ? launch.local_ranks : world;
   const auto of_gpu = config.runtime.device == "cuda"
-                          ? Devices(config).memory(ranks_on_gpus(launch, config.world_size(), gpus))
+                          ? Devices(config).memory(ranks_on_gpus(launch, world, gpus))
                           : std::optional<std::int64_t>();
   return of_gpu.value_or(available_memory() / sharers) / 10 * 9;
 }
@@ -69,15 +72,56 @@ void need_fit_of_given_size(const Config& config, const Architecture& architectu
       config.batch.micro_batch_size, config.batch.gradient_accumulation_steps, *peak, limit));
 }
 
+// Where nobody says how many are to share the work.
+std::int64_t all_ranks(const Config& config, const MachineSource& source, std::int64_t gpus,
+                       std::int64_t cores) {
+  if (source.machine) return all_devices(*source.machine);
+  if (config.runtime.device != "cuda") return cores;
+  const Devices devices(config);  // throws where there is none
+  return std::max<std::int64_t>(1, gpus);
+}
+
+// The first process measures and searches while the others wait.
+LoadedConfig with_layout(const LoadedConfig& base, const std::string& text, ConfigRequest request,
+                         const LoadOptions& load, const Launch& launch, std::int64_t memory) {
+  constexpr std::chrono::minutes longer(30);
+  const JobSize job{.ranks = load.ranks.value_or(1),
+                    .ranks_per_node = load.local_ranks.value_or(load.ranks.value_or(1)),
+                    .memory = memory};
+  std::string why;
+  const auto choose = [&](const std::vector<std::string>&) {
+    const ChosenLayout chosen = choose_layout(base, load, job, *request.layouts);
+    why = chosen.text;
+    return nlohmann::json(chosen.set).dump();
+  };
+  const std::string chosen = launch.start->exchange("", choose, longer);
+  for (const auto& one : nlohmann::json::parse(chosen)) request.set.push_back(one);
+  LoadedConfig loaded = load_any_size(text, request, load);
+  loaded.why_layout = std::move(why);
+  return loaded;
+}
+
 }  // namespace
+
+bool chooses_layout(const ConfigRequest& request) {
+  return layout_is_auto(read_config(request.path), request.set);
+}
 
 LoadedConfig load(const ConfigRequest& request, const Launch& launch,
                   std::optional<std::int64_t> memory) {
   const GpuSearch gpus = find_gpus();
   LoadOptions load = options_of(request, launch, gpus);
-  LoadedConfig loaded = load_any_size(request, load);
+  if (load.ranks && *load.ranks < 1) throw RequestError("--ranks: needs at least 1");
+  const std::string text = read_config(request.path);
+  LoadedConfig loaded = load_any_size(text, request, load);
+  const bool chooses = loaded.parallel_is_auto && request.layouts.has_value();
+  if (chooses && !load.ranks) {
+    load.ranks = all_ranks(loaded.config, *request.layouts, gpus.count, launch.cores);
+    loaded = load_any_size(text, request, load);
+  }
+  std::string why_cpu, why_layout;
   if (loaded.device_is_auto && loaded.config.runtime.device == "cpu") {
-    loaded.why_cpu = gpus.count > 0 ? "more processes than GPUs" : gpus.reason;
+    why_cpu = gpus.count > 0 ? "more processes than GPUs" : gpus.reason;
   }
   if (launch.before_mpi) launch.before_mpi(loaded.config.runtime.threads_per_rank);
   Rendezvous& start = *launch.start;
@@ -86,26 +130,41 @@ LoadedConfig load(const ConfigRequest& request, const Launch& launch,
   // the threads of a rank.
   if (launch.mpi) {
     const std::int64_t own = std::max(1, launch.cores / std::max(1, launch.local_ranks));
-    if (const std::int64_t least = start.agree({}, own); least < own) {
+    const Fingerprint layout{"config: /parallel", chooses ? "\"auto\"" : "sizes",
+                             "give all ranks the same file and --set"};
+    if (const std::int64_t least = start.agree({layout}, own); least < own) {
       load.cores = least * launch.local_ranks;
-      loaded = load_any_size(request, load);
+      loaded = load_any_size(text, request, load);
     }
   }
-  const bool automatic = loaded.micro_batch_is_auto;
+  if (chooses) {
+    const std::int64_t free =
+        memory ? *memory : free_memory(loaded.config, *load.ranks, launch, gpus.count);
+    loaded = with_layout(loaded, text, request, load, launch, start.agree({}, free));
+    why_layout = loaded.why_layout;
+  }
+  const auto explained = [&](LoadedConfig config) {
+    config.why_cpu = why_cpu;
+    config.why_layout = why_layout;
+    return config;
+  };
+  const bool automatic = loaded.micro_batch_is_auto && !loaded.parallel_is_auto;
   const Config& config = loaded.config;
   // Nodes differ, and what is free changes while processes ask.
   std::int64_t limit = 0;
-  if (automatic) limit = memory.value_or(free_memory(config, launch, gpus.count));
+  if (automatic) {
+    limit = memory ? *memory : free_memory(config, config.world_size(), launch, gpus.count);
+  }
   limit = start.agree(
       {{"config: /batch/micro_batch_size", automatic ? "\"auto\"" : "a number",
         "give all ranks the same file and --set"},
        {"--memory", memory ? std::to_string(*memory) : "none", "give all ranks the same"}},
       limit);
-  if (!automatic) return loaded;
+  if (!automatic) return explained(loaded);
   const Architecture& architecture = *architecture_of(config);
   if (loaded.accumulation_is_given) {  // which leaves one size
     if (!memory) need_fit_of_given_size(config, architecture, limit);
-    return loaded;
+    return explained(loaded);
   }
   const auto size = largest_micro_batch(config, architecture, limit);
   if (!size && !memory) {
@@ -115,9 +174,9 @@ LoadedConfig load(const ConfigRequest& request, const Launch& launch,
         "plan --memory {}B` says what would",
         limit, limit));
   }
-  if (!size) return loaded;  // the plan says what would fit
+  if (!size) return explained(loaded);  // the plan says what would fit
   load.micro_batch_size = *size;
-  return load_config(request.path, request.set, load);
+  return explained(parse_config(text, request.set, load, request.path));
 }
 
 void check_launch(const Config& config, const Launch& launch) {

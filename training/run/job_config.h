@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "config/config.h"
+#include "training/run/auto_layout.h"
 #include "training/run/launch.h"
 
 namespace trident {
@@ -16,14 +17,19 @@ struct ConfigRequest {
   std::string path;
   std::vector<std::string> set;       // "a.b=value"
   std::optional<std::int64_t> ranks;  // the world size, where the config has "auto"
+  // By which parallel "auto" is chosen; without, it stays (LoadedConfig::parallel_is_auto).
+  std::optional<MachineSource> layouts = {};
 };
 
-// Fills in what is "auto" by what the machines of all processes have: device, threads, the largest
-// micro-batch that fits. `memory`: bytes a rank, for that size; else what is free. RequestError as
-// load_config(), and where no size fits. Collective over the job's processes, after
-// Rendezvous::join().
+// Fills in what is "auto" by what the machines of all processes have: device, threads, the layout
+// (which the first process chooses for all), the largest micro-batch that fits. `memory`: bytes a
+// rank, for that size; else what is free. RequestError as load_config(), and where no size fits.
+// Collective over the job's processes, after Rendezvous::join().
 LoadedConfig load(const ConfigRequest&, const Launch&,
                   std::optional<std::int64_t> memory = std::nullopt);
+
+// Whether the layout of this request is to be chosen, as far as it can be read.
+bool chooses_layout(const ConfigRequest&);
 
 // RequestError where the config's transport is not how this process was started.
 void check_launch(const Config&, const Launch&);

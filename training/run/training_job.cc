@@ -114,6 +114,9 @@ TrainingSummary train_here(const TrainingJob& job, const TrainerHooks& hooks) {
 }  // namespace
 
 TrainingJob prepare_job(const LoadedConfig& loaded, const Launch& launch) {
+  if (loaded.parallel_is_auto) {
+    throw RequestError("config: /parallel: \"auto\" has not been chosen (ConfigRequest::layouts)");
+  }
   std::optional<Devices> devices;
   TrainingInputs inputs = checked_inputs(loaded, launch, devices);
   TrainingJob job{launch, std::move(*devices), std::move(inputs)};

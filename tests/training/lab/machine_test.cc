@@ -62,7 +62,7 @@ TEST(Machine, EachMissingKeyIsNamedWithItsPlace) {
     // Peaks are one or more; what has a default may be left out.
     const bool optional = pointer == "/source" || pointer.starts_with("/device/peak") ||
                           pointer == "/device/units" || pointer == "/device/launch" ||
-                          pointer == "/device/taken_by_collectives" ||
+                          pointer == "/device/taken_by_collectives" || pointer == "/device/skew" ||
                           pointer.starts_with("/efficiency");
     if (optional) {
       EXPECT_THAT(problems, ElementsAre()) << pointer;
@@ -103,6 +103,7 @@ TEST(Machine, WrongValuesAreAllNamedAtOnce) {
 TEST(Machine, ItsFileIsReadAsItWasWritten) {
   json file = machine_file();
   file["nodes"] = 3;
+  file["device"]["skew"] = 0.08;
   file["device"]["products"] = json::array({json::array({"fp16", 64, 32, 16, 1e9})});
   file["device"]["kernels"] =
       json::array({json::array({"gelu_forward", "fp32", 4096, 1e-6}),
@@ -113,6 +114,7 @@ TEST(Machine, ItsFileIsReadAsItWasWritten) {
   const Machine again = parse_machine(text, "again.json");
   EXPECT_EQ(machine_text(again), text);
   EXPECT_EQ(again.nodes, 3);
+  EXPECT_EQ(again.device.skew, 0.08);
   EXPECT_EQ(again.inside.bandwidth, machine.inside.bandwidth);
   EXPECT_EQ(again.efficiency.links, machine.efficiency.links);
   EXPECT_EQ(again.device.peak, machine.device.peak);
@@ -124,6 +126,26 @@ TEST(Machine, ItsFileIsReadAsItWasWritten) {
   // What was measured may have been so in a slow moment.
   file["efficiency"]["products"] = 1.2;
   EXPECT_EQ(parse_machine(file.dump(), "m.json").efficiency.products, 1.2);
+}
+
+TEST(Machine, OfSeveralMeasurementsTheMediansCount) {
+  std::vector<Machine> measured;
+  for (const double slow : {3.0, 1.0, 2.0}) {
+    json file = machine_file();
+    file["device"]["skew"] = 0.01 * slow;
+    file["inside"]["bandwidth"] = 1e9 * slow;
+    file["device"]["kernels"] = json::array({json::array({"adam", "fp32", 4096, 1e-6 * slow})});
+    if (slow == 2) file["device"]["kernels"].push_back({"adam", "fp32", 8192, 5e-6});
+    measured.push_back(parse_machine(file.dump(), "m.json"));
+  }
+  const Machine machine = median_of(measured);
+  EXPECT_EQ(machine.device.skew, 0.02);
+  EXPECT_EQ(machine.inside.bandwidth, 2e9);
+  EXPECT_EQ(machine.device.peak, measured.front().device.peak);
+  const auto& kernels = machine.device.kernels.at("adam fp32");
+  ASSERT_EQ(kernels.size(), 2U);  // one was only seen once
+  EXPECT_EQ(kernels[0].seconds, 2e-6);
+  EXPECT_EQ(kernels[1].seconds, 5e-6);
 }
 
 TEST(Machine, WrongKernelsAreNamed) {

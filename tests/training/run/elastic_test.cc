@@ -55,6 +55,16 @@ class ChosenRanks : public ::testing::Test {
   const TempDir dir_;
 };
 
+TEST_F(ChosenRanks, AreAllThatThereAreWhereTheLayoutIsChosen) {
+  const std::vector<std::string> chosen{"parallel=auto"};
+  EXPECT_EQ(choose({}, 7, {}, chosen).count, 7);
+  EXPECT_EQ(choose(2, 7, 5, chosen).count, 5);
+  EXPECT_FALSE(choose(2, 7, 5, chosen).adapted);
+  EXPECT_TRUE(choose(2, 7, 5, chosen).told);
+  EXPECT_THROW(choose(6, 7, 5, chosen), RequestError);
+  EXPECT_THROW(choose({}, {}, {}, chosen), RequestError);
+}
+
 TEST_F(ChosenRanks, AreTheMostThatOtherSizesAndTheBatchDivide) {
   const std::vector<std::string> pairs{"parallel.tensor_model_parallel_size=2"};
   EXPECT_EQ(choose(1, {}, 7).count, 4);
