@@ -30,8 +30,8 @@ constexpr std::size_t kCommandKept = 4000, kFileRead = 16384;  // bytes
 nlohmann::json owner_in(int file) {
   char text[kFileRead];
   const ssize_t size = ::pread(file, text, sizeof text, 0);
-  auto json = json_or_null({text, static_cast<std::size_t>(std::max<ssize_t>(0, size))});
-  return json.is_object() ? json : nlohmann::json::object();
+  auto owner = json_or_null({text, static_cast<std::size_t>(std::max<ssize_t>(0, size))});
+  return owner.is_object() ? owner : nlohmann::json::object();
 }
 
 std::string text_of(const nlohmann::json& owner, const char* key) {
