@@ -14,7 +14,6 @@
 namespace trident {
 namespace {
 
-constexpr double search_effort = 3;     // LayoutRequest::effort: little beside a run
 constexpr std::size_t plans_shown = 3;  // the chosen one first
 
 // A layer or two of the model, as ranks of each tensor-parallel size run them: one micro-batch of
@@ -90,7 +89,7 @@ class LayoutChooser {
                           .memory = job_.memory,
                           .ranks = {job_.ranks},
                           .wanted = plans_shown,
-                          .effort = search_effort};
+                          .effort = job_.effort};
     const LayoutSearch found = search_layouts(request);
     ChosenLayout chosen{.set = {"parallel={}"}, .text = layouts_text(found, request)};
     for (const std::string& one : found.plans.front().set) {

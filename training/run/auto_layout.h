@@ -30,6 +30,7 @@ std::int64_t all_devices(const Machine&);
 struct JobSize {
   std::int64_t ranks = 1, ranks_per_node = 1;
   std::int64_t memory = 0;  // bytes a rank
+  double effort = 3;        // LayoutRequest::effort: little beside a run
 };
 
 struct ChosenLayout {
