@@ -1,13 +1,13 @@
 #include "app/options.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
 
+#include "app/processors.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/printable.h"
@@ -31,19 +31,12 @@ void add_format_option(CLI::App& command, std::string& format) {
       ->capture_default_str();
 }
 
-// Those that this process may run on: mpirun and srun bind ranks to some of the machine's.
-static std::int64_t own_processors() {
-  cpu_set_t own;
-  CPU_ZERO(&own);
-  if (sched_getaffinity(0, sizeof own, &own) != 0) return 1;
-  return std::max(1, CPU_COUNT(&own));
-}
-
 void choose_layouts_here(ConfigRequest& request) {
+  // mpirun and srun bind ranks to some of the machine's processors.
   const auto measure = [](const std::vector<Config>& models, std::int64_t cores) {
     return bench_machine(
         {.configs = models,
-         .cores = static_cast<int>(std::min<std::int64_t>(cores, own_processors())),
+         .cores = static_cast<int>(std::min<std::int64_t>(cores, find_processors().own)),
          .iterations = 2});
   };
   request.layouts = {.measure = measure,

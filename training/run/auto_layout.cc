@@ -57,8 +57,7 @@ std::vector<Config> small_models(const LoadedConfig& base, const LoadOptions& lo
         } else {
           last = fmt::format(
               "config: /parallel: \"auto\" measures two layers of the model, which don't fit {} "
-              "bytes "
-              "a rank; give runtime.machine",
+              "bytes a rank; give runtime.machine",
               job.memory);
         }
       } catch (const RequestError& error) {
