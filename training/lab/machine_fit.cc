@@ -135,7 +135,8 @@ MachineFit fit_machine(const Machine& machine, const std::vector<FitPoint>& poin
     }
     return sum;
   };
-  constexpr double step = 0.02;
+  // Downwards: a constant that is as large as a file may have it can only fall.
+  constexpr double step = -0.02;
   // What points tell little of stays near where it was: an error of 3% counts as much as a constant
   // that is half as large again.
   constexpr double tie = 0.005;
@@ -169,13 +170,20 @@ MachineFit fit_machine(const Machine& machine, const std::vector<FitPoint>& poin
     }
     Vector by = solved(normal, right);
     for (double& one : by) one = std::clamp(one, -1.0, 1.0);
-    const Machine next = moved(fit.machine, by);
-    const std::vector<double> there = predictions(next, points);
-    Vector moves = apart;
-    for (std::size_t c = 0; c < constants; ++c) moves[c] += by[c];
-    const double before = cost_of(fit.after, apart), after = cost_of(there, moves);
-    if (after >= before) break;
-    fit.machine = next, fit.after = there, apart = moves;
+    // A step that overshoots is halved: where times hang on the constants far from linearly, the
+    // whole step can be worse than none.
+    const double before = cost_of(fit.after, apart);
+    double after = before;
+    for (int halvings = 0; halvings < 8 && after >= before; ++halvings) {
+      const Machine next = moved(fit.machine, by);
+      std::vector<double> there = predictions(next, points);
+      Vector moves = apart;
+      for (std::size_t c = 0; c < constants; ++c) moves[c] += by[c];
+      if (const double cost = cost_of(there, moves); cost < before) {
+        fit.machine = next, fit.after = std::move(there), apart = moves, after = cost;
+      }
+      for (double& one : by) one /= 2;
+    }
     if (after > 0.999 * before) break;
   }
   return fit;

@@ -57,6 +57,51 @@ TEST(MachineFit, StaysWithinWhatAFileMayHave) {
   EXPECT_NO_THROW(parse_machine(machine_text(fit.machine), "fitted.json"));
 }
 
+// From any start: constants as large as a file may have them, and ones that are far too small, from
+// where a whole step of the linearised problem overshoots.
+TEST(MachineFit, ComesFromAnyStart) {
+  const std::vector<Config> list = configs();
+  Machine made = dgx_a100();
+  made.efficiency = {.products = 0.61, .memory = 0.55, .links = 0.42};
+  std::vector<FitPoint> points;
+  for (const Config& config : list) {
+    points.push_back({"", &config, false, predicted_seconds(config, made, false)});
+  }
+  for (const Machine::Efficiency start :
+       {Machine::Efficiency{1, 1, 1}, {0.02, 0.02, 0.02}, {1, 0.01, 1}}) {
+    Machine machine = made;
+    machine.efficiency = start;
+    const MachineFit fit = fit_machine(machine, points);
+    for (std::size_t i = 0; i < points.size(); ++i) {
+      EXPECT_NEAR(fit.after[i] / points[i].seconds, 1, 0.1)
+          << start.products << " " << start.memory;
+    }
+  }
+}
+
+// Times that contradict each other, and a start far off: a whole step of the linearised problem
+// overshoots, a part of it is still a gain.
+TEST(MachineFit, TakesAPartOfAStepThatOvershoots) {
+  const std::vector<Config> list = configs();
+  Machine machine = dgx_a100();
+  machine.efficiency = {.products = 1, .memory = 0.001, .links = 0.001};
+  std::vector<FitPoint> points;
+  double factor = 30;
+  for (const Config& config : list) {
+    points.push_back({"", &config, false, factor * predicted_seconds(config, dgx_a100(), false)});
+    factor = 1 / factor;
+  }
+  const auto error = [&](const std::vector<double>& predicted) {
+    double sum = 0;
+    for (std::size_t i = 0; i < points.size(); ++i) {
+      sum += std::pow(std::log(predicted[i] / points[i].seconds), 2);
+    }
+    return sum;
+  };
+  const MachineFit fit = fit_machine(machine, points);
+  EXPECT_LT(error(fit.after), 0.5 * error(fit.before));
+}
+
 TEST(MachineFit, WhatNoPointTellsOfStays) {
   // One device has no links.
   const Config alone = config_of({8, 1024, 16, 1, 1, 1, 1, 8, 4});
