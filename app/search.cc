@@ -57,7 +57,7 @@ LayoutRequest request_of(const SearchOptions& options, const Launch& launch) {
   }
   request.ranks = options.ranks;
   if (request.ranks.empty()) {
-    request.ranks.push_back(machine.nodes > 0 || base.parallel_is_auto ? all_devices(machine)
+    request.ranks.push_back(machine.nodes > 0 || base.parallel_is_auto ? machine.all_devices()
                                                                        : base.config.world_size());
   }
   if (request.ranks.back() > most_ranks) {

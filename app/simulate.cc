@@ -8,6 +8,8 @@
 #include "app/options.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "core/printable.h"
+#include "core/process.h"
 #include "training/lab/chakra.h"
 #include "training/lab/link_table.h"
 #include "training/lab/step_simulation.h"
@@ -17,12 +19,21 @@ namespace trident::app {
 namespace {
 
 // Measured rates are what is reached, so no part of them is lost.
-void take_table(const std::string& path, const Machine& machine, Machine::Link& link) {
+// `adapters`: of a node that has several, of which a pair's table tells of one; 0: not known.
+void take_table(const std::string& path, const Machine& machine, Machine::Link& link,
+                int adapters) {
   if (path.empty()) return;
   constexpr std::uint64_t most = std::uint64_t{16} << 20;
-  link = read_link_table(read_file(path, most), path,
-                         {link.bandwidth * machine.efficiency.links, link.latency});
+  const LinkTable table = read_link_table(
+      read_file(path, most), path, {link.bandwidth * machine.efficiency.links, link.latency});
+  link = table.link;
   link.bandwidth /= machine.efficiency.links;
+  if (!table.of_a_pair) return;
+  link.bandwidth *= std::max(1, adapters);
+  if (adapters == 0) {
+    print_error(fmt::format("{}: tells of one adapter; --adapters says how many a node has",
+                            printable(path)));
+  }
 }
 
 }  // namespace
@@ -32,6 +43,7 @@ void add_simulate(CLI::App& app, const Launch& launch, Action& action) {
     ConfigRequest config;
     std::string machine, assume, straggler, slow_link, format = "text", out, form;
     std::string inside_table, across_table;
+    int adapters = 0;
     RunPlan run;
   };
   auto* command = app.add_subcommand("simulate", "Predict a step on a machine of configs/machines");
@@ -53,8 +65,13 @@ void add_simulate(CLI::App& app, const Launch& launch, Action& action) {
                       "FACTOR[:PLACE]: the link of the node at a place of the pipeline is slower");
   command->add_option("--inside-table", options->inside_table,
                       "Output of nccl-tests or OSU's benchmarks: links inside a node");
-  command->add_option("--across-table", options->across_table,
-                      "The same over several nodes: a node's link to others");
+  auto* across = command->add_option("--across-table", options->across_table,
+                                     "The same over several nodes: a node's link to others");
+  command
+      ->add_option("--adapters", options->adapters,
+                   "Of a node: osu_bw, sendrecv_perf and alltoall_perf tell of one of them")
+      ->check(CLI::Range(1, 1024))
+      ->needs(across);
   const auto positive = CLI::Range(1e-9, 1e18);
   command->add_option("--tokens", options->run.tokens, "Of a whole run: days and device-hours")
       ->check(positive);
@@ -82,13 +99,14 @@ void add_simulate(CLI::App& app, const Launch& launch, Action& action) {
                    "process groups in OUT.groups.json, for ASTRA-sim")
       ->check(CLI::IsMember({"chakra"}))
       ->needs(out)
-      ->excludes("--assume", "--straggler", "--slow-link", "--tokens", "--mtbf-hours");
+      ->excludes("--assume", "--straggler", "--slow-link", "--tokens", "--mtbf-hours",
+                 "--inside-table", "--across-table", "--format");
   command->callback([options, &launch, &action] {
     action = [options, &launch] {
       launch.start->join("simulate");
       Machine machine = read_machine(options->machine, machines_folder());
-      take_table(options->inside_table, machine, machine.inside);
-      take_table(options->across_table, machine, machine.across);
+      take_table(options->inside_table, machine, machine.inside, 1);
+      take_table(options->across_table, machine, machine.across, options->adapters);
       ConfigRequest request = options->config;
       // The machine's devices, not this one's, where the command says nothing else.
       const auto names = [](const char* key) {
@@ -98,7 +116,7 @@ void add_simulate(CLI::App& app, const Launch& launch, Action& action) {
         request.set.insert(request.set.begin(),
                            fmt::format("runtime.device={}", machine.device.gpu ? "cuda" : "cpu"));
       }
-      request.layouts = {.machine = machine};
+      request.layouts = {.machine = machine, .assume = options->assume};
       const LoadedConfig loaded =
           load(request, launch, static_cast<std::int64_t>(machine.device.memory));
       const Config& config = loaded.config;
@@ -108,12 +126,23 @@ void add_simulate(CLI::App& app, const Launch& launch, Action& action) {
       if (options->run.mtbf_hours > 0 && !(options->run.checkpoint_seconds > 0)) {
         throw RequestError("--mtbf-hours: needs --checkpoint-seconds, what a save costs");
       }
+      const bool timeline = options->format == "svg" || options->format == "chrome";
+      if (timeline && (options->run.tokens > 0 || options->run.mtbf_hours > 0)) {
+        throw RequestError(
+            "--tokens, --mtbf-hours: a timeline has no room for what they tell; use --format text "
+            "or json");
+      }
       WhatIf what_if;
       if (!options->straggler.empty()) {
         WhatIf::read("--straggler", options->straggler, what_if.straggler, what_if.straggler_place);
       }
       if (!options->slow_link.empty()) {
         WhatIf::read("--slow-link", options->slow_link, what_if.slow_link, what_if.slow_place);
+        if (config.world_size() <= machine.devices_per_node) {
+          throw RequestError(fmt::format(
+              "--slow-link: all {} ranks are on one node of {}; none uses its link to others",
+              config.world_size(), machine.name));
+        }
       }
       std::string text;
       if (launch.leads && !options->form.empty()) {

@@ -14,9 +14,11 @@
 #include "core/available_memory.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "core/printable.h"
 #include "core/process.h"
 #include "kernels/cuda_device.h"
 #include "training/bench/measured.h"
+#include "training/lab/machine_fit.h"
 #include "training/setup/kinds.h"
 
 namespace trident::app {
@@ -58,6 +60,16 @@ void need_like_threads(const SweepRequest& request) {
       "runtime.threads_per_rank in the config, and neither that nor runtime.device in the grid");
 }
 
+// Links between GPUs aren't measured: a machine's file that is there has them.
+std::string known_links(const std::string& file, const SweepRequest& request) {
+  if (request.base.config.runtime.device != "cuda") return "";
+  if (std::filesystem::exists(file)) return machine_text(parse_machine(read_file(file), file));
+  if (request.load.gpus <= 1) return "";
+  throw RequestError(fmt::format(
+      "--measure: {}: links between GPUs aren't measured; let it be a machine's file that has them",
+      printable(file)));
+}
+
 SweepRequest request_of(const SweepOptions& options, const Launch& launch) {
   SweepRequest request;
   request.base = load(options.config, launch);
@@ -80,6 +92,7 @@ SweepRequest request_of(const SweepOptions& options, const Launch& launch) {
   need_writable("--measure", options.measure);
   if (request.measure) {
     need_like_threads(request);
+    request.known = known_links(options.measure, request);
   } else if (!options.machine.empty()) {
     request.machine = read_machine(options.machine, machines_folder());
   } else if (!options.fit.empty()) {
@@ -87,6 +100,13 @@ SweepRequest request_of(const SweepOptions& options, const Launch& launch) {
   }
   need_writable("--fit", options.fit);
   return request;
+}
+
+void say_not_predicted(const SweepPlan& plan) {
+  if (plan.not_predicted.empty()) return;
+  const auto& [label, reason] = plan.not_predicted.front();
+  print_error(fmt::format("sweep: no prediction for {} of {} points; {}: {}",
+                          plan.not_predicted.size(), plan.points.size(), label, reason));
 }
 
 int list_points(const SweepPlan& plan) {
@@ -118,7 +138,12 @@ int sweep(const SweepOptions& options, const Launch& launch) {
   SweepRequest request = request_of(options, launch);
   launch.start->done();
   SweepPlan plan = plan_sweep(request);
+  say_not_predicted(plan);
   if (options.dry_run) return list_points(plan);
+  if (!options.fit.empty() && request.machine) {
+    const auto predicted = std::ssize(plan.points) - std::ssize(plan.not_predicted);
+    need_points_to_fit(static_cast<std::size_t>(predicted));
+  }
   const bool text = options.format == "text";
   request.stop = &signals.stop();
   request.tell = [text](const std::string& line) {

@@ -15,10 +15,10 @@
 #include "core/median.h"
 #include "core/process.h"
 #include "kernels/elementwise.h"
-#include "parallel/topology.h"
 #include "training/bench/bench.h"
 #include "training/bench/measured.h"
 #include "training/bench/measured_kernels.h"
+#include "training/bench/measured_skew.h"
 #include "training/plan/planned_rank.h"
 #include "training/report/product_rate.h"
 #include "training/setup/from_config.h"
@@ -42,6 +42,7 @@ class MachineBench {
     for (int round = 0; round < request_.rounds; ++round) {
       for (const Rank& rank : ranks_) measure(rank, round);
     }
+    machine_.efficiency = {};  // those that were fitted were so to older times
     kernels_.enter(machine_);
     describe();
     return machine_;
@@ -62,19 +63,11 @@ class MachineBench {
     return configs.front();
   }
 
-  std::string device_name() const {
-    if (!devices_.gpu().empty()) return devices_.gpu();
-    return fmt::format("{}, {} thread{}", processor_name(), threads_, threads_ == 1 ? "" : "s");
-  }
-
   // Kernels of another device don't stand beside these.
   void need_same_device() const {
-    const std::string& known = request_.known.device.name;
-    if (request_.known.name.empty() || known == device_name()) return;
-    throw RequestError(
-        fmt::format("bench machine: the file is of \"{}\", measured here is \"{}\"; give another "
-                    "file",
-                    known, device_name()));
+    if (request_.known.name.empty()) return;
+    bench::need_same_device(request_.known, bench::device_name(devices_, threads_),
+                            "bench machine");
   }
 
   // A rank of a config, with kernels that no other before has.
@@ -132,7 +125,7 @@ class MachineBench {
       std::vector<const OperationTrace*> alike;
       for (const auto& of_rank : traces) alike.push_back(&of_rank[iteration]);
       for (const OperationTrace* trace : alike) kernels_.take(*trace);
-      add_skew(alike);
+      skew_.take(alike);
     }
     if (!request_.tell) return;
     request_.tell(fmt::format("round {}: rank {} of {}: {} operations a step, {:.1f} ms\n",
@@ -141,47 +134,22 @@ class MachineBench {
                               1e3 * median(ran.front().seconds)));
   }
 
-  // What ranks that meet would have waited for the last of them.
-  void add_skew(const std::vector<const OperationTrace*>& traces) {
-    const OperationTrace& first = *traces.front();
-    for (const OperationTrace* trace : traces) {
-      if (trace->operations().size() != first.operations().size()) return;
-    }
-    std::vector<double> since(traces.size());
-    for (std::size_t at = 0; at < first.operations().size(); ++at) {
-      const TracedOperation& operation = first.operations()[at];
-      if (operation.group < 0) {
-        for (std::size_t i = 0; i < traces.size(); ++i) {
-          since[i] += traces[i]->operations()[at].seconds;
-        }
-        continue;
-      }
-      const std::string& group = first.groups()[static_cast<std::size_t>(operation.group)].name;
-      if (operation.beside || !is_within_layers(traffic_of(group))) continue;
-      last_ += *std::max_element(since.begin(), since.end());
-      for (double& seconds : since) {
-        mean_ += std::exchange(seconds, 0.0) / static_cast<double>(since.size());
-      }
-    }
-  }
-
   void describe() {
     Machine::Device& device = machine_.device;
     const bool gpu = !devices_.gpu().empty();
     device.gpu = gpu;
-    device.name = device_name();
+    device.name = bench::device_name(devices_, threads_);
     machine_.name = gpu ? devices_.gpu() : processor_name();
     machine_.source = fmt::format("measured by trident bench machine: {}", devices_.text());
     if (request_.known.name.empty() || !gpu) {
       machine_.devices_per_node = gpu ? devices_.count() : together_;
       machine_.nodes = 1;
     }
-    machine_.efficiency = {};  // those that were fitted were so to older times
     device.memory =
         static_cast<double>(gpu ? devices_.memory(1).value_or(0) : available_memory() / together_);
     // A queue that is behind hides what the host does.
     if (const double between = kernels_.between(); between > 0) device.launch = between;
-    if (mean_ > 0) device.skew = std::clamp(last_ / mean_ - 1, 0.0, 1.0);
+    if (const auto skew = skew_.part()) device.skew = *skew;
     Context context(devices_.of(0), threads_, {.deterministic = false});
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       if (dtype == DType::f16 && !gpu) continue;
@@ -248,7 +216,7 @@ class MachineBench {
   int threads_, together_;
   std::vector<Rank> ranks_;
   MeasuredKernels kernels_;
-  double last_ = 0, mean_ = 0;  // seconds of ranks between meetings, of the last one and on average
+  MeasuredSkew skew_;
 };
 
 }  // namespace

@@ -31,10 +31,13 @@ void MeasuredKernels::take(const OperationTrace& trace) {
 void MeasuredKernels::enter(Machine& machine) const {
   for (const auto& [name, sizes] : times_) {
     std::vector<MeasuredKernel>& kernels = machine.device.kernels[name];
+    const bool products = name.starts_with("gemm") || name.starts_with("attention");
     for (const auto& [size, seconds] : sizes) {
       if (size[0] <= 0) continue;
       std::erase_if(kernels, [&](const MeasuredKernel& one) { return one.size == size; });
-      kernels.push_back({size, median(seconds)});
+      // Machines divide by what is reached of their peaks, which measured times are already.
+      kernels.push_back({size, median(seconds) * (products ? machine.efficiency.products
+                                                           : machine.efficiency.memory)});
     }
     std::sort(kernels.begin(), kernels.end(),
               [](const auto& a, const auto& b) { return a.size < b.size; });

@@ -15,7 +15,8 @@ class MeasuredKernels {
  public:
   // Those of a trace with seconds.
   void take(const OperationTrace&);
-  // Into a machine: the median of each size, in place of what it has of that size.
+  // Into a machine, for which they then take as long as they did: the median of each size, in place
+  // of what it has of that size.
   void enter(Machine&) const;
   // Of a trace without seconds: whether it has something to measure. A product or attention of
   // another size, since those have rates of their own; another kernel by its bytes, beyond those

@@ -80,6 +80,10 @@ Json pretend_rank(const Config& config, int rank, int iterations, Machine* machi
     throw RequestError(fmt::format("--machine: {} has a {}; this rank ran on \"{}\"", machine->name,
                                    machine->device.gpu ? "GPU" : "CPU", devices.text()));
   }
+  if (machine != nullptr && !machine->device.kernels.empty()) {
+    bench::need_same_device(*machine, bench::device_name(devices, config.runtime.threads_per_rank),
+                            "--machine");
+  }
   const MeasuredRank measured = planner.measure(rank, devices.of(0), iterations);
   if (machine != nullptr) {
     MeasuredKernels kernels;

@@ -242,7 +242,11 @@ void Monitor::measure_bubbles(StepFigures& figures) const {
     figures.bubble_ratio_wall += bubble.wall.ratio / pipelines;
     figures.parts_ms["waiting"] += 1e3 * bubble.wall.ratio * bubble.wall.makespan / pipelines /
                                    static_cast<double>(recent_.size());
-    figures.replayed_ms = std::max(figures.replayed_ms, 1e3 * bubble.replayed.makespan);
+    // Where iterations overlap, one begins as soon as its rank has ended the one before.
+    const Bubble& replayed = bubble.replayed;
+    figures.replayed_ms =
+        std::max(figures.replayed_ms,
+                 1e3 * (stepper_.post_validation() ? replayed.longest_span : replayed.makespan));
     figures.bubble_predicted += bubble.predicted.bubble.ratio / pipelines;
     figures.rank_bubble_ratio.resize(bubble.replayed.rank_ratio.size());
     for (std::size_t p = 0; p < bubble.replayed.rank_ratio.size(); ++p) {

@@ -7,6 +7,7 @@
 
 #include "config/kinds.h"
 #include "core/error.h"
+#include "scheduler/interleaved.h"
 
 namespace trident {
 namespace {
@@ -98,6 +99,7 @@ std::vector<std::string> LayoutChoices::set_of_all(const Layout& l) const {
           fmt::format("parallel.sequence_parallel={}", yes(l.sequence_parallel)),
           fmt::format("parallel.tp_comm_overlap={}", yes(l.sequence_parallel && overlaps_)),
           fmt::format("{}={}", schedule_key, l.schedule),
+          "pipeline.schedule_file=null",
           fmt::format("{}=null", split_key),
           fmt::format("{}=null", group_key),
           fmt::format("{}={}", micro_key, l.micro),
@@ -126,8 +128,10 @@ void LayoutChoices::with_schedules(Layout l, const Consider& consider, const Pru
       l.schedule = "zbv";
       with_states(l, consider);
     }
-    if (m % l.pp != 0) {
-      prune("interleaving needs micro-batches in multiples of the pipeline");
+    try {
+      interleaved_group_size("interleaved_1f1b", static_cast<int>(l.pp), static_cast<int>(m), 0);
+    } catch (const RequestError&) {
+      prune("interleaving can't cut so many micro-batches into groups");
       continue;
     }
     l.schedule = "interleaved_1f1b";
@@ -179,7 +183,8 @@ void LayoutChoices::with_states(Layout l, const Consider& consider) const {
 void LayoutChoices::each(std::int64_t ranks, const Consider& consider, const Prune& prune) const {
   const std::int64_t global = base_.batch.global_batch_size;
   for (const std::int64_t tp : divisors(ranks, ranks)) {
-    if (tp > request_.machine.devices_per_node) {
+    const std::int64_t node = request_.machine.devices_per_node;
+    if (tp > node || (ranks > node && node % tp != 0)) {
       prune("tensor parallelism across nodes");
       continue;
     }

@@ -25,6 +25,7 @@ class LayoutSearcher {
       : request_(request),
         choices_(request),
         estimator_(request, choices_),
+        machine_(request.machine),
         memory_(request.memory > 0 ? static_cast<double>(request.memory)
                                    : request.machine.device.memory) {}
 
@@ -174,7 +175,7 @@ class LayoutSearcher {
       Habits habits = Habits::of(plan.config);
       if (!request_.assume.empty()) habits.assume(request_.assume);
       const SimulatedStep step =
-          simulate_step(plan.config, *architecture_of(plan.config), request_.machine, habits);
+          simulate_step(plan.config, *architecture_of(plan.config), machine_, habits);
       thriftiest_ = std::min(thriftiest_, step.peak_bytes);
       if (static_cast<double>(step.peak_bytes) > memory_) {
         prune("needs too much memory, planned");
@@ -193,15 +194,18 @@ class LayoutSearcher {
     plan.peak_bytes = step.peak_bytes;
     plan.mfu = step.mfu();
     plan.bubble_ratio = step.bubble_ratio;
-    plan.recomputed = 1 - step.model_flops / step.hardware_flops;
     const auto ranks = static_cast<double>(step.ranks.size());
+    double products = 0;
     for (const RankSeconds& rank : step.ranks) {
+      products += rank.busy.products / step.seconds / ranks;
       double groups = rank.exposed + rank.messages;
       for (const auto& [group, seconds] : rank.busy.groups) groups += seconds;
       plan.waiting += rank.waiting / step.seconds / ranks;
       plan.communication += groups / step.seconds / ranks;
       plan.kernels += rank.busy.kernels / step.seconds / ranks;
     }
+    // Products of equal rates.
+    plan.recomputed = products * (1 - step.model_flops / step.hardware_flops);
   }
 
   void mark_front() {
@@ -227,8 +231,19 @@ class LayoutSearcher {
     enumerate(ranks);
     simulated_of_thriftiest();
     memory_ = limit;
-    return layouts_.empty() ? std::numeric_limits<double>::infinity()
-                            : static_cast<double>(thriftiest_);
+    return thriftiest_ == std::numeric_limits<std::int64_t>::max()
+               ? std::numeric_limits<double>::infinity()
+               : static_cast<double>(thriftiest_);
+  }
+
+  // What most layouts failed by that divide.
+  std::string usual_problem() const {
+    std::string problem = "the global batch and the model have to divide";
+    std::int64_t most = 0;
+    for (const auto& [reason, count] : result_.pruned) {
+      if (reason.starts_with("not valid: ") && count > most) problem = reason, most = count;
+    }
+    return problem;
   }
 
   [[noreturn]] void nothing_fits() {
@@ -237,16 +252,19 @@ class LayoutSearcher {
     std::string text =
         fmt::format("search: nothing fits {:.3f} GB a rank on {} ranks", memory_ * 1e-9, ranks);
     if (!std::isfinite(least)) {
-      throw RequestError(text +
-                         ": no layout is valid: the global batch and the model have to divide");
+      throw RequestError(text + ": no layout is valid: " + usual_problem());
     }
     text += fmt::format(": the thriftiest layout that was planned takes {:.3f} GB, {:.3f} GB more",
                         least * 1e-9, (least - memory_) * 1e-9);
+    const std::int64_t devices = machine_.nodes * machine_.devices_per_node;
+    machine_.nodes = 0;
     for (std::int64_t factor = 2; factor <= 64; factor *= 2) {
       const double there = thriftiest_on(ranks * factor);
       if (there > memory_) continue;
-      throw RequestError(
-          fmt::format("{}; on {} ranks one takes {:.3f} GB", text, ranks * factor, there * 1e-9));
+      const bool more = devices > 0 && ranks * factor > devices;
+      throw RequestError(fmt::format(
+          "{}; on {} ranks one takes {:.3f} GB{}", text, ranks * factor, there * 1e-9,
+          more ? fmt::format(", but {} has {} devices", machine_.name, devices) : std::string()));
     }
     throw RequestError(text + "; nor was one found on up to 64 times as many ranks");
   }
@@ -254,6 +272,7 @@ class LayoutSearcher {
   const LayoutRequest& request_;
   const LayoutChoices choices_;
   LayoutEstimator estimator_;
+  Machine machine_;
   double memory_;  // bytes
   std::vector<Layout> layouts_;
   std::int64_t thriftiest_ = std::numeric_limits<std::int64_t>::max();

@@ -36,24 +36,23 @@ class Table {
     if (line.starts_with('#')) return head(line);
     const std::vector<double> numbers = numbers_of(line);
     if (kind_ == Kind::osu_bandwidth && numbers.size() >= 2) {
-      largest(numbers[1] * 1e6);
+      largest(numbers[1] * 1e6), kind_of_bandwidth_ = kind_;
     } else if (kind_ == Kind::osu_latency && numbers.size() >= 2) {
       if (!latency_ && numbers[1] > 0) latency_ = numbers[1] * 1e-6;
     } else if (kind_ == Kind::nccl) {
       row(line, numbers);
     }
   }
-  Machine::Link link(const std::string& name, Machine::Link known) const {
-    if (!bandwidth_ && !latency_) {
+  LinkTable link(const std::string& name, Machine::Link known) const {
+    if (!bandwidth_ && !latency_ && !smallest_) {
       throw RequestError(
           fmt::format("{}: needs the output of nccl-tests (all_reduce_perf, sendrecv_perf and so "
-                      "on), osu_bw or "
-                      "osu_latency, with at least one row",
+                      "on), osu_bw or osu_latency, with at least one row",
                       name));
     }
     known.bandwidth = bandwidth_.value_or(known.bandwidth);
-    known.latency = latency_.value_or(known.latency);
-    return known;
+    known.latency = smallest_ ? smallest_->seconds / steps() : latency_.value_or(known.latency);
+    return {known, kind_of_bandwidth_ == Kind::osu_bandwidth || exchanges()};
   }
 
  private:
@@ -64,6 +63,7 @@ class Table {
     if (has(line, "OSU MPI") && has(line, "Latency")) kind_ = Kind::osu_latency;
     if (has(line, "algbw") && has(line, "busbw")) kind_ = Kind::nccl;
     if (has(line, " Rank ") && has(line, " device ")) ++ranks_;
+    if (has(line, "sendrecv") || has(line, "alltoall")) named_exchange_ = true;
   }
 
   // size, count, type, redop, root, time (us), algbw, busbw (GB/s), …; type and redop are words,
@@ -76,27 +76,51 @@ class Table {
     if (!(stream >> size >> count >> type >> redop >> root >> time >> algorithm >> bus)) return;
     if (numbers.size() < 5 || !(size > 0) || !(time > 0) || !(algorithm >= 0) || !(bus >= 0))
       return;
-    if (bus > 0) largest(bus * 1e9);
-    if (smallest_ && *smallest_ <= size) return;
-    smallest_ = size;
+    if (bus > 0) largest(bus * 1e9), kind_of_bandwidth_ = Kind::nccl;
+    if (algorithm > 0 && (!largest_ || size > largest_->size)) {
+      largest_ = Row{size, time * 1e-6, bus / algorithm, redop, root};
+    }
+    if (!smallest_ || size < smallest_->size) smallest_ = Row{size, time * 1e-6, 0, redop, root};
+  }
+
+  // Whether each rank sends to others what it is timed by. Older versions don't name the test; of
+  // those with an operation and no root it alone has a bus rate that is the algorithm's, but for
+  // two ranks.
+  bool exchanges() const {
+    if (named_exchange_) return true;
+    return largest_ && ranks_ > 2 && largest_->operation != "none" && largest_->root == "-1" &&
+           std::abs(largest_->factor - 1) < 5e-4;
+  }
+
+  // Messages that follow each other in the smallest one.
+  double steps() const {
+    if (exchanges()) return 1;
     const double n = std::max(2, ranks_);
-    const bool all_reduce = redop != "none";
-    latency_ = time * 1e-6 / (all_reduce ? 2 * std::ceil(std::log2(n)) : n - 1);
+    const bool twice = !largest_ || largest_->factor > 1 - (n > 2 ? 0 : 5e-4);
+    const bool all_reduce = smallest_->operation != "none" && smallest_->root == "-1" && twice;
+    return all_reduce ? 2 * std::ceil(std::log2(n)) : n - 1;
   }
 
   void largest(double bandwidth) {
     if (bandwidth > 0 && bandwidth < 1e18) bandwidth_ = std::max(bandwidth_.value_or(0), bandwidth);
   }
 
-  Kind kind_ = Kind::none;
+  struct Row {
+    double size = 0, seconds = 0;
+    double factor = 0;  // of the bus rate to the algorithm's
+    std::string operation, root;
+  };
+  Kind kind_ = Kind::none, kind_of_bandwidth_ = Kind::none;
   int ranks_ = 0;
-  std::optional<double> bandwidth_, latency_, smallest_;
+  bool named_exchange_ = false;
+  std::optional<double> bandwidth_, latency_;
+  std::optional<Row> smallest_, largest_;
 };
 
 }  // namespace
 
-Machine::Link read_link_table(std::string_view text, const std::string& name,
-                              const Machine::Link& known) {
+LinkTable read_link_table(std::string_view text, const std::string& name,
+                          const Machine::Link& known) {
   Table table;
   std::istringstream stream{std::string(text)};
   for (std::string line; std::getline(stream, line);) {

@@ -228,6 +228,14 @@ double Machine::peak_of(DType dtype) const {
                                  name_of(dtype)));
 }
 
+std::int64_t Machine::all_devices() const {
+  if (nodes > 0) return nodes * devices_per_node;
+  throw RequestError(
+      fmt::format("--ranks: has to be given where parallel is \"auto\", for {} may have any number "
+                  "of nodes",
+                  name));
+}
+
 Machine parse_machine(std::string_view text, const std::string& name) {
   const nlohmann::json document = parse_json(text, name);
   std::vector<std::string> problems;

@@ -61,6 +61,8 @@ struct Machine {
 
   // FLOP/s of that type. RequestError where the machine's file has none.
   double peak_of(DType dtype) const;
+  // All that it has. RequestError where it may have any number of nodes.
+  std::int64_t all_devices() const;
   // That an efficiency may have: a part, or more where kernels were measured, maybe in a slow
   // moment.
   double most_efficiency() const { return device.kernels.empty() ? 1 : 8; }

@@ -121,11 +121,16 @@ Agreement agreement(const std::vector<double>& predicted, const std::vector<doub
   return result;
 }
 
+void need_points_to_fit(std::size_t points) {
+  if (points >= constants) return;
+  throw RequestError(
+      fmt::format("--fit: {} points have predictions; {} constants need as many or "
+                  "more",
+                  points, constants));
+}
+
 MachineFit fit_machine(const Machine& machine, const std::vector<FitPoint>& points) {
-  if (points.size() < constants) {
-    throw RequestError(fmt::format("--fit: {} points ran; {} constants need as many or more",
-                                   points.size(), constants));
-  }
+  need_points_to_fit(points.size());
   MachineFit fit{machine, predictions(machine, points), {}};
   fit.after = fit.before;
   const auto error_of = [&](const std::vector<double>& predicted) {

@@ -39,6 +39,8 @@ struct MachineFit {
   Machine machine;                    // with other efficiencies, of products, memory and links
   std::vector<double> before, after;  // predicted seconds by point
 };
+// RequestError where there are fewer than constants.
+void need_points_to_fit(std::size_t points);
 // Within what a machine's file may have. Least squares of the logarithms of predicted over
 // measured, loosely tied to where it begins. RequestError where there are fewer points than
 // constants.

@@ -93,6 +93,7 @@ Json json_of(const SimulatedStep& step, const Machine& machine) {
           {"memory_bytes", machine.device.memory},
           {"fits", static_cast<double>(step.peak_bytes) <= machine.device.memory},
           {"communication_seconds", step.communication},
+          {"communication_across_nodes", step.across},
           {"exposed_communication_seconds", step.exposed_communication},
           {"pipeline_ranks", ranks}};
 }
@@ -109,7 +110,8 @@ std::string text_of(const SimulatedStep& step, const Machine& machine) {
       static_cast<double>(step.peak_bytes) > machine.device.memory ? ": IT DOES NOT FIT" : "");
   text += "groups   ";
   for (const auto& [group, seconds] : step.communication) {
-    text += fmt::format("{} {:.4g} s, ", group, seconds);
+    text += fmt::format("{} {:.4g} s {}, ", group, seconds,
+                        step.across.contains(group) ? "across nodes" : "inside nodes");
   }
   text += fmt::format("of which {:.4g} s are waited for\n", step.exposed_communication);
   text += fmt::format("{:>8} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}  seconds\n", "pipeline",

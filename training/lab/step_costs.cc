@@ -240,6 +240,17 @@ void Seconds::add(const Seconds& other, double times) {
   for (const auto& [group, seconds] : other.groups) groups[group] += times * seconds;
 }
 
+namespace {
+
+std::int64_t most_on_a_node(const std::vector<int>& members, std::int64_t devices_per_node) {
+  std::map<std::int64_t, std::int64_t> on_node;
+  std::int64_t most = 1;
+  for (const int member : members) most = std::max(most, ++on_node[member / devices_per_node]);
+  return most;
+}
+
+}  // namespace
+
 GroupShape group_shape(const Mesh& mesh, StageEnds ends, std::string_view traffic, int rank,
                        std::int64_t devices_per_node) {
   std::vector<int> members;
@@ -251,11 +262,18 @@ GroupShape group_shape(const Mesh& mesh, StageEnds ends, std::string_view traffi
     const std::int64_t all = mesh.world_size();
     return {all, std::min(all, devices_per_node)};
   }
-  std::map<std::int64_t, std::int64_t> on_node;
-  for (const int member : members) ++on_node[member / devices_per_node];
-  std::int64_t most = 1;
-  for (const auto& [node, count] : on_node) most = std::max(most, count);
-  return {std::ssize(members), most};
+  const auto size = std::ssize(members);
+  std::int64_t most = most_on_a_node(members, devices_per_node);
+  const auto group = group_of_traffic(traffic);
+  // A size that doesn't divide a node leaves some groups across two: all wait for these. They come
+  // again after so many ranks.
+  if (group && size <= devices_per_node && devices_per_node % size != 0) {
+    const std::int64_t period = size * (members[1] - members[0]) * devices_per_node;
+    for (int other = 0; other < std::min<std::int64_t>(period, mesh.world_size()); ++other) {
+      most = std::min(most, most_on_a_node(mesh.group(other, *group), devices_per_node));
+    }
+  }
+  return {size, most};
 }
 
 RankCosts::RankCosts(const Config& config, const Machine& machine, const Mesh& mesh, StageEnds ends,

@@ -62,7 +62,9 @@ class StepSimulator {
     }
     step.schedule = schedule_;
     step.simulation = replay(schedule_, durations(), transfers());
-    step.bubble_ratio = step.simulation.bubble.ratio;
+    overlaps_ = overlaps_next_iteration(schedule_);
+    const Bubble& bubble = step.simulation.bubble;
+    step.bubble_ratio = overlaps_ ? bubble.ratio_span : bubble.ratio;
     step.hardware_flops = hardware_flops();
     add_ranks(step);
     step.peak_bytes = planned_peak(config_, architecture_).value_or(0);
@@ -238,7 +240,6 @@ class StepSimulator {
   }
 
   void add_ranks(SimulatedStep& step) {
-    overlaps_ = overlaps_next_iteration(schedule_);
     steady_ = busiest(step);
     if (schedule_.asynchronous()) step.bubble_ratio = 0;
     double compute_end = 0, around = 0;
@@ -265,16 +266,28 @@ class StepSimulator {
       }
       const double end = timed.empty() ? 0 : timed.back().end;
       const ActionCost& last = traced_[costs_[at]].around();
-      const double whole = overlaps_ || schedule_.asynchronous() ? iteration(step, place)
-                                                                 : step.simulation.bubble.makespan;
+      const Bubble& bubble = step.simulation.bubble;
+      const double whole = schedule_.asynchronous() ? steady_
+                           : overlaps_              ? bubble.longest_span
+                                                    : bubble.makespan;
       // What rounding leaves is no waiting.
       rank.waiting = std::max(0.0, whole - rank.busy.total() - rank.messages);
       if (schedule_.asynchronous()) step.bubble_ratio += rank.waiting / whole / schedule_.stages;
-      for (const Beside& one : last.beside) add_beside(step, place, one, end, stream, groups);
-      rank.exposed = std::max(0.0, stream - end - last.seconds.total());
+      // Sums of gradients end before the update, which gathers of new weights come after.
+      const auto sums = [](const Beside& one) {
+        return !one.waited && one.operation != Operation::all_gather;
+      };
+      for (const Beside& one : last.beside) {
+        if (sums(one)) add_beside(step, place, one, end, stream, groups);
+      }
+      const double summed = std::max(end, stream);
+      for (const Beside& one : last.beside) {
+        if (!sums(one)) add_beside(step, place, one, summed, stream, groups);
+      }
+      rank.exposed = summed - end + std::max(0.0, stream - summed - last.seconds.total());
       rank.busy.add(last.seconds);
       for (const auto& [group, seconds] : rank.busy.groups) groups[group] += seconds;
-      double at_end = end + rank.exposed;
+      double at_end = summed;
       for (const auto& [group, seconds] : last.seconds.groups) {
         step.beside.push_back({place, group, Operation::all_reduce, at_end, seconds});
         at_end += seconds;
@@ -290,6 +303,20 @@ class StepSimulator {
       step.ranks.push_back(rank);
     }
     step.seconds = compute_end + around;
+    for (const auto& [group, seconds] : step.communication) {
+      if (crosses_nodes(group)) step.across.insert(group);
+    }
+  }
+
+  bool crosses_nodes(const std::string& group) const {
+    if (group == "pipeline") {
+      return !std::all_of(pipeline_.begin(), pipeline_.end(),
+                          [&](int rank) { return same_node(rank, pipeline_.front()); });
+    }
+    return std::any_of(pipeline_.begin(), pipeline_.end(), [&](int rank) {
+      return group_shape(mesh_, ends_of(schedule_), group, rank, machine_.devices_per_node)
+                 .nodes() > 1;
+    });
   }
 
   const Config& config_;

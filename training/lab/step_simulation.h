@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,7 @@ struct SimulatedStep {
   std::map<std::string, double>
       communication;                 // seconds that the longest rank's groups are at work
   double exposed_communication = 0;  // of them, those that it waits for
+  std::set<std::string> across;      // those whose links are between nodes
   std::vector<RankSeconds> ranks;    // by place in the pipeline
   Schedule schedule;
   Simulation simulation;

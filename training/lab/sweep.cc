@@ -46,6 +46,7 @@ Json point_json(const SweepPoint& point, std::vector<nlohmann::json> runs, int r
   json["micro_batch_size"] = c.batch.micro_batch_size;
   json["micro_batches"] = c.num_microbatches();
   json["global_batch_size"] = c.batch.global_batch_size;
+  json["tokens"] = c.batch.global_batch_size * c.data.sequence_length;
   json["planned_memory"] = point.planned_peak;
   if (point.simulated_seconds) json["predicted_ms"] = *point.simulated_seconds * 1e3;
   std::vector<nlohmann::json> good;
@@ -98,20 +99,23 @@ Json point_json(const SweepPoint& point, std::vector<nlohmann::json> runs, int r
   return json;
 }
 
-// Against the first point that ran.
+// Against the first point that ran, those that do the same work.
 void compare(Json& points, const std::vector<SweepPoint>& planned) {
   const Json* base = nullptr;
+  std::string base_work;
   std::map<std::string, double> losses;
   for (std::size_t i = 0; i < points.size(); ++i) {
     Json& point = points[i];
     if (!point.contains("tokens_per_second")) continue;
-    if (base == nullptr) base = &point;
+    if (base == nullptr) base = &point, base_work = planned[i].same_work;
     const auto speed = [](const Json& of) {
       return of["tokens_per_second"]["median"].get<double>();
     };
     const auto processors = [](const Json& of) { return of["processors"].get<double>(); };
-    point["speed_up"] = speed(point) / speed(*base);
-    point["efficiency"] = speed(point) / processors(point) / (speed(*base) / processors(*base));
+    if (planned[i].same_work == base_work) {
+      point["speed_up"] = speed(point) / speed(*base);
+      point["efficiency"] = speed(point) / processors(point) / (speed(*base) / processors(*base));
+    }
     if (!point["loss"].is_number()) {
       point["loss_differs"] = true;
       continue;
@@ -133,7 +137,7 @@ Json timelines_of(const Json& points, const SweepRequest& request, const SweepPl
                   SweepRuns& runs) {
   std::optional<std::size_t> best, worst;
   for (std::size_t i = 0; i < points.size(); ++i) {
-    if (!points[i].contains("efficiency") || points[i]["ranks"] == 1) continue;
+    if (!points[i].contains("step_ms") || points[i]["ranks"] == 1) continue;
     const auto speed = [&](std::size_t at) {
       return points[at]["tokens_per_second"]["median"].get<double>();
     };
@@ -151,8 +155,8 @@ Json timelines_of(const Json& points, const SweepRequest& request, const SweepPl
     if (!svg.empty())
       timelines.push_back({{"what", what}, {"point", points[at]["point"]}, {"svg", svg}});
   };
-  if (best) add("fastest", *best);
-  if (worst && worst != best) add("slowest", *worst);
+  if (best) add("fastest of several ranks", *best);
+  if (worst && worst != best) add("slowest of several ranks", *worst);
   return timelines;
 }
 

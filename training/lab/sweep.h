@@ -32,6 +32,7 @@ struct SweepRequest {
   int repeats = 3;                          // runs of each point, interleaved
   bool weak = false;                        // the batch grows with the copies of the model
   bool measure = false;                     // this machine, before each repeat (bench machine)
+  std::string known = {};                   // a machine's file to which that adds; "": a new one
   double timeout = 600;                     // seconds a run may take
   std::string program;                      // `trident`
   std::vector<std::string> mpirun;          // starts processes where the transport needs them
@@ -53,11 +54,14 @@ struct SweepPoint {
   bool replayed = false;  // they are of the replay, for ranks outnumber the machine's devices
   // Points with equal ones train the same model on the same samples, so they must lose alike.
   std::string same_loss;
+  // Points with equal ones have a like speed on one device: the same model, type and sequences.
+  std::string same_work;
 };
 struct SweepPlan {
   // The first is the base line, one rank, where that is valid.
   std::vector<SweepPoint> points;
-  std::vector<std::pair<std::string, std::string>> invalid;  // label, reason
+  std::vector<std::pair<std::string, std::string>> invalid;        // label, reason
+  std::vector<std::pair<std::string, std::string>> not_predicted;  // by the request's machine
 };
 
 // The config without what a measurement has no use for, its global batch as a number. Each run's

@@ -41,19 +41,21 @@ Json agreement_json(const std::vector<double>& predicted, const std::vector<doub
 
 void add_agreement(Json& sweep) {
   const double noise = noise_of(sweep["points"]);
+  // Seconds a token, since batches may differ.
   std::vector<double> predicted, measured, predicted_whole, measured_whole;
   for (const Json& point : sweep["points"]) {
     if (!is_compared(point)) continue;
-    predicted.push_back(point["predicted_ms"]);
-    measured.push_back(point["compared_ms"]);
-    if (point["compared"] != "step") continue;
+    const double tokens = point["tokens"];
+    predicted.push_back(point["predicted_ms"].get<double>() / tokens);
+    measured.push_back(point["compared_ms"].get<double>() / tokens);
+    if (point["compared"] != "step" || !point.contains("efficiency")) continue;
     predicted_whole.push_back(predicted.back());
     measured_whole.push_back(measured.back());
   }
   if (predicted.empty()) return;
   Json& told = sweep["agreement"];
   told = agreement_json(predicted, measured, noise);
-  // A choice is among layouts that ran as they would.
+  // A choice is among layouts of the same work that ran as they would.
   told["choice"] = nullptr;
   if (predicted_whole.size() > 1) {
     told["choice"] = agreement(predicted_whole, measured_whole, noise).choice;

@@ -43,6 +43,7 @@ class SweepPlanner {
 
   SweepPlan run() {
     if (request_.weak) refuse_batches();
+    refuse_schedules();
     need_data();
     add("one rank", single_rank());
     alone_ = !plan_.points.empty();
@@ -74,6 +75,17 @@ class SweepPlanner {
     }
   }
 
+  // A file stands in for them.
+  void refuse_schedules() const {
+    if (request_.base.config.pipeline.schedule_file.empty()) return;
+    for (const GridKey& key : request_.grid) {
+      if (key.path != "pipeline.schedule") continue;
+      throw RequestError(fmt::format(
+          "grid: {}: the config's pipeline.schedule_file stands in for it; take that out",
+          key.name));
+    }
+  }
+
   // Every run would fail without it.
   void need_data() const {
     std::vector<std::string> problems;
@@ -92,6 +104,7 @@ class SweepPlanner {
   std::vector<std::string> single_rank() const {
     std::vector<std::string> set{"parallel.virtual_pipeline_model_parallel_size=1",
                                  "pipeline.schedule=1f1b",
+                                 "pipeline.schedule_file=null",
                                  "pipeline.layer_split=null",
                                  "parallel.sequence_parallel=false",
                                  "parallel.tp_comm_overlap=false",
@@ -159,16 +172,21 @@ class SweepPlanner {
     point.processors = c.world_size();
     if (c.runtime.device == "cpu") {
       point.processors = std::min(request_.load.cores, c.world_size() * c.runtime.threads_per_rank);
+    } else if (transport_rules(c).threads && request_.load.gpus > 0) {  // of one process
+      point.processors = std::min(request_.load.gpus, c.world_size());
     }
     if (request_.machine) {
       try {
         point.replayed = is_crowded(c, *request_.machine);
         point.simulated_seconds = predicted_seconds(c, *request_.machine, point.replayed);
-      } catch (const RequestError&) {
-        // The machine can't run it; this one may.
+      } catch (const RequestError& error) {  // the machine can't run it; this one may
+        plan_.not_predicted.emplace_back(label, error.problems().front());
       }
     }
     point.same_loss = same_loss_of(c);
+    const nlohmann::json whole_config = nlohmann::json::parse(config_to_json(c));
+    point.same_work =
+        nlohmann::json{whole_config["model"], c.precision.dtype, c.data.sequence_length}.dump();
     // The base line may be one of the grid's.
     if (alone_ && config_to_json(c) == config_to_json(plan_.points.front().config)) {
       plan_.points.front() = std::move(point);
@@ -243,9 +261,10 @@ nlohmann::json sweep_base(const SweepRequest& request) {
   } else {
     batch["global_batch_size"] = request.base.config.batch.global_batch_size;
   }
-  // What the run begins with is part of what is measured.
-  const std::string& load = request.base.config.checkpoint.load;
-  if (!load.empty()) base["checkpoint"]["load"] = load;
+  // The size that was found for the config as it stands, for all points.
+  if (request.base.micro_batch_is_auto) {
+    batch["micro_batch_size"] = request.base.config.batch.micro_batch_size;
+  }
   return base;
 }
 

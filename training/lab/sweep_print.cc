@@ -43,7 +43,11 @@ constexpr Column csv_columns[] = {{"point", "/point"},
                                   {"step_ms", "/step_ms"},
                                   {"replayed_ms", "/replayed_ms"},
                                   {"fastest_ms", "/fastest_ms"},
+                                  {"runs", "/runs"},
+                                  {"noise", "/noise"},
+                                  {"tokens", "/tokens"},
                                   {"predicted_ms", "/predicted_ms"},
+                                  {"predicted_before_fit_ms", "/predicted_before_fit_ms"},
                                   {"compared", "/compared"},
                                   {"compared_ms", "/compared_ms"},
                                   {"tokens_per_second", "/tokens_per_second/median"},
@@ -138,15 +142,16 @@ std::string sweep_text(const Json& sweep) {
     differing += differs ? 1 : 0;
     const double median = speed["median"];
     text += fmt::format(
-        "{:<{}}  {:>5} {:>9.1f} {:>11} {:>9.0f} ±{:>3.0f}% {:>6.2f} {:>5.1f}% {:>6.1f}% {:>8.1f}% "
+        "{:<{}}  {:>5} {:>9.1f} {:>11} {:>9.0f} ±{:>3.0f}% {:>6} {:>5.1f}% {:>6.1f}% {:>8.1f}% "
         "{:>10.1f} {:>9}{}\n",
         name, width, point["ranks"].get<int>(), point["step_ms"].get<double>(),
         point.contains("predicted_ms") ? fmt::format("{:.1f}", point["predicted_ms"].get<double>())
                                        : "",
         median, 50 * (speed["most"].get<double>() - speed["least"].get<double>()) / median,
-        point["efficiency"].get<double>(), 100 * point["mfu"].get<double>(),
-        100 * point["bubble_ratio"].get<double>(), 100 * point["bubble_predicted"].get<double>(),
-        point["peak_memory"].get<double>() * 1e-6,
+        point.contains("efficiency") ? fmt::format("{:.2f}", point["efficiency"].get<double>())
+                                     : "",
+        100 * point["mfu"].get<double>(), 100 * point["bubble_ratio"].get<double>(),
+        100 * point["bubble_predicted"].get<double>(), point["peak_memory"].get<double>() * 1e-6,
         point["loss"].is_number() ? fmt::format("{:.5f}", point["loss"].get<double>()) : "none",
         differs ? "  DIFFERS" : "");
     if (point["status"] != "ok") {

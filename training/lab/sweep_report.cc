@@ -21,7 +21,8 @@ constexpr const char* sweep_style = R"css(
 --bad:#ff7b8a}}
 @media print{:root{--back:#fff;--text:#000;--dim:#444;--line:#bbb;--card:#fff;--c0:#0072b2;
 --c1:#b04a00;--c2:#00795a;--c3:#a8447f;--c4:#946200;--c5:#2a7fb0;--bad:#b00020}
-.screen{display:none}figure,tr{break-inside:avoid}}
+.screen{display:none}figure,tr{break-inside:avoid}.table,.wide{overflow:visible}
+.table table{font-size:8px;white-space:normal}.table td,.table th{padding:2px 3px}.wide svg{min-width:0}}
 *{box-sizing:border-box}
 body{font:15px/1.45 Helvetica,Arial,sans-serif;color:var(--text);background:var(--back);margin:0 auto;
 padding:16px;max-width:1500px}
@@ -38,6 +39,8 @@ border:1px solid var(--line);border-radius:5px}
 .table{overflow-x:auto;margin-top:8px}table{border-collapse:collapse;font-size:13px;white-space:nowrap}
 th,td{padding:4px 9px;text-align:right;border-bottom:1px solid var(--line)}
 th:first-child,td:first-child{text-align:left;position:sticky;left:0;background:var(--back)}
+#table td:first-child{white-space:normal;min-width:110px;max-width:max(40vw,110px)}
+@media (min-width:900px){#table td:first-child{white-space:nowrap;max-width:none}}
 th button{font:inherit;font-weight:bold;color:inherit;background:none;border:0;padding:0;cursor:pointer}
 td.text{white-space:normal;text-align:left;min-width:220px}
 )css";
@@ -51,8 +54,12 @@ const escape = s => String(s).replace(/[&<>"]/g, c => ({'&':'&amp;','<':'&lt;','
 const number = v => v === null || v === undefined ? '' : Number.isInteger(v) ? String(v) : Math.abs(v) >= 1000 ? v.toFixed(0)
   : Math.abs(v) >= 10 ? v.toFixed(1) : v.toPrecision(3);
 const speed = p => p.tokens_per_second.median;
+// Without what all points share.
+const words = p => p.point.split(' '), first = sweep.points.find(p => p.point.includes('='));
+const shared = new Set(first ? words(first).filter(w => sweep.points.every(p => !p.point.includes('=') || words(p).includes(w))) : []);
 const short = p => {
-  const text = p.point.replace('schedule=', '').replace('micro_batch_size', 'mbs').replace('global_batch_size', 'gbs');
+  const named = words(p).filter(w => !shared.has(w)).join(' ') || p.point;
+  const text = named.replace('schedule=', '').replace('micro_batch_size', 'mbs').replace('global_batch_size', 'gbs');
   return text.length > 31 ? text.slice(0, 30) + '…' : text;
 };
 
@@ -64,9 +71,10 @@ const columns = [
   ['± %', p => p.tokens_per_second && 50 * (p.tokens_per_second.most - p.tokens_per_second.least) / speed(p)],
   ['efficiency', p => p.efficiency], ['MFU %', p => p.mfu && 100 * p.mfu],
   ['bubble %', p => p.bubble_ratio !== undefined ? 100 * p.bubble_ratio : undefined],
+  ['by the clock %', p => p.bubble_ratio_wall !== undefined ? 100 * p.bubble_ratio_wall : undefined],
   ['predicted bubble %', p => p.bubble_predicted !== undefined ? 100 * p.bubble_predicted : undefined],
   ['MB a rank', p => p.peak_memory && p.peak_memory / 1e6], ['planned MB', p => p.planned_memory / 1e6],
-  ['MB sent', p => p.bytes_sent && Object.values(p.bytes_sent).reduce((a, b) => a + b, 0) / 1e6],
+  ...[...new Set(points.flatMap(p => Object.keys(p.bytes_sent)))].map(group => [`MB sent, ${group}`, p => p.bytes_sent && (p.bytes_sent[group] || 0) / 1e6]),
   ['loss', p => p.loss], ['', p => p.loss_differs ? 'LOSS DIFFERS' : p.status === 'ok' ? '' : `${p.status}: ${p.reason}`, 'text']];
 let sorted = 2, up = true;
 function table() {
@@ -169,7 +177,10 @@ draw('parts', () => {
     names.forEach((n, i) => { const w = (p.parts_ms[n] || 0) / most * (W - label - 50); svg += `<rect class="mark" x="${x}" y="${k * row + 3}" width="${w}" height="${row - 5}" fill="${colour(i)}"><title>${escape(p.point)}: ${n} ${number(p.parts_ms[n] || 0)} ms</title></rect>`; x += w; });
     svg += `<text x="${x + 4}" y="${k * row + 13}" style="font-size:11px">${number(total(p))}</text>`;
   });
-  return legend([['products', 0], ['other kernels', 1], ['waiting for the pipeline', 2], ['communication and the rest', 3]]) + '<p class="dim">ms of a step, mean over ranks, by the wall clock</p>' + svgOf(svg, list.length * row + 6);
+  const timed = list.some(p => p.parts_ms.kernels);
+  const told = timed ? [['products', 0], ['other kernels', 1], ['waiting for the pipeline', 2], ['communication and the rest', 3]]
+    : [['waiting for the pipeline', 2], ['kernels, communication and the rest, not told apart on a GPU', 3]];
+  return legend(told) + '<p class="dim">ms of a step, mean over ranks, by the wall clock</p>' + svgOf(svg, list.length * row + 6);
 });
 
 draw('memory', () => {
@@ -310,10 +321,10 @@ std::string sweep_report(const nlohmann::ordered_json& sweep) {
     html += invalid_of(sweep["invalid"]) + "</table></div>\n";
   }
   for (const auto& timeline : sweep["timelines"]) {
-    html += fmt::format("<h2>An iteration of the {} point, {}</h2>\n<div class=\"wide\">{}</div>\n",
-                        timeline["what"].get<std::string>(),
-                        escape_xml(timeline["point"].get<std::string>()),
-                        timeline["svg"].get<std::string>());
+    html += fmt::format(
+        "<h2>An iteration of the point that is {}: {}</h2>\n<div class=\"wide\">{}</div>\n",
+        timeline["what"].get<std::string>(), escape_xml(timeline["point"].get<std::string>()),
+        timeline["svg"].get<std::string>());
   }
   html += "<h2>Machine and versions</h2>\n" + machine_of(sweep["machine"]);
   nlohmann::ordered_json data = sweep;

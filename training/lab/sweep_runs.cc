@@ -155,6 +155,7 @@ class SweepRunner {
             {"warm_up", request_.warm_up},
             {"scaling", request_.weak ? "weak" : "strong"},
             {"machine", machine_},
+            {"mpirun", request_.mpirun},
             {"program", program()}};
   }
 
@@ -210,7 +211,7 @@ class SweepRunner {
       if (read_file(file) == now) return;
       throw RequestError(
           fmt::format("--out: {}: holds another sweep: its config, grid, iterations, scaling, "
-                      "machine or program "
+                      "machine, --mpirun or program "
                       "(settings.json) is another; give another folder, or --overwrite",
                       printable(request_.out)));
     }
@@ -281,10 +282,12 @@ class SweepRunner {
   // A round of bench machine, whose kernels are those of the grid's layouts. False where it was
   // asked to stop.
   bool measure_machine(int repeat) {
-    const std::string file = machine_file(request_, repeat),
+    const std::string file = machine_file(request_, repeat), part = file + ".part",
                       log = request_.out + "/machines/log.txt";
     if (fs::exists(file)) return true;
     fs::create_directories(request_.out + "/machines");
+    fs::remove(part);
+    if (!request_.known.empty()) write_file(part, request_.known);
     Json grid;
     for (const GridKey& key : request_.grid) {
       for (const std::string& value : key.values) {
@@ -295,7 +298,7 @@ class SweepRunner {
     write_file(request_.out + "/grid.json", grid.dump(2) + "\n");
     ChildProcess child({"sh", "-c", "log=$0; exec \"$@\" >\"$log\" 2>&1", log, request_.program,
                         "bench", "machine", request_.out + "/config.json", "--grid",
-                        request_.out + "/grid.json", "--rounds", "1", "--out", file});
+                        request_.out + "/grid.json", "--rounds", "1", "--out", part});
     // It runs a rank of each layout.
     const double most = request_.timeout * static_cast<double>(plan_.points.size());
     bool late = false;
@@ -305,6 +308,7 @@ class SweepRunner {
     std::string what = "measured";
     if (late) what = fmt::format("not measured: it took longer than {:g} s", most);
     if (end && end->code != 0) what = "not measured: " + end_of(log);
+    if (end && end->code == 0) fs::rename(part, file);
     if (request_.tell) request_.tell(fmt::format("machine, round {}: {}", repeat + 1, what));
     return true;
   }

@@ -84,6 +84,7 @@ class LayoutChooser {
                           .load = load_,
                           .machine = machine(),
                           .global_batch_size = base_.config.batch.global_batch_size,
+                          .assume = source_.assume,
                           .held = given_keys(base_),
                           .memory = job_.memory,
                           .ranks = {job_.ranks},
@@ -136,14 +137,6 @@ class LayoutChooser {
 };
 
 }  // namespace
-
-std::int64_t all_devices(const Machine& machine) {
-  if (machine.nodes > 0) return machine.nodes * machine.devices_per_node;
-  throw RequestError(
-      fmt::format("--ranks: has to be given where parallel is \"auto\", for {} may have any number "
-                  "of nodes",
-                  machine.name));
-}
 
 ChosenLayout choose_layout(const LoadedConfig& base, const LoadOptions& load, const JobSize& job,
                            const MachineSource& source) {

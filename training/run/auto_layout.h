@@ -17,15 +17,13 @@ namespace trident {
 // How the machine is known.
 struct MachineSource {
   std::optional<Machine> machine = {};  // this one, whatever the config says
+  std::string assume = {};              // LayoutRequest::assume
   // Else runtime.machine's file, else what this measures (training/bench/bench.h) of small models
   // with that many cores. Not there: RequestError.
   std::function<Machine(const std::vector<Config>& models, std::int64_t cores)> measure = {};
   std::string folder = "configs/machines";            // of machines that runtime.machine names
   std::function<void(const std::string&)> tell = {};  // a line while it is measured; may be empty
 };
-
-// RequestError where the machine may have any number.
-std::int64_t all_devices(const Machine&);
 
 struct JobSize {
   std::int64_t ranks = 1, ranks_per_node = 1;

@@ -75,7 +75,7 @@ void need_fit_of_given_size(const Config& config, const Architecture& architectu
 // Where nobody says how many are to share the work.
 std::int64_t all_ranks(const Config& config, const MachineSource& source, std::int64_t gpus,
                        std::int64_t cores) {
-  if (source.machine) return all_devices(*source.machine);
+  if (source.machine) return source.machine->all_devices();
   if (config.runtime.device != "cuda") return cores;
   const Devices devices(config);  // throws where there is none
   return std::max<std::int64_t>(1, gpus);

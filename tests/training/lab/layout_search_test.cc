@@ -174,6 +174,17 @@ TEST(LayoutSearch, WhereNothingFitsItSaysByHowMuchAndWhatWould) {
     EXPECT_THAT(error.what(), HasSubstr("GB more; on "));
     EXPECT_THAT(error.what(), HasSubstr(" ranks one takes "));
   }
+  // More than the machine has is looked at, and said to be more.
+  LayoutRequest small = request({2}, 3'000'000'000);
+  small.machine.nodes = 1;
+  small.machine.devices_per_node = 2;
+  try {
+    search_layouts(small);
+    FAIL();
+  } catch (const RequestError& error) {
+    EXPECT_THAT(error.what(), HasSubstr(" GB, but "));
+    EXPECT_THAT(error.what(), HasSubstr(" has 2 devices"));
+  }
   LayoutRequest few = request({16});
   few.machine.nodes = 1;
   EXPECT_THROW(search_layouts(few), RequestError);
@@ -184,7 +195,23 @@ TEST(LayoutSearch, WhereNothingFitsItSaysByHowMuchAndWhatWould) {
     search_layouts(request({7 * 11}));
     FAIL();
   } catch (const RequestError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("no layout is valid"));
+    EXPECT_THAT(error.what(), HasSubstr("no layout is valid: "));
+  }
+}
+
+// What is held and goes with no layout is told, not a size of memory.
+TEST(LayoutSearch, WhereNoLayoutIsValidItSaysWhatMostFailBy) {
+  LayoutRequest asked = request({4});
+  const std::string stages = R"("parallel": {"data_parallel_size": 1})";
+  asked.written.replace(asked.written.find(stages), stages.size(),
+                        stages + R"(, "pipeline": {"layer_split": [1, 1]})");
+  asked.held = {"pipeline.layer_split"};
+  try {
+    search_layouts(asked);
+    FAIL();
+  } catch (const RequestError& error) {
+    EXPECT_THAT(error.what(),
+                HasSubstr("no layout is valid: not valid: config: /pipeline/layer_split"));
   }
 }
 

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <tuple>
+
 #include "core/error.h"
 
 namespace trident::testing {
@@ -28,7 +30,9 @@ constexpr const char* kNccl = R"(# nThread 1 nGpus 8 minBytes 8 maxBytes 1342177
 )";
 
 TEST(LinkTable, TakesBusBandwidthAndTheLatencyOfAStepFromNcclTests) {
-  const Machine::Link link = read_link_table(kNccl, "table", {1, 1});
+  const LinkTable table = read_link_table(kNccl, "table", {1, 1});
+  const Machine::Link& link = table.link;
+  EXPECT_FALSE(table.of_a_pair);
   EXPECT_DOUBLE_EQ(link.bandwidth, 229.43e9);
   EXPECT_DOUBLE_EQ(link.latency, 20e-6 / 4);  // a tree over four ranks, up and down
 }
@@ -41,12 +45,50 @@ TEST(LinkTable, TakesTheFirstLatencyAndTheLargestBandwidthFromOsu) {
       "# OSU MPI Bandwidth Test v7.3\n# Size      Bandwidth (MB/s)\n1  3.0\n1048576  "
       "12000.5\n4194304 "
       "11990.0\n";
-  const Machine::Link link = read_link_table(latency + "\n" + bandwidth, "table", {1, 1});
+  const LinkTable table = read_link_table(latency + "\n" + bandwidth, "table", {1, 1});
+  const Machine::Link& link = table.link;
+  EXPECT_TRUE(table.of_a_pair);
   EXPECT_DOUBLE_EQ(link.latency, 1.5e-6);
   EXPECT_DOUBLE_EQ(link.bandwidth, 12000.5e6);
   // What isn't told stays.
-  EXPECT_DOUBLE_EQ(read_link_table(latency, "table", {7, 1}).bandwidth, 7);
-  EXPECT_DOUBLE_EQ(read_link_table(bandwidth, "table", {7, 3}).latency, 3);
+  EXPECT_DOUBLE_EQ(read_link_table(latency, "table", {7, 1}).link.bandwidth, 7);
+  EXPECT_DOUBLE_EQ(read_link_table(bandwidth, "table", {7, 3}).link.latency, 3);
+}
+
+// Of four ranks: one row each, with the factor of the test's bus rate.
+LinkTable nccl_table(const std::string& first_line, const std::string& operation,
+                     const std::string& root, double factor) {
+  std::string text = first_line + "\n";
+  for (int rank = 0; rank < 4; ++rank) {
+    text += "#  Rank  " + std::to_string(rank) + " Group 0 Pid 1 on node-a device  0 [0x07] A100\n";
+  }
+  text += "# size count type redop root time algbw busbw #wrong\n";
+  text += "8 2 float " + operation + " " + root + " 12.0 0.00 0.00 0\n";
+  text += "134217728 33554432 float " + operation + " " + root + " 1000.0 100.00 " +
+          std::to_string(100 * factor) + " 0\n";
+  return read_link_table(text, "table", {1, 1});
+}
+
+TEST(LinkTable, KnowsWhatATestOfNcclTestsMeasures) {
+  const LinkTable reduced = nccl_table("# nThread 1", "sum", "-1", 1.5);
+  EXPECT_FALSE(reduced.of_a_pair);
+  EXPECT_DOUBLE_EQ(reduced.link.latency, 12e-6 / 4);
+  for (const auto& [operation, root, factor] :
+       {std::tuple("sum", "-1", 0.75), std::tuple("none", "-1", 0.75), std::tuple("none", "0", 1.0),
+        std::tuple("sum", "0", 1.0)}) {  // reduce-scatter, all-gather, broadcast, reduce
+    const LinkTable table = nccl_table("# nThread 1", operation, root, factor);
+    EXPECT_FALSE(table.of_a_pair) << operation << factor;
+    EXPECT_DOUBLE_EQ(table.link.latency, 12e-6 / 3);
+    EXPECT_DOUBLE_EQ(table.link.bandwidth, 100e9 * factor);
+  }
+  // A message each; a newer version names it, and of an older one its factor tells.
+  for (const LinkTable& table :
+       {nccl_table("# Collective test starting: sendrecv_perf", "sum", "-1", 1),
+        nccl_table("# nThread 1", "sum", "-1", 1),
+        nccl_table("# Collective test starting: alltoall_perf", "none", "-1", 0.75)}) {
+    EXPECT_TRUE(table.of_a_pair);
+    EXPECT_DOUBLE_EQ(table.link.latency, 12e-6);
+  }
 }
 
 TEST(LinkTable, WhatIsNoTableIsRefused) {

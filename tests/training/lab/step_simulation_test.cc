@@ -234,6 +234,42 @@ TEST(StepSimulation, GradientsTakeARingsTimeOverTheDataGroup) {
   EXPECT_LT(step.communication.at("data"), 1.07 * ring);
 }
 
+// Sums beside backward that end late hold up the update, which needs them.
+TEST(StepSimulation, TheUpdateComesAfterTheSumsOfGradients) {
+  Config config = h100_config(
+      R"("num_layers": 4, "hidden_size": 1024, "num_attention_heads": 8, "vocab_size": 51200)",
+      R"("data_parallel_size": 4, "tensor_model_parallel_size": 2)", "1f1b", 16, 1, 1024);
+  Machine machine = machine_named("dgx_h100");
+  const auto simulate = [&] {
+    return simulate_step(config, *architecture_of(config), machine, Habits::of(config));
+  };
+  const double fast = simulate().seconds;
+  machine.inside.bandwidth /= 100;
+  const SimulatedStep slow = simulate();
+  double summed = 0, update = -1, taken = 0;
+  for (const BesideSeconds& one : slow.beside) {
+    if (one.group.empty()) update = one.start, taken = one.seconds;
+    if (one.operation == Operation::reduce_scatter && one.group == "data") {
+      summed = std::max(summed, one.start + one.seconds);
+    }
+  }
+  EXPECT_GT(summed, fast);
+  EXPECT_GE(update, summed);
+  EXPECT_GT(taken, 0);
+  EXPECT_GE(slow.seconds, update + taken);
+}
+
+// Of 8 devices a node, groups of 3: some lie on two nodes.
+TEST(StepSimulation, AGroupThatDoesntDivideANodeIsAcrossTwo) {
+  const PublishedRun three{12, 3072, 24, 3, 1, 1, 24, 24, 1};
+  PublishedRun four = three;
+  four.tensor = 4;
+  const auto links = [](const PublishedRun& run) { return simulated(run).across; };
+  EXPECT_TRUE(links(three).contains("tensor"));
+  EXPECT_FALSE(links(four).contains("tensor"));
+  EXPECT_TRUE(links(four).contains("data"));
+}
+
 TEST(StepSimulation, RanksThatMeetWithinLayersWaitForTheLastOfThem) {
   for (const int tensor : {1, 4}) {
     const Config config = config_of({.layers = 4,
