@@ -124,6 +124,33 @@ def batches(folder):
     return 1
 
 
+def as_they_stand(folder):
+    """What a config has that layouts can't share, and points of other work."""
+    base = (folder.path / "c.json").read_text()
+
+    def sweep_of(change, grid, **more):
+        config = json.loads(base)
+        for section, keys in change.items():
+            config.setdefault(section, {}).update(keys)
+        (folder.path / "c.json").write_text(json.dumps(config))
+        return folder.sweep("--grid", grid, "--out", "stands", "--overwrite", "--iterations", "1",
+                            "--warm-up", "0", "--repeats", "1", **more)
+    # A file of one schedule goes with no grid of schedules.
+    text = sweep_of({"pipeline": {"schedule_file": "mine.json"}}, "schedule=1f1b,zb_h1", code=2)
+    assert "schedule_file stands in for it" in text.stderr, text.stderr
+    # Nothing is loaded, so nothing that isn't there is missed.
+    sweep_of({"checkpoint": {"load": "nowhere"}, "batch": {"micro_batch_size": "auto"}}, "dp=1,2")
+    points = folder.result("stands")["points"]
+    assert [p["status"] for p in points] == ["ok", "ok"], points
+    assert [p["micro_batch_size"] for p in points] == [8, 4], points
+    # Other models have no efficiency against the base line's.
+    sweep_of({}, "model.num_layers=2,4 dp=1,2")
+    for point in folder.result("stands")["points"]:
+        assert ("efficiency" in point) == ("num_layers=2" not in point["point"]), point
+    (folder.path / "c.json").write_text(base)
+    return 1
+
+
 def fitted(folder):
     """This machine's own file, predictions by it, and its constants fitted to a sweep."""
     run = subprocess.run([folder.program, "bench", "machine", "c.json", "--grid", "tp=1,2 pp=1,2",
@@ -292,7 +319,7 @@ def main():
         sys.exit("sweep_test: chromium is not installed (scripts/packages_browser.txt)")
     with tempfile.TemporaryDirectory() as name:
         folder, passed = Folder(program, pathlib.Path(name)), 0
-        for part in (layouts, weak, batches, fitted, measured, broken, failures, refusals, report):
+        for part in (layouts, weak, batches, as_they_stand, fitted, measured, broken, failures, refusals, report):
             passed += part(folder)
         if len(sys.argv) > 2:  # keeps the report for a person
             shutil.copy(folder.path / "out/report.html", sys.argv[2])

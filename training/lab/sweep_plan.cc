@@ -121,6 +121,7 @@ class SweepPlanner {
 
   void add(const std::string& label, std::vector<std::string> set) {
     try {
+      if (request_.base.micro_batch_is_auto) choose_micro_batch(set);
       if (request_.weak) grow_batch(set);
       add(label, set, parsed(set));
     } catch (const RequestError& error) {
@@ -133,10 +134,38 @@ class SweepPlanner {
     }
   }
 
+  // For "auto" the largest that the point takes, up to what was found for the config as it stands.
+  void choose_micro_batch(std::vector<std::string>& set) const {
+    const std::string key = "batch.micro_batch_size=";
+    for (const std::string& one : set) {
+      if (one.starts_with(key)) return;
+    }
+    set.push_back(key + "1");
+    const std::int64_t sequences =
+        request_.weak ? part_of_a_copy() : parsed(set).num_microbatches();
+    for (std::int64_t size = std::min(sequences, request_.base.config.batch.micro_batch_size);
+         size > 1; --size) {
+      if (sequences % size != 0) continue;
+      set.back() = key + std::to_string(size);
+      try {
+        if (!request_.weak) parsed(set);
+        return;
+      } catch (const RequestError&) {
+        continue;  // too few micro-batches for the schedule, say
+      }
+    }
+    set.back() = key + "1";
+  }
+
+  // Sequences of one copy of the model in the config.
+  std::int64_t part_of_a_copy() const {
+    return request_.base.config.batch.micro_batch_size * request_.base.config.num_microbatches();
+  }
+
   // Each copy of the model gets as many sequences as one has in the config.
   void grow_batch(std::vector<std::string>& set) const {
     const BatchConfig& batch = request_.base.config.batch;
-    const std::int64_t part = batch.micro_batch_size * request_.base.config.num_microbatches();
+    const std::int64_t part = part_of_a_copy();
     std::int64_t size = batch.micro_batch_size;
     const std::string key = "batch.micro_batch_size=";
     for (const std::string& one : set) {
@@ -261,7 +290,7 @@ nlohmann::json sweep_base(const SweepRequest& request) {
   } else {
     batch["global_batch_size"] = request.base.config.batch.global_batch_size;
   }
-  // The size that was found for the config as it stands, for all points.
+  // Points have their own (choose_micro_batch).
   if (request.base.micro_batch_is_auto) {
     batch["micro_batch_size"] = request.base.config.batch.micro_batch_size;
   }

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -159,9 +160,13 @@ std::string sweep_text(const Json& sweep) {
                           point["status"].get<std::string>(), point["reason"].get<std::string>());
     }
   }
-  for (const Json& point : sweep["invalid"]) {
-    text += fmt::format("{:<{}}  invalid: {}\n", point["point"].get<std::string>(), width,
-                        point["reason"].get<std::string>());
+  // A line for each reason.
+  std::map<std::string, std::vector<std::string>> invalid;
+  for (const Json& point : sweep["invalid"]) invalid[point["reason"]].push_back(point["point"]);
+  for (const auto& [reason, points] : invalid) {
+    text += fmt::format("{:<{}}  invalid{}: {}\n", points.front(), width,
+                        points.size() > 1 ? fmt::format(", and {} more", points.size() - 1) : "",
+                        reason);
   }
   if (differing > 0) {
     text += fmt::format("THE LOSS OF {} POINTS DIFFERS from that of others that train the same\n",

@@ -40,7 +40,7 @@ border:1px solid var(--line);border-radius:5px}
 th,td{padding:4px 9px;text-align:right;border-bottom:1px solid var(--line)}
 th:first-child,td:first-child{text-align:left;position:sticky;left:0;background:var(--back)}
 #table td:first-child{white-space:normal;min-width:110px;max-width:max(40vw,110px)}
-@media (min-width:900px){#table td:first-child{white-space:nowrap;max-width:none}}
+@media print,(min-width:900px){#table td:first-child{white-space:nowrap;max-width:none}}
 th button{font:inherit;font-weight:bold;color:inherit;background:none;border:0;padding:0;cursor:pointer}
 td.text{white-space:normal;text-align:left;min-width:220px}
 )css";
@@ -60,7 +60,7 @@ const shared = new Set(first ? words(first).filter(w => sweep.points.every(p => 
 const short = p => {
   const named = words(p).filter(w => !shared.has(w)).join(' ') || p.point;
   const text = named.replace('schedule=', '').replace('micro_batch_size', 'mbs').replace('global_batch_size', 'gbs');
-  return text.length > 31 ? text.slice(0, 30) + '…' : text;
+  return text.length > 46 ? text.slice(0, 45) + '…' : text;
 };
 
 // --- the table ---
@@ -128,7 +128,9 @@ function ticks(low, high, count) {
 // A frame with axes; `log`: powers of two along x.
 function frame(xs, ys, xName, yName, log) {
   const f = log ? Math.log2 : v => v;
-  const [x0, x1] = extent(xs.map(f), !log), [y0, y1] = extent(ys, true);
+  let [x0, x1] = extent(xs.map(f), !log);
+  if (log && new Set(xs).size === 1) [x0, x1] = [f(xs[0]) - 1, f(xs[0]) + 1];
+  const [y0, y1] = extent(ys, true);
   const x = v => L + (f(v) - x0) / (x1 - x0) * (W - L - R), y = v => H - B - (v - y0) / (y1 - y0) * (H - T - B);
   let svg = '';
   for (const v of ticks(y0, y1, 6)) svg += `<path d="M${L} ${y(v)}H${W - R}" stroke="var(--line)"/><text x="${L - 6}" y="${y(v) + 4}" text-anchor="end">${number(v)}</text>`;
@@ -166,9 +168,11 @@ draw('scaling', () => {
 });
 
 draw('parts', () => {
-  const list = points.filter(p => p.parts_ms);
+  const all = points.filter(p => p.parts_ms), most_rows = 30;
+  const list = all.length > most_rows ? [...all].sort((a, b) => speed(b) - speed(a)).slice(0, most_rows) : all;
   if (!list.length) return '';
-  const names = ['products', 'kernels', 'waiting', 'rest'], row = 18, label = 210;
+  const names = ['products', 'kernels', 'waiting', 'rest'], row = 18;
+  const label = 14 + 6.8 * Math.max(...list.map(p => short(p).length));
   const total = p => names.reduce((sum, n) => sum + (p.parts_ms[n] || 0), 0), most = Math.max(...list.map(total));
   let svg = '';
   list.forEach((p, k) => {
@@ -180,7 +184,7 @@ draw('parts', () => {
   const timed = list.some(p => p.parts_ms.kernels);
   const told = timed ? [['products', 0], ['other kernels', 1], ['waiting for the pipeline', 2], ['communication and the rest', 3]]
     : [['waiting for the pipeline', 2], ['kernels, communication and the rest, not told apart on a GPU', 3]];
-  return legend(told) + '<p class="dim">ms of a step, mean over ranks, by the wall clock</p>' + svgOf(svg, list.length * row + 6);
+  return legend(told) + `<p class="dim">ms of a step, mean over ranks, by the wall clock${list.length < all.length ? `; the ${list.length} fastest of ${all.length} points` : ''}</p>` + svgOf(svg, list.length * row + 6);
 });
 
 draw('memory', () => {

@@ -155,7 +155,6 @@ class SweepRunner {
             {"warm_up", request_.warm_up},
             {"scaling", request_.weak ? "weak" : "strong"},
             {"machine", machine_},
-            {"mpirun", request_.mpirun},
             {"program", program()}};
   }
 
@@ -211,7 +210,7 @@ class SweepRunner {
       if (read_file(file) == now) return;
       throw RequestError(
           fmt::format("--out: {}: holds another sweep: its config, grid, iterations, scaling, "
-                      "machine, --mpirun or program "
+                      "machine or program "
                       "(settings.json) is another; give another folder, or --overwrite",
                       printable(request_.out)));
     }

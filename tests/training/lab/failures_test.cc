@@ -43,7 +43,8 @@ TEST(Failures, GoodputIsThatOfARunFailureByFailure) {
 TEST(Failures, NoIntervalIsMuchBetterThanTheBest) {
   const double mtbf = 24 * 3600, cost = 60, restart = 600;
   const double best = goodput(best_save_interval(cost, mtbf), cost, restart, mtbf);
-  for (double interval = 10; interval < mtbf; interval *= 1.2) {
+  double interval = 10;
+  for (; interval < mtbf; interval *= 1.2) {
     EXPECT_LE(goodput(interval, cost, restart, mtbf), best + 1e-4) << interval;
   }
 }
