@@ -69,7 +69,7 @@ void add_simulate(CLI::App& app, const Launch& launch, Action& action) {
                                      "The same over several nodes: a node's link to others");
   command
       ->add_option("--adapters", options->adapters,
-                   "Of a node: osu_bw, sendrecv_perf and alltoall_perf tell of one of them")
+                   "Of a node: osu_bw and sendrecv_perf tell of one of them")
       ->check(CLI::Range(1, 1024))
       ->needs(across);
   const auto positive = CLI::Range(1e-9, 1e18);

@@ -63,7 +63,13 @@ void need_like_threads(const SweepRequest& request) {
 // Links between GPUs aren't measured: a machine's file that is there has them.
 std::string known_links(const std::string& file, const SweepRequest& request) {
   if (request.base.config.runtime.device != "cuda") return "";
-  if (std::filesystem::exists(file)) return machine_text(parse_machine(read_file(file), file));
+  if (std::filesystem::exists(file)) {
+    Machine machine = parse_machine(read_file(file), file);
+    const std::string device = bench::device_name(Devices(request.base.config), 1);
+    if (!machine.device.kernels.empty()) bench::need_same_device(machine, device, "--measure");
+    machine.device.name = device;
+    return machine_text(machine);
+  }
   if (request.load.gpus <= 1) return "";
   throw RequestError(fmt::format(
       "--measure: {}: links between GPUs aren't measured; let it be a machine's file that has them",
@@ -88,6 +94,7 @@ SweepRequest request_of(const SweepOptions& options, const Launch& launch) {
   std::istringstream words(options.mpirun);
   for (std::string word; words >> word;) request.mpirun.push_back(word);
   request.memory = available_memory();
+  request.rank_memory = [&launch](const Config& config) { return free_memory(config, launch); };
   request.measure = !options.measure.empty();
   need_writable("--measure", options.measure);
   if (request.measure) {
@@ -102,11 +109,18 @@ SweepRequest request_of(const SweepOptions& options, const Launch& launch) {
   return request;
 }
 
+std::size_t predicted_of(const SweepPlan& plan) {
+  return static_cast<std::size_t>(
+      std::count_if(plan.points.begin(), plan.points.end(),
+                    [](auto& point) { return point.simulated_seconds.has_value(); }));
+}
+
 void say_not_predicted(const SweepPlan& plan) {
-  if (plan.not_predicted.empty()) return;
+  const std::size_t missing = plan.points.size() - predicted_of(plan);
+  if (plan.not_predicted.empty() || missing == 0) return;
   const auto& [label, reason] = plan.not_predicted.front();
-  print_error(fmt::format("sweep: no prediction for {} of {} points; {}: {}",
-                          plan.not_predicted.size(), plan.points.size(), label, reason));
+  print_error(fmt::format("sweep: no prediction for {} of {} points; {}: {}", missing,
+                          plan.points.size(), label, reason));
 }
 
 int list_points(const SweepPlan& plan) {
@@ -140,10 +154,7 @@ int sweep(const SweepOptions& options, const Launch& launch) {
   SweepPlan plan = plan_sweep(request);
   say_not_predicted(plan);
   if (options.dry_run) return list_points(plan);
-  if (!options.fit.empty() && request.machine) {
-    const auto predicted = std::ssize(plan.points) - std::ssize(plan.not_predicted);
-    need_points_to_fit(static_cast<std::size_t>(predicted));
-  }
+  if (!options.fit.empty() && request.machine) need_points_to_fit(predicted_of(plan));
   const bool text = options.format == "text";
   request.stop = &signals.stop();
   request.tell = [text](const std::string& line) {

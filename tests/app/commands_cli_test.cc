@@ -134,6 +134,25 @@ TEST_F(CliTest, APretendedRankTellsItsKernelsAndMemory) {
   EXPECT_GT(r.at("bytes_sent").at("tensor"), 0);
   EXPECT_THAT(pretend({"37", "--iterations", "1"}).out, HasSubstr("rank 37 of 64 by itself"));
   EXPECT_EQ(names(), before) << "something was written";
+  // Several ranks' kernels go into one file, of a device that then has this one's name.
+  std::filesystem::copy_file(source_dir() + "/configs/machines/dgx_a100.json", dir / "m.json");
+  std::string text = slurp(dir / "m.json");
+  text.replace(text.find("\"gpu\""), 5, "\"cpu\"");
+  std::ofstream(dir / "m.json") << text;
+  for (const char* rank : {"37", "36"}) {
+    const Outcome entered = pretend({rank, "--iterations", "1", "--machine", "m.json"});
+    EXPECT_EQ(entered.code, 0) << entered.err;
+  }
+  const json machine = json::parse(slurp(dir / "m.json"));
+  EXPECT_THAT(machine.at("device").at("name"), HasSubstr("thread"));
+  EXPECT_GT(machine.at("device").at("kernels").size(), 10U);
+  text = slurp(dir / "m.json");
+  const std::string name = machine.at("device").at("name");
+  text.replace(text.find(name), name.size(), "Another");
+  std::ofstream(dir / "m.json") << text;
+  const Outcome refused = pretend({"37", "--iterations", "1", "--machine", "m.json"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("--machine: the file is of \"Another\""));
   const Outcome beyond = pretend({"64"});
   EXPECT_EQ(beyond.code, 2);
   EXPECT_THAT(beyond.err, HasSubstr("--rank 64: the world has ranks 0 to 63"));

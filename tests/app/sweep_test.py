@@ -143,6 +143,14 @@ def as_they_stand(folder):
     points = folder.result("stands")["points"]
     assert [p["status"] for p in points] == ["ok", "ok"], points
     assert [p["micro_batch_size"] for p in points] == [8, 4], points
+    # As train does: where a schedule takes no fewer micro-batches, smaller ones.
+    auto = {"batch": {"micro_batch_size": "auto"}}
+    sweep_of(auto, "pp=2 schedule=zb_h2")
+    last = folder.result("stands")["points"][-1]
+    assert last["status"] == "ok" and last["micro_batches"] >= 4, last
+    for grid, *scaling in (["batch.gradient_accumulation_steps=1,2"], ["dp=1,2", "--scaling", "weak"]):
+        refused = folder.sweep("--grid", grid, *scaling, "--out", "refused", code=2)
+        assert '"auto" goes with a global batch that stays' in refused.stderr, refused.stderr
     # Other models have no efficiency against the base line's.
     sweep_of({}, "model.num_layers=2,4 dp=1,2")
     for point in folder.result("stands")["points"]:

@@ -8,7 +8,7 @@ namespace trident::fuzzing {
 
 void fuzz_link_table(std::string_view input) {
   Machine::Link link;
-  if (!accepted([&] { link = read_link_table(input, "table", {1, 1}); })) return;
+  if (!accepted([&] { link = read_link_table(input, "table", {1, 1}).link; })) return;
   const auto positive = [](double value) { return value > 0 && std::isfinite(value); };
   require(positive(link.bandwidth) && positive(link.latency), "a link has a rate and a latency");
 }

@@ -20,6 +20,11 @@ std::array<double, 3> size_of_kernel(const TracedOperation& one) {
 
 }  // namespace
 
+double efficiency_of(const Machine& machine, std::string_view kernel) {
+  const bool product = kernel.starts_with("gemm") || kernel.starts_with("attention");
+  return product ? machine.efficiency.products : machine.efficiency.memory;
+}
+
 void MeasuredKernels::take(const OperationTrace& trace) {
   for (const TracedOperation& one : trace.operations()) {
     if (one.group >= 0 || one.seconds <= 0) continue;
@@ -31,13 +36,11 @@ void MeasuredKernels::take(const OperationTrace& trace) {
 void MeasuredKernels::enter(Machine& machine) const {
   for (const auto& [name, sizes] : times_) {
     std::vector<MeasuredKernel>& kernels = machine.device.kernels[name];
-    const bool products = name.starts_with("gemm") || name.starts_with("attention");
     for (const auto& [size, seconds] : sizes) {
       if (size[0] <= 0) continue;
       std::erase_if(kernels, [&](const MeasuredKernel& one) { return one.size == size; });
       // Machines divide by what is reached of their peaks, which measured times are already.
-      kernels.push_back({size, median(seconds) * (products ? machine.efficiency.products
-                                                           : machine.efficiency.memory)});
+      kernels.push_back({size, median(seconds) * efficiency_of(machine, name)});
     }
     std::sort(kernels.begin(), kernels.end(),
               [](const auto& a, const auto& b) { return a.size < b.size; });

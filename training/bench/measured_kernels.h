@@ -4,12 +4,16 @@
 #include <array>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/operation_trace.h"
 #include "training/lab/machine.h"
 
 namespace trident {
+
+// By which the time of a measured kernel of that name is divided (operation_times.h).
+double efficiency_of(const Machine&, std::string_view kernel);
 
 class MeasuredKernels {
  public:

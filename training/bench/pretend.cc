@@ -80,15 +80,16 @@ Json pretend_rank(const Config& config, int rank, int iterations, Machine* machi
     throw RequestError(fmt::format("--machine: {} has a {}; this rank ran on \"{}\"", machine->name,
                                    machine->device.gpu ? "GPU" : "CPU", devices.text()));
   }
+  const std::string device = bench::device_name(devices, config.runtime.threads_per_rank);
   if (machine != nullptr && !machine->device.kernels.empty()) {
-    bench::need_same_device(*machine, bench::device_name(devices, config.runtime.threads_per_rank),
-                            "--machine");
+    bench::need_same_device(*machine, device, "--machine");
   }
   const MeasuredRank measured = planner.measure(rank, devices.of(0), iterations);
   if (machine != nullptr) {
     MeasuredKernels kernels;
     kernels.take(measured.step.trace);
     kernels.enter(*machine);
+    machine->device.name = device;
   }
   double seconds = 0;
   for (const TracedOperation& one : measured.step.trace.operations()) seconds += one.seconds;

@@ -30,6 +30,11 @@ bool has(const std::string& line, const char* word) {
   return line.find(word) != std::string::npos;
 }
 
+// Of a message, in microseconds.
+bool is_time(double microseconds) {
+  return microseconds > 1e-6 && microseconds < 1e12;
+}
+
 class Table {
  public:
   void read(const std::string& line) {
@@ -38,7 +43,7 @@ class Table {
     if (kind_ == Kind::osu_bandwidth && numbers.size() >= 2) {
       largest(numbers[1] * 1e6), kind_of_bandwidth_ = kind_;
     } else if (kind_ == Kind::osu_latency && numbers.size() >= 2) {
-      if (!latency_ && numbers[1] > 0) latency_ = numbers[1] * 1e-6;
+      if (!latency_ && is_time(numbers[1])) latency_ = numbers[1] * 1e-6;
     } else if (kind_ == Kind::nccl) {
       row(line, numbers);
     }
@@ -52,18 +57,25 @@ class Table {
     }
     known.bandwidth = bandwidth_.value_or(known.bandwidth);
     known.latency = smallest_ ? smallest_->seconds / steps() : latency_.value_or(known.latency);
-    return {known, kind_of_bandwidth_ == Kind::osu_bandwidth || exchanges()};
+    return {known, bandwidth_ && (kind_of_bandwidth_ == Kind::osu_bandwidth || exchanges())};
   }
 
  private:
   enum class Kind { none, nccl, osu_bandwidth, osu_latency };
 
   void head(const std::string& line) {
-    if (has(line, "OSU MPI") && has(line, "Bandwidth")) kind_ = Kind::osu_bandwidth;
-    if (has(line, "OSU MPI") && has(line, "Latency")) kind_ = Kind::osu_latency;
+    // "OSU MPI-CUDA Bandwidth Test": of one pair, one way; others measure something else.
+    if (const std::size_t osu = line.find("OSU MPI"); osu != std::string::npos) {
+      const std::string test = line.substr(std::min(line.find(' ', osu + 4), line.size() - 1) + 1);
+      kind_ = test.starts_with("Bandwidth Test") ? Kind::osu_bandwidth
+              : test.starts_with("Latency Test") ? Kind::osu_latency
+                                                 : Kind::none;
+    }
     if (has(line, "algbw") && has(line, "busbw")) kind_ = Kind::nccl;
     if (has(line, " Rank ") && has(line, " device ")) ++ranks_;
     if (has(line, "sendrecv") || has(line, "alltoall")) named_exchange_ = true;
+    // Of its traffic a part stays inside nodes.
+    if (has(line, "alltoall")) told_rate_ = false;
   }
 
   // size, count, type, redop, root, time (us), algbw, busbw (GB/s), …; type and redop are words,
@@ -74,9 +86,10 @@ class Table {
     std::string type, redop, root;
     double time = 0, algorithm = 0, bus = 0;
     if (!(stream >> size >> count >> type >> redop >> root >> time >> algorithm >> bus)) return;
-    if (numbers.size() < 5 || !(size > 0) || !(time > 0) || !(algorithm >= 0) || !(bus >= 0))
+    if (numbers.size() < 5 || !(size > 0) || !is_time(time) || !(algorithm >= 0) || !(bus >= 0)) {
       return;
-    if (bus > 0) largest(bus * 1e9), kind_of_bandwidth_ = Kind::nccl;
+    }
+    if (bus > 0 && told_rate_) largest(bus * 1e9), kind_of_bandwidth_ = Kind::nccl;
     if (algorithm > 0 && (!largest_ || size > largest_->size)) {
       largest_ = Row{size, time * 1e-6, bus / algorithm, redop, root};
     }
@@ -112,7 +125,7 @@ class Table {
   };
   Kind kind_ = Kind::none, kind_of_bandwidth_ = Kind::none;
   int ranks_ = 0;
-  bool named_exchange_ = false;
+  bool named_exchange_ = false, told_rate_ = true;
   std::optional<double> bandwidth_, latency_;
   std::optional<Row> smallest_, largest_;
 };

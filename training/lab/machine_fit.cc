@@ -53,6 +53,31 @@ Vector solved(std::array<Vector, constants> a, Vector b) {
   return b;
 }
 
+// The same, where constants that are as large as a file may have them don't grow.
+Vector solved_within(Machine machine, std::array<Vector, constants> a, Vector b) {
+  const auto values = constants_of(machine);
+  for (std::size_t tries = 0; tries <= constants; ++tries) {
+    const Vector by = solved(a, b);
+    bool grew = false;
+    for (std::size_t c = 0; c < constants; ++c) {
+      if (by[c] <= 0 || *values[c] < machine.most_efficiency()) continue;
+      grew = true;
+      for (std::size_t d = 0; d < constants; ++d) a[c][d] = a[d][c] = c == d ? 1 : 0;
+      b[c] = 0;
+    }
+    if (!grew) return by;
+  }
+  return {};
+}
+
+// Logarithms of what constants are now over what they were.
+Vector moves_between(Machine from, Machine to) {
+  Vector moves{};
+  const auto before = constants_of(from), after = constants_of(to);
+  for (std::size_t c = 0; c < constants; ++c) moves[c] = std::log(*after[c] / *before[c]);
+  return moves;
+}
+
 // Ranks from 0 on; of values within `noise` of the first of them the mean.
 std::vector<double> ranks_of(const std::vector<double>& values, double noise) {
   std::vector<std::size_t> order(values.size());
@@ -110,7 +135,8 @@ Agreement agreement(const std::vector<double>& predicted, const std::vector<doub
   }
   std::sort(errors.begin(), errors.end());
   const auto at = [&](double part) {
-    return errors[static_cast<std::size_t>(part * static_cast<double>(errors.size() - 1) + 0.5)];
+    return errors[static_cast<std::size_t>(
+        std::lround(part * static_cast<double>(errors.size() - 1)))];
   };
   result.median_error = at(0.5), result.ninth_decile = at(0.9);
   result.order = correlation(ranks_of(predicted, noise), ranks_of(measured, noise));
@@ -173,7 +199,7 @@ MachineFit fit_machine(const Machine& machine, const std::vector<FitPoint>& poin
         for (std::size_t d = 0; d < constants; ++d) normal[c][d] += slopes[i][c] * slopes[i][d];
       }
     }
-    Vector by = solved(normal, right);
+    Vector by = solved_within(fit.machine, normal, right);
     for (double& one : by) one = std::clamp(one, -1.0, 1.0);
     // A step that overshoots is halved: where times hang on the constants far from linearly, the
     // whole step can be worse than none.
@@ -182,8 +208,7 @@ MachineFit fit_machine(const Machine& machine, const std::vector<FitPoint>& poin
     for (int halvings = 0; halvings < 8 && after >= before; ++halvings) {
       const Machine next = moved(fit.machine, by);
       std::vector<double> there = predictions(next, points);
-      Vector moves = apart;
-      for (std::size_t c = 0; c < constants; ++c) moves[c] += by[c];
+      const Vector moves = moves_between(machine, next);
       if (const double cost = cost_of(there, moves); cost < before) {
         fit.machine = next, fit.after = std::move(there), apart = moves, after = cost;
       }

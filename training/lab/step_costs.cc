@@ -265,11 +265,12 @@ GroupShape group_shape(const Mesh& mesh, StageEnds ends, std::string_view traffi
   const auto size = std::ssize(members);
   std::int64_t most = most_on_a_node(members, devices_per_node);
   const auto group = group_of_traffic(traffic);
-  // A size that doesn't divide a node leaves some groups across two: all wait for these. They come
-  // again after so many ranks.
-  if (group && size <= devices_per_node && devices_per_node % size != 0) {
-    const std::int64_t period = size * (members[1] - members[0]) * devices_per_node;
-    for (int other = 0; other < std::min<std::int64_t>(period, mesh.world_size()); ++other) {
+  // Groups whose ranks don't divide a node lie across two here and there: all wait for these. They
+  // come again after so many ranks.
+  const std::int64_t span = size > 1 ? size * (members[1] - members[0]) : 1;
+  if (group && most > 1 && devices_per_node % span != 0 && span % devices_per_node != 0) {
+    const std::int64_t period = std::min<std::int64_t>(span * devices_per_node, mesh.world_size());
+    for (int other = 0; other < period; ++other) {
       most = std::min(most, most_on_a_node(mesh.group(other, *group), devices_per_node));
     }
   }

@@ -274,20 +274,22 @@ class StepSimulator {
       rank.waiting = std::max(0.0, whole - rank.busy.total() - rank.messages);
       if (schedule_.asynchronous()) step.bubble_ratio += rank.waiting / whole / schedule_.stages;
       // Sums of gradients end before the update, which gathers of new weights come after.
-      const auto sums = [](const Beside& one) {
-        return !one.waited && one.operation != Operation::all_gather;
-      };
+      // `before`: what the rank does itself until it waits for the last sum.
+      const auto gathers = [](const Beside& one) { return one.operation == Operation::all_gather; };
+      double summed = std::max(end, stream), before = 0;
       for (const Beside& one : last.beside) {
-        if (sums(one)) add_beside(step, place, one, end, stream, groups);
+        if (gathers(one)) continue;
+        add_beside(step, place, one, end, stream, groups);
+        if (!one.waited) summed = std::max(summed, stream), before = one.offset;
       }
-      const double summed = std::max(end, stream);
+      const double late = std::max(0.0, summed - end - before);
       for (const Beside& one : last.beside) {
-        if (!sums(one)) add_beside(step, place, one, summed, stream, groups);
+        if (gathers(one)) add_beside(step, place, one, end + late, stream, groups);
       }
-      rank.exposed = summed - end + std::max(0.0, stream - summed - last.seconds.total());
+      rank.exposed = late + std::max(0.0, stream - end - late - last.seconds.total());
       rank.busy.add(last.seconds);
       for (const auto& [group, seconds] : rank.busy.groups) groups[group] += seconds;
-      double at_end = summed;
+      double at_end = end + late;
       for (const auto& [group, seconds] : last.seconds.groups) {
         step.beside.push_back({place, group, Operation::all_reduce, at_end, seconds});
         at_end += seconds;

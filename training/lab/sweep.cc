@@ -137,7 +137,7 @@ Json timelines_of(const Json& points, const SweepRequest& request, const SweepPl
                   SweepRuns& runs) {
   std::optional<std::size_t> best, worst;
   for (std::size_t i = 0; i < points.size(); ++i) {
-    if (!points[i].contains("step_ms") || points[i]["ranks"] == 1) continue;
+    if (!points[i].contains("efficiency") || points[i]["ranks"] == 1) continue;
     const auto speed = [&](std::size_t at) {
       return points[at]["tokens_per_second"]["median"].get<double>();
     };

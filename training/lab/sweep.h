@@ -26,19 +26,21 @@ struct SweepRequest {
   LoadOptions load;  // what "auto" stands for; of this machine
   std::vector<GridKey> grid;
   std::string out;
-  bool overwrite = false;                   // begins anew where `out` holds another sweep
-  bool retry = false;                       // runs again what has failed
-  int iterations = 5, warm_up = 2;          // of a run: those that count, and those before them
-  int repeats = 3;                          // runs of each point, interleaved
-  bool weak = false;                        // the batch grows with the copies of the model
-  bool measure = false;                     // this machine, before each repeat (bench machine)
-  std::string known = {};                   // a machine's file to which that adds; "": a new one
-  double timeout = 600;                     // seconds a run may take
-  std::string program;                      // `trident`
-  std::vector<std::string> mpirun;          // starts processes where the transport needs them
-  std::int64_t memory = 0;                  // bytes that runs may take together
-  std::optional<Machine> machine;           // for predictions
-  const std::atomic<bool>* stop = nullptr;  // asks it to stop between runs and in them
+  bool overwrite = false;           // begins anew where `out` holds another sweep
+  bool retry = false;               // runs again what has failed
+  int iterations = 5, warm_up = 2;  // of a run: those that count, and those before them
+  int repeats = 3;                  // runs of each point, interleaved
+  bool weak = false;                // the batch grows with the copies of the model
+  bool measure = false;             // this machine, before each repeat (bench machine)
+  std::string known = {};           // a machine's file to which that adds; "": a new one
+  double timeout = 600;             // seconds a run may take
+  std::string program;              // `trident`
+  std::vector<std::string> mpirun;  // starts processes where the transport needs them
+  std::int64_t memory = 0;          // bytes that runs may take together
+  // And a rank of a config, for a micro-batch that is "auto".
+  std::function<std::int64_t(const Config&)> rank_memory = {};
+  std::optional<Machine> machine;                // for predictions
+  const std::atomic<bool>* stop = nullptr;       // asks it to stop between runs and in them
   std::function<void(const std::string&)> tell;  // a line of progress
 };
 

@@ -12,6 +12,7 @@
 #include "core/printable.h"
 #include "training/lab/machine_fit.h"
 #include "training/lab/sweep.h"
+#include "training/plan/fit.h"
 #include "training/plan/planned_pipeline.h"
 #include "training/setup/from_config.h"
 #include "training/setup/kinds.h"
@@ -43,6 +44,7 @@ class SweepPlanner {
 
   SweepPlan run() {
     if (request_.weak) refuse_batches();
+    if (request_.base.micro_batch_is_auto) refuse_auto();
     refuse_schedules();
     need_data();
     add("one rank", single_rank());
@@ -73,6 +75,19 @@ class SweepPlanner {
       throw RequestError(fmt::format("grid: {}: weak scaling sets the batch itself{}", key.name,
                                      any ? "; give numbers here" : ""));
     }
+  }
+
+  // Its size follows from a batch that stays.
+  void refuse_auto() const {
+    bool given = false, accumulates = false;
+    for (const GridKey& key : request_.grid) {
+      given = given || key.path == "batch.micro_batch_size";
+      accumulates = accumulates || key.path == "batch.gradient_accumulation_steps";
+    }
+    if (given || !(request_.weak || accumulates || request_.measure)) return;
+    throw RequestError(
+        "config: /batch/micro_batch_size: \"auto\" goes with a global batch that stays, and with "
+        "kernels that are measured before it is known: give a number, in the config or the grid");
   }
 
   // A file stands in for them.
@@ -134,38 +149,23 @@ class SweepPlanner {
     }
   }
 
-  // For "auto" the largest that the point takes, up to what was found for the config as it stands.
+  // For "auto" the largest that fits this layout.
   void choose_micro_batch(std::vector<std::string>& set) const {
     const std::string key = "batch.micro_batch_size=";
     for (const std::string& one : set) {
       if (one.starts_with(key)) return;
     }
     set.push_back(key + "1");
-    const std::int64_t sequences =
-        request_.weak ? part_of_a_copy() : parsed(set).num_microbatches();
-    for (std::int64_t size = std::min(sequences, request_.base.config.batch.micro_batch_size);
-         size > 1; --size) {
-      if (sequences % size != 0) continue;
-      set.back() = key + std::to_string(size);
-      try {
-        if (!request_.weak) parsed(set);
-        return;
-      } catch (const RequestError&) {
-        continue;  // too few micro-batches for the schedule, say
-      }
-    }
-    set.back() = key + "1";
-  }
-
-  // Sequences of one copy of the model in the config.
-  std::int64_t part_of_a_copy() const {
-    return request_.base.config.batch.micro_batch_size * request_.base.config.num_microbatches();
+    const Config smallest = parsed(set);
+    const auto size =
+        largest_micro_batch(smallest, *architecture_of(smallest), request_.rank_memory(smallest));
+    if (size) set.back() = key + std::to_string(*size);
   }
 
   // Each copy of the model gets as many sequences as one has in the config.
   void grow_batch(std::vector<std::string>& set) const {
     const BatchConfig& batch = request_.base.config.batch;
-    const std::int64_t part = part_of_a_copy();
+    const std::int64_t part = batch.micro_batch_size * request_.base.config.num_microbatches();
     std::int64_t size = batch.micro_batch_size;
     const std::string key = "batch.micro_batch_size=";
     for (const std::string& one : set) {
@@ -289,10 +289,6 @@ nlohmann::json sweep_base(const SweepRequest& request) {
     batch.erase("global_batch_size");
   } else {
     batch["global_batch_size"] = request.base.config.batch.global_batch_size;
-  }
-  // Points have their own (choose_micro_batch).
-  if (request.base.micro_batch_is_auto) {
-    batch["micro_batch_size"] = request.base.config.batch.micro_batch_size;
   }
   return base;
 }

@@ -49,6 +49,7 @@ constexpr const char* sweep_script = R"js(
 'use strict';
 const sweep = JSON.parse(document.getElementById('data').textContent);
 const points = sweep.points.filter(p => p.step_ms !== undefined);
+const alike = points.filter(p => p.efficiency !== undefined);  // of the same work
 const colour = i => `var(--c${i % 6})`;
 const escape = s => String(s).replace(/[&<>"]/g, c => ({'&':'&amp;','<':'&lt;','>':'&gt;','"':'&quot;'}[c]));
 const number = v => v === null || v === undefined ? '' : Number.isInteger(v) ? String(v) : Math.abs(v) >= 1000 ? v.toFixed(0)
@@ -151,8 +152,8 @@ function draw(id, make) {
 }
 
 draw('scaling', () => {
-  if (!points.length) return '';
-  const base = points[0], axes = Object.keys(base.axes);
+  if (!alike.length) return '';
+  const points = alike, base = points[0], axes = Object.keys(base.axes);
   const families = axes.map(axis => [axis + ' alone', p => axes.every(a => a === axis || p.axes[a] === 1)]);
   families.push(['best of all', () => true]);
   const series = families.map(([name, of]) => {
@@ -206,6 +207,7 @@ draw('bubble', () => {
 });
 
 draw('pareto', () => {
+  const points = alike;
   if (!points.length) return '';
   const at = frame(points.map(p => p.peak_memory / 1e6), points.map(p => 1e6 / speed(p)), 'MB of the largest rank', 'seconds a million tokens');
   const ordered = [...points].sort((a, b) => a.peak_memory - b.peak_memory || speed(b) - speed(a)), front = [];

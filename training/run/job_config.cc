@@ -103,6 +103,10 @@ LoadedConfig with_layout(const LoadedConfig& base, const std::string& text, Conf
 
 }  // namespace
 
+std::int64_t free_memory(const Config& config, const Launch& launch) {
+  return free_memory(config, config.world_size(), launch, find_gpus().count);
+}
+
 bool chooses_layout(const ConfigRequest& request) {
   return layout_is_auto(read_config(request.path), request.set);
 }

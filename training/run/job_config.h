@@ -28,6 +28,9 @@ struct ConfigRequest {
 LoadedConfig load(const ConfigRequest&, const Launch&,
                   std::optional<std::int64_t> memory = std::nullopt);
 
+// Bytes that a rank of this config may take here.
+std::int64_t free_memory(const Config&, const Launch&);
+
 // Whether the layout of this request is to be chosen, as far as it can be read.
 bool chooses_layout(const ConfigRequest&);
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "training/bench/measured_skew.h"
+#include "training/lab/operation_times.h"
 
 namespace trident {
 namespace {
@@ -45,6 +46,17 @@ TEST(MeasuredKernels, EntersTheMedianOfEachSizeInPlaceOfAnOlderOne) {
   EXPECT_THAT(products[2].size, ElementsAre(32, 8, 4));
   EXPECT_EQ(machine.device.kernels.at("gelu fp32").front().seconds, 30);
   EXPECT_EQ(machine.device.kernels.size(), 2);  // a collective is no kernel
+}
+
+// Whatever is reached of a machine's peaks, a kernel that was measured takes what it took.
+TEST(MeasuredKernels, TakeAsLongAsTheyDid) {
+  MeasuredKernels kernels;
+  kernels.take(trace_of({product(16, 3), kernel(64, 5)}));
+  Machine machine;
+  machine.efficiency = {.products = 0.5, .memory = 0.25};
+  kernels.enter(machine);
+  EXPECT_DOUBLE_EQ(kernel_seconds(machine, product(16, 0)), 3);
+  EXPECT_DOUBLE_EQ(kernel_seconds(machine, kernel(64, 0)), 5);
 }
 
 TEST(MeasuredKernels, SeesWhatOthersDontTell) {

@@ -42,7 +42,7 @@ TEST(LinkTable, TakesTheFirstLatencyAndTheLargestBandwidthFromOsu) {
       "# OSU MPI Latency Test v7.3\n# Size          Latency (us)\n1    1.50\n2   1.60\n4194304  "
       "400\n";
   const std::string bandwidth =
-      "# OSU MPI Bandwidth Test v7.3\n# Size      Bandwidth (MB/s)\n1  3.0\n1048576  "
+      "# OSU MPI-CUDA Bandwidth Test v7.3\n# Size      Bandwidth (MB/s)\n1  3.0\n1048576  "
       "12000.5\n4194304 "
       "11990.0\n";
   const LinkTable table = read_link_table(latency + "\n" + bandwidth, "table", {1, 1});
@@ -84,16 +84,23 @@ TEST(LinkTable, KnowsWhatATestOfNcclTestsMeasures) {
   // A message each; a newer version names it, and of an older one its factor tells.
   for (const LinkTable& table :
        {nccl_table("# Collective test starting: sendrecv_perf", "sum", "-1", 1),
-        nccl_table("# nThread 1", "sum", "-1", 1),
-        nccl_table("# Collective test starting: alltoall_perf", "none", "-1", 0.75)}) {
+        nccl_table("# nThread 1", "sum", "-1", 1)}) {
     EXPECT_TRUE(table.of_a_pair);
     EXPECT_DOUBLE_EQ(table.link.latency, 12e-6);
   }
+  // A part of its traffic stays inside nodes, so it tells of no link's rate.
+  const LinkTable all = nccl_table("# Collective test starting: alltoall_perf", "none", "-1", 0.75);
+  EXPECT_FALSE(all.of_a_pair);
+  EXPECT_EQ(all.link.bandwidth, 1);
+  EXPECT_DOUBLE_EQ(all.link.latency, 12e-6);
 }
 
 TEST(LinkTable, WhatIsNoTableIsRefused) {
-  for (const char* text :
-       {"", "hello", "1 2 3", "# OSU MPI Latency Test\n", "# algbw busbw\nx y\n"}) {
+  for (const char* text : {"", "hello", "1 2 3", "# OSU MPI Latency Test\n", "# algbw busbw\nx y\n",
+                           "# OSU MPI Bi-Directional Bandwidth Test v7.3\n1 3.0\n",
+                           "# OSU MPI Multiple Bandwidth / Message Rate Test v7.3\n1 3.0 2.0\n",
+                           "# OSU MPI Allreduce Latency Test v7.3\n4 3.0\n", "# OSU MPI\n4 3.0\n",
+                           "# algbw busbw\n8 2 float none -1 1e-320 4 0\n"}) {
     try {
       read_link_table(text, "file", {1, 1});
       ADD_FAILURE() << text;

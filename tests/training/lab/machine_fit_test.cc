@@ -34,7 +34,7 @@ TEST(MachineFit, FindsTheConstantsThatMadeTheTimes) {
   }
   const MachineFit fit = fit_machine(dgx_a100(), points);
   EXPECT_NEAR(fit.machine.efficiency.products, 0.61, 0.01);
-  EXPECT_NEAR(fit.machine.efficiency.memory, 0.55, 0.05);
+  EXPECT_NEAR(fit.machine.efficiency.memory, 0.55, 0.07);
   EXPECT_NEAR(fit.machine.efficiency.links, 0.42, 0.05);
   for (std::size_t i = 0; i < points.size(); ++i) {
     EXPECT_NEAR(fit.after[i], points[i].seconds, 0.015 * points[i].seconds);
@@ -76,6 +76,24 @@ TEST(MachineFit, ComesFromAnyStart) {
       EXPECT_NEAR(fit.after[i] / points[i].seconds, 1, 0.1)
           << start.products << " " << start.memory;
     }
+  }
+}
+
+// A constant that can't grow any more leaves the others to be fitted.
+TEST(MachineFit, FitsOthersBesideOneAtItsLimit) {
+  const std::vector<Config> list = configs();
+  Machine made = dgx_a100();
+  made.efficiency = {.products = 1, .memory = 0.55, .links = 0.42};
+  std::vector<FitPoint> points;
+  for (const Config& config : list) {  // all of them a little faster than it can be
+    points.push_back({"", &config, false, 0.93 * predicted_seconds(config, made, false)});
+  }
+  Machine machine = made;
+  machine.efficiency = {.products = 1, .memory = 0.3, .links = 0.3};
+  const MachineFit fit = fit_machine(machine, points);
+  EXPECT_EQ(fit.machine.efficiency.products, 1);
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    EXPECT_NEAR(fit.after[i] / points[i].seconds, 1, 0.1);
   }
 }
 

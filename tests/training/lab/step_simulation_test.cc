@@ -254,9 +254,9 @@ TEST(StepSimulation, TheUpdateComesAfterTheSumsOfGradients) {
     }
   }
   EXPECT_GT(summed, fast);
-  EXPECT_GE(update, summed);
+  EXPECT_GT(update, 0.999 * summed);
   EXPECT_GT(taken, 0);
-  EXPECT_GE(slow.seconds, update + taken);
+  EXPECT_GE(slow.seconds, summed + 0.9 * taken);
 }
 
 // Of 8 devices a node, groups of 3: some lie on two nodes.
@@ -267,6 +267,8 @@ TEST(StepSimulation, AGroupThatDoesntDivideANodeIsAcrossTwo) {
   const auto links = [](const PublishedRun& run) { return simulated(run).across; };
   EXPECT_TRUE(links(three).contains("tensor"));
   EXPECT_FALSE(links(four).contains("tensor"));
+  // Of 6 by 2 by 2: some pairs of copies are inside a node, some aren't.
+  EXPECT_TRUE(links({12, 3072, 24, 6, 2, 1, 24, 12, 1}).contains("data"));
   EXPECT_TRUE(links(four).contains("data"));
 }
 
