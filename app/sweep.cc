@@ -60,6 +60,15 @@ void need_like_threads(const SweepRequest& request) {
       "runtime.threads_per_rank in the config, and neither that nor runtime.device in the grid");
 }
 
+// Runs get it by --set.
+void need_utf8(const std::string& option, const std::string& path) {
+  try {
+    (void)nlohmann::json(path).dump();
+  } catch (const nlohmann::json::exception&) {
+    throw RequestError(fmt::format("{}: {}: needs a path in UTF-8", option, printable(path)));
+  }
+}
+
 // Links between GPUs aren't measured: a machine's file that is there has them.
 std::string known_links(const std::string& file, const SweepRequest& request) {
   if (request.base.config.runtime.device != "cuda") return "";
@@ -83,6 +92,7 @@ SweepRequest request_of(const SweepOptions& options, const Launch& launch) {
   request.grid = parse_grid(grid_text(options.grid), request.base.config);
   if (options.out.empty()) throw RequestError("--out: needs the path of a folder");
   request.out = std::filesystem::absolute(options.out).lexically_normal().string();
+  need_utf8("--out", request.out);
   request.overwrite = options.overwrite;
   request.retry = options.retry;
   request.iterations = options.iterations;

@@ -171,6 +171,13 @@ def fitted(folder):
     # Products said to be four times slower than measured: whatever the machine's noise, a fit moves.
     machine["efficiency"]["products"] = 0.25
     (folder.path / "m.json").write_text(json.dumps(machine))
+    # A type that few compute in on a CPU has a rate where it is asked for.
+    run = subprocess.run([folder.program, "bench", "machine", "c.json", "--grid", "tp=1", "--rounds",
+                          "1", "--iterations", "1", "--set", "precision.dtype=fp16", "--out",
+                          "half.json"], cwd=folder.path, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr
+    assert "fp16" in json.loads((folder.path / "half.json").read_text())["device"]["peak"]
+    assert "fp16" not in machine["device"]["peak"]
     text = folder.sweep("--grid", "tp=1,2 pp=1,2 dp=1,2", "--out", "fit", "--iterations", "3",
                         "--warm-up", "1", "--repeats", "1", "--machine", "m.json",
                         "--fit", "fitted.json").stdout
@@ -217,6 +224,12 @@ def measured(folder):
         assert low <= seconds <= high, (kernel, low, seconds, high)
     predicted = {p["point"]: p["predicted_ms"] for p in folder.result("measured")["points"]}
     assert len(predicted) == 2 and all(ms > 0 for ms in predicted.values()), predicted
+    # Begun anew it measures anew, once.
+    runs = (folder.path / "measured/runs.jsonl").read_text()
+    folder.sweep(*sweep, "1", "--overwrite")
+    assert (folder.path / "measured/machines/1.json").read_text() != first
+    again = (folder.path / "measured/runs.jsonl").read_text().splitlines()
+    assert len(again) == len(runs.splitlines()) // 2 == 2, again
     run = folder.sweep("--grid", "threads=1,2", "--out", "no", "--measure", "m2.json", code=2)
     assert "runtime.threads_per_rank" in run.stderr and not (folder.path / "no").exists()
     return 1
@@ -297,6 +310,8 @@ def refusals(folder):
         assert not (folder.path / "refused").exists(), grid
     run = folder.sweep("--grid", "tp=1,2", "--out", "out", code=2)
     assert "holds another sweep" in run.stderr
+    run = folder.sweep("--grid", "tp=1,2", "--out", "odd\udcff", code=2)
+    assert "--out" in run.stderr and "needs a path in UTF-8" in run.stderr, run.stderr
     run = folder.sweep("--grid", "tp=1,2", "--out", ".", code=2)
     assert "no sweep's" in run.stderr
     return 1

@@ -157,7 +157,8 @@ class MachineBench {
     if (const auto skew = skew_.part()) device.skew = *skew;
     Context context(devices_.of(0), threads_, {.deterministic = false});
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-      if (dtype == DType::f16 && !gpu) continue;
+      if (dtype == DType::f16 && !gpu && !computes_in(dtype))
+        continue;  // slow, and seldom asked for
       // What its maker says where that is known, as MFU is counted.
       const PrecisionConfig precision{.dtype = std::string(name_of(dtype))};
       const std::optional<double> peak = devices_.peak(precision);
@@ -166,6 +167,12 @@ class MachineBench {
     }
     device.memory_bandwidth = gpu ? copy_rate(context) : 0;
     measure_links(gpu);
+  }
+
+  bool computes_in(DType dtype) const {
+    return std::any_of(request_.configs.begin(), request_.configs.end(), [&](const Config& config) {
+      return dtype_of(config.precision.dtype) == dtype;
+    });
   }
 
   // Bytes read and written in a second, far beyond the caches.
