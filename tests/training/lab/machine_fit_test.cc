@@ -24,14 +24,21 @@ std::vector<Config> configs() {
   return list;
 }
 
+// What each would take on `made`, times `factor`.
+std::vector<FitPoint> points_on(const Machine& made, const std::vector<Config>& list,
+                                double factor = 1) {
+  std::vector<FitPoint> points;
+  for (const Config& config : list) {
+    points.push_back({"", &config, false, factor * predicted_seconds(config, made, false)});
+  }
+  return points;
+}
+
 TEST(MachineFit, FindsTheConstantsThatMadeTheTimes) {
   const std::vector<Config> list = configs();
   Machine made = dgx_a100();
   made.efficiency = {.products = 0.61, .memory = 0.55, .links = 0.42};
-  std::vector<FitPoint> points;
-  for (const Config& config : list) {
-    points.push_back({"", &config, false, predicted_seconds(config, made, false)});
-  }
+  const std::vector<FitPoint> points = points_on(made, list);
   const MachineFit fit = fit_machine(dgx_a100(), points);
   EXPECT_NEAR(fit.machine.efficiency.products, 0.61, 0.01);
   EXPECT_NEAR(fit.machine.efficiency.memory, 0.55, 0.07);
@@ -48,10 +55,7 @@ TEST(MachineFit, FindsTheConstantsThatMadeTheTimes) {
 // A machine far faster than its file says: no file may have what would be needed.
 TEST(MachineFit, StaysWithinWhatAFileMayHave) {
   const std::vector<Config> list = configs();
-  std::vector<FitPoint> points;
-  for (const Config& config : list) {
-    points.push_back({"", &config, false, 1e-3 * predicted_seconds(config, dgx_a100(), false)});
-  }
+  const std::vector<FitPoint> points = points_on(dgx_a100(), list, 1e-3);
   const MachineFit fit = fit_machine(dgx_a100(), points);
   EXPECT_EQ(fit.machine.efficiency.products, 1);
   EXPECT_NO_THROW(parse_machine(machine_text(fit.machine), "fitted.json"));
@@ -63,10 +67,7 @@ TEST(MachineFit, ComesFromAnyStart) {
   const std::vector<Config> list = configs();
   Machine made = dgx_a100();
   made.efficiency = {.products = 0.61, .memory = 0.55, .links = 0.42};
-  std::vector<FitPoint> points;
-  for (const Config& config : list) {
-    points.push_back({"", &config, false, predicted_seconds(config, made, false)});
-  }
+  const std::vector<FitPoint> points = points_on(made, list);
   for (const Machine::Efficiency start :
        {Machine::Efficiency{1, 1, 1}, {0.02, 0.02, 0.02}, {1, 0.01, 1}}) {
     Machine machine = made;
@@ -84,10 +85,8 @@ TEST(MachineFit, FitsOthersBesideOneAtItsLimit) {
   const std::vector<Config> list = configs();
   Machine made = dgx_a100();
   made.efficiency = {.products = 1, .memory = 0.55, .links = 0.42};
-  std::vector<FitPoint> points;
-  for (const Config& config : list) {  // all of them a little faster than it can be
-    points.push_back({"", &config, false, 0.93 * predicted_seconds(config, made, false)});
-  }
+  // All of them a little faster than it can be.
+  const std::vector<FitPoint> points = points_on(made, list, 0.93);
   Machine machine = made;
   machine.efficiency = {.products = 1, .memory = 0.3, .links = 0.3};
   const MachineFit fit = fit_machine(machine, points);
