@@ -8,6 +8,7 @@
 #include "config/config.h"
 #include "support/source_dir.h"
 #include "training/lab/machine.h"
+#include "training/lab/step_simulation.h"
 #include "training/setup/kinds.h"
 
 namespace trident::testing {
@@ -71,6 +72,23 @@ inline Config h100_config(const std::string& model, const std::string& parallel,
 }})",
       model, parallel, schedule, batch, micro_batch, sequence);
   return parse_config(text, {}, {.rules = built_in_rules()}).config;
+}
+
+// Of those papers.
+inline constexpr PublishedRun gpt_22b{48, 6144, 64, 8, 1, 1, 8, 4, 4};
+inline constexpr PublishedRun gpt_39b{48, 8192, 64, 8, 2, 1, 512, 1536, 4};
+inline constexpr PublishedRun gpt_1t{128, 25600, 160, 8, 64, 1, 3072, 3072, 1};
+inline constexpr PublishedRun gpt_530b{105, 20480, 128, 8, 35, 3, 2520, 2520, 1};
+
+inline SimulatedStep simulated(const Config& config, const Machine& machine, const Habits& habits) {
+  return simulate_step(config, *architecture_of(config), machine, habits);
+}
+inline SimulatedStep simulated(const PublishedRun& run, const Machine& machine = dgx_a100()) {
+  // Where there is no pipeline PyTorch's module summed gradients beside backward.
+  const Config config = config_of(run);
+  Habits habits = Habits::of(config);
+  habits.assume(run.pipeline == 1 ? "megatron_2021,gradients=beside" : "megatron_2021");
+  return simulated(config, machine, habits);
 }
 
 }  // namespace trident::testing
