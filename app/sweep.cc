@@ -16,6 +16,7 @@
 #include "core/file.h"
 #include "core/printable.h"
 #include "core/process.h"
+#include "core/utf8.h"
 #include "kernels/cuda_device.h"
 #include "training/bench/measured.h"
 #include "training/lab/machine_fit.h"
@@ -62,9 +63,7 @@ void need_like_threads(const SweepRequest& request) {
 
 // Runs get it by --set.
 void need_utf8(const std::string& option, const std::string& path) {
-  try {
-    (void)nlohmann::json(path).dump();
-  } catch (const nlohmann::json::exception&) {
+  if (invalid_utf8(path) != std::string::npos) {
     throw RequestError(fmt::format("{}: {}: needs a path in UTF-8", option, printable(path)));
   }
 }

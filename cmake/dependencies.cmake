@@ -12,18 +12,21 @@ endif()
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc>=2)  # the program's alone
 find_path(XXHASH_INCLUDE_DIR xxhash.h REQUIRED)  # its header alone, in the system's place
-# Debian's oneDNN ships no CMake package, so it is found by its header and library.
-find_path(DNNL_INCLUDE_DIR oneapi/dnnl/dnnl.hpp REQUIRED)
-find_library(DNNL_LIBRARY dnnl REQUIRED)
-add_library(DNNL::dnnl UNKNOWN IMPORTED)
-set_target_properties(DNNL::dnnl PROPERTIES IMPORTED_LOCATION ${DNNL_LIBRARY}
-                                            INTERFACE_INCLUDE_DIRECTORIES ${DNNL_INCLUDE_DIR})
-# Neither does its ISA-L (sums of checkpoints' blocks).
-find_path(ISAL_INCLUDE_DIR isa-l/crc64.h REQUIRED)
-find_library(ISAL_LIBRARY isal REQUIRED)
-add_library(ISAL::isal UNKNOWN IMPORTED)
-set_target_properties(ISAL::isal PROPERTIES IMPORTED_LOCATION ${ISAL_LIBRARY}
-                                            INTERFACE_INCLUDE_DIRECTORIES ${ISAL_INCLUDE_DIR})
+# Libraries that come without a CMake package, found by a header and the library:
+# trident_plain_library(NAME HEADER LIBRARY) makes NAME::LIBRARY.
+function(trident_plain_library name header library)
+  find_path(${name}_INCLUDE_DIR ${header} REQUIRED)
+  find_library(${name}_LIBRARY ${library} REQUIRED)
+  add_library(${name}::${library} UNKNOWN IMPORTED GLOBAL)
+  set_target_properties(${name}::${library} PROPERTIES
+                        IMPORTED_LOCATION ${${name}_LIBRARY}
+                        INTERFACE_INCLUDE_DIRECTORIES ${${name}_INCLUDE_DIR})
+endfunction()
+trident_plain_library(DNNL oneapi/dnnl/dnnl.hpp dnnl)
+trident_plain_library(ISAL isa-l/crc64.h isal)        # sums of checkpoints' blocks
+trident_plain_library(ONIGURUMA oniguruma.h onig)     # regular expressions of tokenizers
+trident_plain_library(UTF8PROC utf8proc.h utf8proc)   # normal forms of texts
+set(TRIDENT_PLAIN_LIBRARIES DNNL::dnnl ISAL::isal ONIGURUMA::onig UTF8PROC::utf8proc)
 if(TRIDENT_TESTS)
   find_package(GTest REQUIRED)
 endif()

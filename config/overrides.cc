@@ -8,6 +8,7 @@
 #include "config/fields.h"
 #include "core/error.h"
 #include "core/json.h"
+#include "core/utf8.h"
 
 namespace trident::config_detail {
 namespace {
@@ -28,9 +29,7 @@ void apply_override(json& document, const std::string& text) {
   } catch (const RequestError&) {
     value = value_text;
   }
-  try {
-    (void)json(text).dump();
-  } catch (const json::exception&) {
+  if (invalid_utf8(text) != std::string::npos) {
     throw RequestError("config: --set: an override is not UTF-8");
   }
 

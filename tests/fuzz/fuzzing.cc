@@ -32,6 +32,7 @@ constexpr Fuzzer kFuzzers[] = {
     {"schedule", fuzz_schedule},
     {"starts", fuzz_starts},
     {"times", fuzz_times},
+    {"tokenizer", fuzz_tokenizer},
     {"tokens", fuzz_tokens},
 };
 

@@ -39,6 +39,7 @@ void fuzz_safetensors(std::string_view input);
 void fuzz_schedule(std::string_view input);
 void fuzz_starts(std::string_view input);
 void fuzz_times(std::string_view input);
+void fuzz_tokenizer(std::string_view input);
 void fuzz_tokens(std::string_view input);
 
 // Whether the action ends without a RequestError.

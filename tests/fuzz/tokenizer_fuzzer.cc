@@ -1,0 +1,37 @@
+// A tokenizer.json up to the first zero byte, and a text after it: what is accepted gives ids that
+// are tokens, also where the text is cut.
+#include <algorithm>
+
+#include "core/utf8.h"
+#include "fuzz/fuzzing.h"
+#include "training/tokenizer/tokenizer.h"
+
+namespace trident::fuzzing {
+
+void fuzz_tokenizer(std::string_view input) {
+  const auto end = std::min(input.find('\0'), input.size());
+  std::optional<Tokenizer> tokenizer;
+  if (!accepted([&] { tokenizer.emplace(input.substr(0, end), "tokenizer.json"); })) return;
+  std::string text =
+      replace_invalid_utf8(input.substr(std::min(end + 1, input.size())).substr(0, 500));
+  text += " don't  stop\nat é 🙂 12345";
+  std::vector<std::int32_t> ids, parts;
+  Tokenizer::Memory memory(*tokenizer);
+  try {
+    tokenizer->encode(text, memory, ids);
+    for (std::size_t at = 0; at < text.size();) {
+      const std::size_t cut = std::min(tokenizer->next_cut(text, at + 1, memory), text.size());
+      tokenizer->encode(std::string_view(text).substr(at, cut - at), memory, parts, at > 0);
+      at = cut;
+    }
+  } catch (const Error&) {
+    return;  // a character without a token, an expression that takes too long
+  }
+  require(ids == parts, "parts have the ids of the whole");
+  for (const std::int32_t id : ids) {
+    require(id < tokenizer->vocab_size() && tokenizer->token_of(id), "ids are tokens");
+  }
+  require(invalid_utf8(tokenizer->decode(ids)) == std::string::npos, "decoded text is UTF-8");
+}
+
+}  // namespace trident::fuzzing
