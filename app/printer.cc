@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -30,6 +31,13 @@ void Printer::error(std::string line) {
   tasks_.post([line = std::move(line)] { print_error(printable_lines(line)); });
 }
 
+void Printer::live(const std::string& line, bool ends) {
+  tasks_.post([text = "\r\033[K" + line + (ends ? "\n" : "")] {
+    std::fputs(text.c_str(), stderr);
+    std::fflush(stderr);
+  });
+}
+
 void Progress::show(const IterationMetrics& m) {
   const double now = static_cast<double>(read_clock().wall_ns) * 1e-9;
   const bool first = first_ == 0;
@@ -48,6 +56,24 @@ void Progress::show(const IterationMetrics& m) {
   } else {
     printer_.out(line + "\n");
     shown_ = now;
+  }
+}
+
+void TokenizingLine::show(const TokenizingProgress& p) {
+  const bool done = p.read >= p.total;
+  if (!live_ && p.seconds - shown_ < 10) return;
+  shown_ = p.seconds;
+  const double rate = static_cast<double>(p.read) / std::max(p.seconds, 1e-9);
+  const std::string line =
+      fmt::format("tokenizing: {:.0f}% of {:.1f} MB, {} tokens, {:.1f} MB/s, {:.0f} s left",
+                  100.0 * static_cast<double>(p.read) /
+                      static_cast<double>(std::max<std::uint64_t>(p.total, 1)),
+                  static_cast<double>(p.total) * 1e-6, p.tokens, rate * 1e-6,
+                  static_cast<double>(p.total - std::min(p.read, p.total)) / std::max(rate, 1.0));
+  if (live_) {
+    printer_.live(line, done);
+  } else {
+    printer_.error(line);
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "config/config.h"
 #include "core/background.h"
+#include "training/data/tokenize.h"
 #include "training/run/trainer.h"
 
 namespace trident::app {
@@ -18,6 +19,8 @@ class Printer {
   void out(std::string text);
   // A line to stderr; what a terminal would obey is escaped.
   void error(std::string line);
+  // To stderr, in place of the line before; `ends`: it stays.
+  void live(const std::string& line, bool ends);
   // Waits until all has been printed, or can't be.
   void drain() { tasks_.drain(); }
 
@@ -40,6 +43,20 @@ class Progress {
   bool live_;
   std::int64_t first_ = 0;  // iteration of this start, which ended at begin_; 0: none yet
   double begin_ = 0, shown_ = 0;
+};
+
+// How far texts have been tokenized: a live line on a terminal, else one every ten seconds.
+class TokenizingLine {
+ public:
+  // `live`: stderr is a terminal.
+  TokenizingLine(Printer& printer, bool live) : printer_(printer), live_(live) {}
+
+  void show(const TokenizingProgress&);
+
+ private:
+  Printer& printer_;
+  bool live_;
+  double shown_ = 0;  // seconds
 };
 
 }  // namespace trident::app

@@ -34,6 +34,9 @@ struct TrainOptions {
 
 // The filled-in config alone on stdout, the plan on stderr; with "json" both in one document.
 void print_dry_run(const TrainOptions& options, const TrainingInputs& inputs) {
+  for (const std::string& path : inputs.datasets.untokenized) {
+    print_error(path + ": is not tokenized yet: how many samples it has is not known");
+  }
   const std::string config = config_to_json(inputs.config, inputs.written);
   if (options.format == "json") {
     fmt::print("{{\"config\": {}, \"plan\": {}}}\n", config, json_text(plan_json(*inputs.plan), 2));
@@ -117,7 +120,12 @@ int train(const TrainOptions& options, const Launch& launch) {
     fmt::print(document ? stderr : stdout, "{}\n", loaded.why_layout);
     std::fflush(stdout);
   }
-  TrainingJob job = prepare_job(loaded, launch);
+  TokenizingLine tokenizing(printer, isatty(STDERR_FILENO) != 0 && !launch.mpi);
+  TextAccess texts{.writes = !options.dry_run};
+  texts.tokenizing = {.threads = launch.cores,
+                      .progress = [&](const TokenizingProgress& p) { tokenizing.show(p); }};
+  if (launch.leads) texts.tell = [&](const std::string& line) { printer.error(line); };
+  TrainingJob job = prepare_job(loaded, launch, texts);
   const Config& config = job.inputs.config;
   if (options.dry_run) {
     if (launch.leads) print_dry_run(options, job.inputs);

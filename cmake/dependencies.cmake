@@ -26,7 +26,10 @@ trident_plain_library(DNNL oneapi/dnnl/dnnl.hpp dnnl)
 trident_plain_library(ISAL isa-l/crc64.h isal)        # sums of checkpoints' blocks
 trident_plain_library(ONIGURUMA oniguruma.h onig)     # regular expressions of tokenizers
 trident_plain_library(UTF8PROC utf8proc.h utf8proc)   # normal forms of texts
-set(TRIDENT_PLAIN_LIBRARIES DNNL::dnnl ISAL::isal ONIGURUMA::onig UTF8PROC::utf8proc)
+trident_plain_library(ZLIB zlib.h z)                  # texts in .gz
+trident_plain_library(ZSTD zstd.h zstd)               # and .zst
+set(TRIDENT_PLAIN_LIBRARIES DNNL::dnnl ISAL::isal ONIGURUMA::onig UTF8PROC::utf8proc ZLIB::z
+                            ZSTD::zstd)
 if(TRIDENT_TESTS)
   find_package(GTest REQUIRED)
 endif()

@@ -148,8 +148,10 @@ struct ValidationSet {
 };
 
 struct TokenizerConfig {
-  std::string type = "byte";  // "byte", "file"
-  std::string path = {};      // tokenizer.json of type "file", else ""
+  std::string type = "byte";      // "byte", "file"
+  std::string path = {};          // tokenizer.json of type "file", else ""
+  std::string errors = "strict";  // of text that isn't UTF-8: "strict", "replace"
+  std::string eos_token = {};     // follows each document; "": the tokenizer's own
   bool operator==(const TokenizerConfig&) const = default;
 };
 
@@ -158,7 +160,10 @@ struct DataConfig {
   std::vector<ValidationSet> validation = {};
   std::string split = {};  // parts for training, validation, test: "949,50,1"; "": all for training
   TokenizerConfig tokenizer = {};
-  std::int64_t sequence_length = 0;  // derived: model.max_position_embeddings
+  std::string json_key = "text";              // of a document's text in .jsonl and .parquet
+  bool append_eod = true;                     // end of text after each document
+  std::string cache_path = ".trident-cache";  // folder of the tokens of texts
+  std::int64_t sequence_length = 0;           // derived: model.max_position_embeddings
   bool shuffle = true;
   std::int64_t seed = 1234;
 

@@ -181,9 +181,10 @@ std::vector<Field> data_fields() {
   return {
       {.path = "/data/train",
        .member = member(&D::train),
-       .doc = "Sources to train on: a list of `{\"path\": …, \"weight\": 1}`. A path is a text "
-              "file, or the common prefix of a .bin/.idx pair of tokens; weights say how often a "
-              "source is drawn from, relative to the others.",
+       .doc = "Sources to train on: a list of `{\"path\": …, \"weight\": 1}`. A path is a file of "
+              "text, .jsonl or .parquet, those of text also as .gz or .zst, a folder of such, a "
+              "pattern such as data/*.txt, or the common prefix of a .bin/.idx pair of tokens; "
+              "weights say how often a source is drawn from, relative to the others.",
        .required = true},
       {.path = "/data/validation",
        .member = member(&D::validation),
@@ -197,13 +198,34 @@ std::vector<Field> data_fields() {
        .derived = "none"},
       {.path = "/data/tokenizer/type",
        .member = in_tokenizer(&TokenizerConfig::type),
-       .doc = "byte: every byte of the text is a token, 256 ids; file: the sources are .bin/.idx "
-              "tokens made by scripts/tokenize_corpus.py with the tokenizer.json at `path`.",
+       .doc = "byte: every byte of the text is a token, 256 ids; file: texts become tokens by the "
+              "tokenizer.json at `path`, and .bin/.idx pairs have been made with it.",
        .choices = {{"byte"}, {"file"}}},
       {.path = "/data/tokenizer/path",
        .member = in_tokenizer(&TokenizerConfig::path),
-       .doc = "The tokenizer.json of type \"file\"; saved along with the weights.",
+       .doc = "The tokenizer.json of type \"file\", or the folder that holds it; saved along with "
+              "the weights.",
        .derived = "none"},
+      {.path = "/data/tokenizer/errors",
+       .member = in_tokenizer(&TokenizerConfig::errors),
+       .doc = "Of text that isn't UTF-8. strict: an error with file and line; replace: U+FFFD. The "
+              "byte tokenizer takes anything.",
+       .choices = {{"strict"}, {"replace"}}},
+      {.path = "/data/tokenizer/eos_token",
+       .member = in_tokenizer(&TokenizerConfig::eos_token),
+       .doc = "The token that ends a text.",
+       .derived = "eos_token in the tokenizer_config.json beside `path`, else one of the usual "
+                  "names"},
+      {.path = "/data/json_key",
+       .member = member(&D::json_key),
+       .doc = "The key of a document's text in .jsonl, and its column in .parquet."},
+      {.path = "/data/append_eod",
+       .member = member(&D::append_eod),
+       .doc = "Ends each document of a text with tokenizer.eos_token; of bytes, which have no such "
+              "token, with a line end where there is none."},
+      {.path = "/data/cache_path",
+       .member = member(&D::cache_path),
+       .doc = "Folder that keeps the tokens of texts, which are found by their contents."},
       {.path = "/data/sequence_length",
        .member = member(&D::sequence_length),
        .doc = "Inputs of one sample; each is followed by its label.",

@@ -53,7 +53,7 @@ std::vector<pid_t> children() {
 
 }  // namespace
 
-ChildProcess::ChildProcess(const std::vector<std::string>& arguments) {
+ChildProcess::ChildProcess(const std::vector<std::string>& arguments, int output) {
   std::vector<char*> list;
   for (const std::string& one : arguments) list.push_back(const_cast<char*>(one.c_str()));
   list.push_back(nullptr);
@@ -76,6 +76,7 @@ ChildProcess::ChildProcess(const std::vector<std::string>& arguments) {
     ::signal(SIGXFSZ, SIG_DFL);
     ::signal(SIGTTOU, SIG_IGN);  // `stty tostop` would stop it at its first line
     if (nothing.get() >= 0) ::dup2(nothing.get(), STDIN_FILENO);
+    if (output >= 0) ::dup2(output, STDOUT_FILENO);
     ::execvp(list[0], list.data());
     const int code = errno;
     [[maybe_unused]] const ssize_t told = ::write(ends[1], &code, sizeof code);

@@ -16,8 +16,9 @@ class ChildProcess {
   // Starts arguments[0] (looked for in PATH), with nothing to read, in a process group of its own,
   // so that a terminal's Ctrl-C goes to this program alone. Should this program die, the child gets
   // SIGTERM. Start it on a thread that lives as long: the kernel takes the thread's end for it.
-  // RequestError where there is no such program.
-  explicit ChildProcess(const std::vector<std::string>& arguments);
+  // `output`: a file descriptor in place of its standard output. RequestError where there is no
+  // such program.
+  explicit ChildProcess(const std::vector<std::string>& arguments, int output = -1);
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
   ~ChildProcess();  // ends its group (SIGKILL) where it still runs

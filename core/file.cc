@@ -88,6 +88,27 @@ FileDescriptor create_beside(const std::string& path, std::string& temporary) {
   }
 }
 
+// A new file without a name in the folder of `path`, where the system has such: it goes with the
+// process, however that ends.
+FileDescriptor create_unnamed(const std::string& path) {
+  if (::access("/proc/self/fd", X_OK) != 0) return {};  // by which it gets a name
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  return FileDescriptor(
+      ::open(folder.empty() ? "." : folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666));
+}
+
+// Gives it one beside `path`.
+std::string name_beside(const std::string& path, int file) {
+  for (int attempt = 0;; ++attempt) {
+    std::string name = fmt::format("{}.tmp-{}-{}", path, ::getpid(), attempt);
+    if (::linkat(AT_FDCWD, fmt::format("/proc/self/fd/{}", file).c_str(), AT_FDCWD, name.c_str(),
+                 AT_SYMLINK_FOLLOW) == 0) {
+      return name;
+    }
+    if (errno != EEXIST || attempt == 10000) throw_file_error(path, "naming it", errno);
+  }
+}
+
 }  // namespace
 
 void throw_file_error(const std::string& path, std::string_view operation, int code) {
@@ -201,8 +222,9 @@ std::string read_stream(const std::string& path, std::uint64_t max_bytes) {
   }
 }
 
-AtomicFile::AtomicFile(const std::string& path)
-    : path_(path), file_(create_beside(path, temporary_)) {}
+AtomicFile::AtomicFile(const std::string& path) : path_(path), file_(create_unnamed(path)) {
+  if (file_.get() < 0) file_ = create_beside(path, temporary_);
+}
 
 AtomicFile::~AtomicFile() {
   if (!temporary_.empty()) ::unlink(temporary_.c_str());
@@ -226,8 +248,9 @@ void AtomicFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes
 }
 
 void AtomicFile::commit() {
-  if (temporary_.empty()) throw Error(path_ + ": committed twice");
+  if (file_.get() < 0) throw Error(path_ + ": committed twice");
   if (::fsync(file_.get()) != 0) throw_file_error(path_, "fsync", errno);
+  if (temporary_.empty()) temporary_ = name_beside(path_, file_.get());
   // Some file systems (NFS, quotas) report a failed write only at close.
   if (::close(file_.release()) != 0) throw_file_error(path_, "closing", errno);
   if (::rename(temporary_.c_str(), path_.c_str()) != 0)

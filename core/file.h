@@ -94,9 +94,9 @@ std::string read_file(const std::string& path, std::uint64_t max_bytes = std::ui
 // writes there.
 std::string read_stream(const std::string& path, std::uint64_t max_bytes);
 
-// A file that appears under its name only when it is complete: it is written beside the target
-// under a temporary name and renamed by commit(). Without commit() the destructor removes it, so
-// an exception on the way leaves the target as it was.
+// A file that appears under its name only when it is complete: it is written without a name or,
+// where the file system can't do that, under a temporary one beside the target, and renamed by
+// commit(). Without commit() it goes, so an exception on the way leaves the target as it was.
 class AtomicFile {
  public:
   explicit AtomicFile(const std::string& path);
@@ -115,7 +115,7 @@ class AtomicFile {
 
  private:
   std::string path_;
-  std::string temporary_;  // empty once committed
+  std::string temporary_;  // "": it has no name, or has been committed
   FileDescriptor file_;
   std::uint64_t position_ = 0;
 };

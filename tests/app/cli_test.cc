@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/cuda_device.h"
+#include "support/source_dir.h"
 
 namespace trident::testing {
 namespace {
@@ -286,6 +287,51 @@ TEST_F(CliTest, DryRunRefusesWhatTheRunWouldRefuseAllAtOnce) {
       dry({"logging.dir=r2", "checkpoint.save=w2", "model.vocab_size=100"}),
       {"text.txt: a text file has 256 token ids, its bytes, but model.vocab_size is 100"});
   EXPECT_EQ(run(dry({"logging.overwrite=true", "checkpoint.resume=never"})).code, 0);
+}
+
+// Two documents, of which the second has a line of no text.
+TEST_F(CliTest, TextsAreTokenizedByTheRunAndNotByADryRun) {
+  std::filesystem::create_directories(dir / "texts");
+  spit(dir / "texts/a.txt", std::string(3000, 'a') + " and so on.\n");
+  std::string lines;
+  for (int i = 0; i < 200; ++i) lines += R"({"body": "document )" + std::to_string(i) + "\"}\n";
+  spit(dir / "texts/b.jsonl", lines);
+  const std::string tokenizer = source_dir() + "/tests/golden/tokenizers/byte_level.json";
+  const std::vector<std::string> overrides = {R"(data.train=[{"path": "texts"}])",
+                                              "data.validation=[]",
+                                              "data.split=90,5,5",
+                                              "data.tokenizer.type=file",
+                                              "data.tokenizer.path=" + tokenizer,
+                                              "model.vocab_size=600",
+                                              "data.json_key=body",
+                                              "data.sequence_length=8",
+                                              "training.train_iters=2"};
+  auto dry = train(overrides);
+  dry.push_back("--dry-run");
+  const Outcome looked = run(dry);
+  EXPECT_EQ(looked.code, 0) << looked.err;
+  EXPECT_THAT(looked.err, HasSubstr("texts: is not tokenized yet"));
+  EXPECT_FALSE(std::filesystem::exists(dir / ".trident-cache"));
+  const Outcome first = run(train(overrides));
+  EXPECT_EQ(first.code, 0) << first.err;
+  EXPECT_THAT(first.err, HasSubstr(" tokens of 201 documents, "));
+  EXPECT_EQ(slurp(dir / "weights/tokenizer.json"), slurp(tokenizer));
+  // Then they are there, whatever else has changed.
+  auto again = overrides;
+  again.insert(again.end(), {"logging.dir=run2", "checkpoint.save=weights2"});
+  const Outcome second = run(train(again));
+  EXPECT_EQ(second.code, 0) << second.err;
+  EXPECT_THAT(second.err, Not(HasSubstr("tokens of")));
+  EXPECT_EQ(slurp(dir / "weights/model.safetensors"), slurp(dir / "weights2/model.safetensors"));
+  again.push_back("data.json_key=text");
+  const Outcome broken = run(train(again));
+  EXPECT_EQ(broken.code, 2);
+  EXPECT_THAT(broken.err,
+              StartsWith("config: /data/train/0/path: texts/b.jsonl:1: has no \"text\""));
+  again.back() = "model.vocab_size=300";
+  const Outcome small = run(train(again));
+  EXPECT_EQ(small.code, 2);
+  EXPECT_THAT(small.err, HasSubstr("the tokenizer has 502 ids, model.vocab_size is 300; use 502"));
 }
 
 TEST_F(CliTest, TokensNeedTheirVocabularySize) {

@@ -96,6 +96,37 @@ class Agreement(Job):
         auto = ["parallel=auto", "batch={}", "batch.micro_batch_size=1"]
         self.expect_refused(auto, auto, "config: /batch/global_batch_size: has to be given")
 
+    def tokenized(self, *more):
+        """Overrides for a text by a tokenizer.json."""
+        tokenizer = pathlib.Path(__file__).parent.parent / "golden/tokenizers/byte_level.json"
+        return ["data.tokenizer.type=file", f"data.tokenizer.path={tokenizer}",
+                "model.vocab_size=600", *more]
+
+    def test_a_text_is_tokenized_once_for_all_ranks(self):
+        code, text = self.train(self.tokenized(), self.tokenized())
+        self.assertEqual(code, 0, text)
+        self.assertEqual(text.count(" tokens of 1 documents, "), 1, text)
+        self.assertEqual(len(list(self.folder.glob(".trident-cache/*.bin"))), 1)
+        # Each with a cache of its own, as on hosts that share no disk.
+        for rank in (0, 1):
+            (self.folder / f"host{rank}").mkdir()
+        code, text = self.train(*(
+            self.tokenized(f"data.cache_path=host{rank}/cache", "logging.overwrite=true")
+            for rank in (0, 1)))
+        self.assertEqual(code, 0, text)
+        pairs = [list(self.folder.glob(f"host{rank}/cache/*.bin")) for rank in (0, 1)]
+        self.assertEqual([len(pair) for pair in pairs], [1, 1])
+        self.assertEqual(*(pair[0].read_bytes() for pair in pairs))
+
+    def test_texts_of_other_contents_are_refused_by_their_tokens(self):
+        (self.folder / "other.txt").write_text(TEXT.replace("good", "well"))
+        code, text = self.train(self.tokenized(), self.tokenized("data.train.0.path=other.txt"))
+        self.assertEqual(code, 2, text)
+        self.assertRegex(text, "tokens of /data/train/0/path: rank 0 on [^ ]+ has [0-9a-f]{16}, "
+                               "rank 1 on [^ ]+ has [0-9a-f]{16}; give all ranks texts and a "
+                               "tokenizer of the same contents")
+        self.assertFalse((self.folder / "run").exists())
+
     def test_contents_of_files_are_compared_not_their_paths(self):
         (self.folder / "copy.txt").write_text(TEXT)
         (self.folder / "other.txt").write_text(TEXT.replace("good", "well"))

@@ -16,6 +16,7 @@ namespace fs = std::filesystem;
 constexpr Fuzzer kFuzzers[] = {
     {"checkpoint", fuzz_checkpoint},
     {"config", fuzz_config},
+    {"documents", fuzz_documents},
     {"grid", fuzz_grid},
     {"hosts", fuzz_hosts},
     {"hugging_face", fuzz_hugging_face},

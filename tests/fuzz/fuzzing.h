@@ -23,6 +23,7 @@ const Fuzzer* find_fuzzer(std::string_view name);  // nullptr where there is non
 
 void fuzz_checkpoint(std::string_view input);
 void fuzz_config(std::string_view input);
+void fuzz_documents(std::string_view input);
 void fuzz_grid(std::string_view input);
 void fuzz_hosts(std::string_view input);
 void fuzz_hugging_face(std::string_view input);

@@ -40,6 +40,10 @@ class Dataset {
 
   std::int64_t sequence_length() const { return sequence_length_; }
   const std::vector<DataPart>& parts() const { return parts_; }
+  // Samples of a part, in one epoch.
+  std::int64_t samples_of(int part) const {
+    return samples_of(parts_.at(static_cast<std::size_t>(part)));
+  }
   // Samples of all parts together, what train_epochs counts.
   std::int64_t samples_per_epoch() const;
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/error.h"
@@ -23,15 +24,22 @@ class Builder {
     if (specs.empty()) problems_.push_back(fmt::format("config: {}: names no source", place));
     for (std::size_t i = 0; i < specs.size(); ++i) {
       collect(fmt::format("{}/{}/path", place, i), [&] {
-        sources.push_back(open_token_source(specs[i].path, spec_.vocab_size, spec_.byte_tokenizer));
+        std::unique_ptr<TokenSource> source =
+            spec_.texts.encoder ? open_token_source(specs[i].path, spec_.vocab_size, spec_.texts)
+                                : open_token_source(specs[i].path, spec_.vocab_size);
+        if (source == nullptr) untokenized.push_back(specs[i].path);
+        sources.push_back(std::move(source));
       });
-      if (sources.size() == i + 1 && !spec_.vocab_size_given) need_vocab_size(*sources[i]);
+      if (sources.size() == i + 1 && sources[i] != nullptr && !spec_.vocab_size_given) {
+        need_vocab_size(*sources[i]);
+      }
     }
     return sources;
   }
 
   // Tokens don't tell how many ids their tokenizer has. One problem is enough.
   void need_vocab_size(const TokenSource& source) {
+    if (!source.contents().empty()) return;  // made here, by a tokenizer that was looked at
     const std::int64_t largest = source.largest_token(std::int64_t{1} << 28);
     if (largest < 0 || vocab_size_missed_) return;
     vocab_size_missed_ = true;
@@ -41,20 +49,18 @@ class Builder {
                     source.path(), largest, largest + 1));
   }
 
-  // Part `which` (0 training, 1 validation) of each source by the split, or all of each (-1).
+  // Part `which` (0 training, 1 validation, 2 test) of each source by the split, or all (-1).
   std::shared_ptr<const Dataset> dataset(const Sources& sources,
                                          const std::vector<SourceSpec>& specs, int which,
                                          const std::string& place, const std::string& name) {
-    if (sources.empty() || sources.size() != specs.size()) return nullptr;
+    const bool all = std::ranges::all_of(sources, [](const auto& s) { return s != nullptr; });
+    if (sources.empty() || sources.size() != specs.size() || !all) return nullptr;
     std::vector<DataPart> parts;
     for (std::size_t i = 0; i < sources.size(); ++i) {
       const std::int64_t n = sources[i]->size();
       const auto edges = split_edges(n, spec_.split);
-      parts.push_back({sources[i], which == 1 ? edges[0] : 0,
-                       which == 0   ? edges[0]
-                       : which == 1 ? edges[1]
-                                    : n,
-                       specs[i].weight});
+      const std::int64_t begins[] = {0, 0, edges[0], edges[1]}, ends[] = {n, edges[0], edges[1], n};
+      parts.push_back({sources[i], begins[which + 1], ends[which + 1], specs[i].weight});
     }
     std::shared_ptr<const Dataset> result;
     collect(place, [&] {
@@ -78,6 +84,8 @@ class Builder {
   void finish() {
     if (!problems_.empty()) throw RequestError(problems_);
   }
+
+  std::vector<std::string> untokenized;
 
  private:
   const DataSpec& spec_;
@@ -115,6 +123,9 @@ Datasets build_datasets(const DataSpec& spec) {
     result.validation.emplace_back(
         "", builder.dataset(train, spec.train, 1, "/data/split", "validation/"));
   }
+  if (spec.test && spec.split[2] > 0) {
+    result.test.emplace_back("", builder.dataset(train, spec.train, 2, "/data/split", "test/"));
+  }
   for (const auto& set : spec.validation) {
     const std::string place =
         set.name.empty() ? "/data/validation" : json_pointer_append("/data/validation", set.name);
@@ -123,7 +134,8 @@ Datasets build_datasets(const DataSpec& spec) {
         set.name, builder.dataset(sources, set.sources, -1, place, "validation/" + set.name));
   }
   builder.finish();
-  return result;
+  if (builder.untokenized.empty()) return result;
+  return {.untokenized = std::move(builder.untokenized)};
 }
 
 }  // namespace trident

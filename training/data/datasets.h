@@ -13,7 +13,7 @@
 namespace trident {
 
 struct SourceSpec {
-  std::string path;  // a text file, or the common prefix of a .bin/.idx pair
+  std::string path;  // as open_token_source()
   double weight = 1;
 };
 
@@ -26,19 +26,23 @@ struct DataSpec {
   std::vector<SourceSpec> train;
   std::vector<NamedSources> validation;
   // Shares of each training source for training, validation and test, in stream order. A
-  // validation share and `validation` exclude each other. The test part is held out, read by none.
+  // validation share and `validation` exclude each other. The test part is read by evaluation
+  // alone.
   std::array<double, 3> split = {1, 0, 0};
   std::int64_t sequence_length = 0;
   std::int64_t vocab_size = 0;   // without padding
   bool vocab_size_given = true;  // else a default for text, with which tokens are refused
-  bool byte_tokenizer = true;    // data.tokenizer.type is "byte"
+  TextAccess texts = {};         // without an encoder: the byte tokenizer, and no cache
   bool shuffle = true;
   std::uint64_t seed = 0;
+  bool test = false;  // builds the split's test part, too
 };
 
 struct Datasets {
   std::shared_ptr<const Dataset> train;
   std::vector<std::pair<std::string, std::shared_ptr<const Dataset>>> validation;  // by name
+  std::vector<std::pair<std::string, std::shared_ptr<const Dataset>>> test;        // of the split
+  std::vector<std::string> untokenized;  // paths of texts; then there are no datasets
 };
 
 // The edges of the three parts in a stream of n tokens: training is [0, edges[0]), validation

@@ -2,10 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
+
+#include "training/data/document_encoder.h"
+#include "training/data/tokenize.h"
 
 namespace trident {
 
@@ -20,6 +24,12 @@ class TokenSource {
   // Tokens [begin, begin + out.size()), which must lie within the stream. A token that is not in
   // [0, vocab_size) is a RequestError that names the file, the position and the token.
   virtual void read(std::int64_t begin, std::span<std::int32_t> out) const = 0;
+  // Of tokens that were made of a text: a hash of what they were made of, which is equal on other
+  // hosts, too. "": the files themselves are compared (token_source_files()).
+  virtual const std::string& contents() const {
+    static const std::string none;
+    return none;
+  }
   // The largest of the first `most` tokens; -1 of text, whose tokens are below 256.
   virtual std::int64_t largest_token(std::int64_t most) const {
     static_cast<void>(most);
@@ -27,14 +37,29 @@ class TokenSource {
   }
 };
 
-// What a path means: a text file, read byte by byte (256 ids, no special token), or a Megatron
-// .bin/.idx pair named by its common prefix. `byte_tokenizer` false says that the model's
-// tokenizer is another one: a text file is then an error that names scripts/tokenize_corpus.py.
+// Where texts' tokens come from.
+struct TextAccess {
+  // Reads the tokenizer when a text asks for it first. RequestError.
+  std::function<DocumentEncoder()> encoder;
+  std::string cache;    // the folder of their tokens
+  bool writes = false;  // tokenizes what isn't there; else such a source is left out
+  TokenizingOptions tokenizing = {};
+  // A line for people.
+  std::function<void(const std::string&)> tell = {};
+};
+
+// What a path means (source_files.h): tokens in .bin/.idx pairs, one after the other in the order
+// of their names, or texts. A single text file under the byte tokenizer is read as it is; other
+// texts are tokenized, once. nullptr where that hasn't been done and `access` doesn't do it.
 // Missing, empty, ambiguous or malformed files are RequestErrors.
 std::unique_ptr<TokenSource> open_token_source(const std::string& path, std::int64_t vocab_size,
-                                               bool byte_tokenizer = true);
+                                               const TextAccess& access);
+// Under the byte tokenizer, without any cache: pairs and single text files.
+std::unique_ptr<TokenSource> open_token_source(const std::string& path, std::int64_t vocab_size);
 
-// The files that such a path leads to.
+// Whether such a path leads to texts whose tokens come from a cache.
+bool is_tokenized(const std::string& path, bool byte_tokenizer);
+// The files that it leads to.
 std::vector<std::string> token_source_files(const std::string& path);
 
 }  // namespace trident

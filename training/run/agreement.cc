@@ -99,6 +99,7 @@ std::vector<Fingerprint> config_fingerprints(const Config& config) {
     for (DataSource& source : set.sources) hide(source.path);
   }
   hide(shown.data.tokenizer.path);
+  hide(shown.data.cache_path);
   hide(shown.checkpoint.local.dir);
   hide(shown.pipeline.schedule_file);
   hide(shown.checkpoint.load);
@@ -155,6 +156,8 @@ std::vector<Fingerprint> machine_fingerprints(
 std::vector<InputFile> input_files(const Config& config, const std::string& directory) {
   std::vector<InputFile> files;
   const auto add_source = [&](const std::string& key, const std::string& path) {
+    if (is_tokenized(path, config.data.tokenizer.type == "byte"))
+      return;  // contents() are compared
     for (const std::string& file : token_source_files(path)) {
       const std::string extension = file == path ? "" : file.substr(path.size());
       files.push_back({fmt::format("{}{}", key, extension), file});
@@ -186,9 +189,13 @@ std::vector<InputFile> input_files(const Config& config, const std::string& dire
   return files;
 }
 
-std::string training_data_hash(const Config& config) {
+std::string training_data_hash(const Config& config, const Dataset& train) {
   constexpr std::uint64_t kSampled = std::uint64_t{64} << 20;  // bytes of each file
   std::uint64_t hash = 0;
+  for (const DataPart& part : train.parts()) {
+    const std::string& contents = part.source->contents();
+    if (!contents.empty()) hash = content_hash(std::as_bytes(std::span(contents)), hash);
+  }
   for (const InputFile& file : input_files(config, "")) {
     if (!file.name.starts_with("file of /data/train/")) continue;
     const std::uint64_t own = content_hash_of_file(file.path, kSampled);

@@ -12,6 +12,7 @@
 #include "config/config.h"
 #include "core/context.h"
 #include "parallel/process_group.h"
+#include "training/data/dataset.h"
 #include "training/run/devices.h"
 
 namespace trident {
@@ -41,9 +42,9 @@ struct InputFile {
 // `weights`: the Hugging Face directory that the run begins with, "" where there is none.
 std::vector<InputFile> input_files(const Config& config, const std::string& weights);
 
-// Of the contents of the files that data.train leads to, of large ones of a part. RequestError
-// where one can't be read.
-std::string training_data_hash(const Config&);
+// Of the contents of the files that data.train leads to, of large ones of a part, and of what
+// tokens were made of. RequestError where one can't be read.
+std::string training_data_hash(const Config&, const Dataset& train);
 
 // How processes ask each other: each gives a text, rank 0 makes one text for all of what they gave,
 // by rank.

@@ -43,7 +43,7 @@ FoundOnNodes found_on_nodes(const Config& config, const Launch& launch) {
 }  // namespace
 
 TrainingInputs checked_inputs(const LoadedConfig& loaded, const Launch& launch,
-                              std::optional<Devices>& devices) {
+                              const TextAccess& texts, std::optional<Devices>& devices) {
   const Config& config = loaded.config;
   TrainingInputs inputs;
   RequestProblems problems;
@@ -83,7 +83,9 @@ TrainingInputs checked_inputs(const LoadedConfig& loaded, const Launch& launch,
   const FoundOnNodes on_nodes = found_on_nodes(config, launch);
   bool prepared = false;
   problems.collect([&] {
-    inputs = prepare_training(loaded, on_nodes);
+    TextAccess looking = texts;
+    looking.writes = false;
+    inputs = prepare_training(loaded, on_nodes, looking);
     prepared = true;
   });
   // And with its bytes later. Of a run that could not go on it would take its own logs for
@@ -92,6 +94,11 @@ TrainingInputs checked_inputs(const LoadedConfig& loaded, const Launch& launch,
     problems.collect([&] { check_output(config, 0, run_of(inputs.start)); });
   }
   problems.raise();
+  if (!texts.writes) return inputs;
+  if (!inputs.datasets.untokenized.empty()) inputs = prepare_training(loaded, on_nodes, texts);
+  // However long the texts are: a process that ends early ends the job.
+  launch.start->exchange(
+      "", [](const auto&) { return std::string(); }, std::chrono::hours(24 * 30));
   return inputs;
 }
 
@@ -109,6 +116,21 @@ void compare_ranks(const TrainingInputs& inputs, const Devices& devices, const L
   }
   alike.push_back({"checkpoint to go on from", begins,
                    "all ranks have to see the same files in checkpoint.save"});
+  for (std::size_t i = 0; inputs.datasets.train && i < inputs.datasets.train->parts().size(); ++i) {
+    const std::string& contents = inputs.datasets.train->parts()[i].source->contents();
+    if (contents.empty()) continue;
+    alike.push_back({fmt::format("tokens of /data/train/{}/path", i), contents,
+                     "give all ranks texts and a tokenizer of the same contents"});
+  }
+  for (const auto& [name, set] : inputs.datasets.validation) {
+    for (std::size_t i = 0; set && i < set->parts().size(); ++i) {
+      const std::string& contents = set->parts()[i].source->contents();
+      if (contents.empty() || inputs.config.data.validation.empty()) continue;
+      alike.push_back(
+          {fmt::format("tokens of /data/validation{}{}/{}/path", name.empty() ? "" : "/", name, i),
+           contents, "give all ranks texts and a tokenizer of the same contents"});
+    }
+  }
   start.agree(alike);
   const std::vector<std::string> hosts = start.hosts();
   std::vector<int> host_of;

@@ -13,8 +13,10 @@
 namespace trident {
 
 // Everything that this process can know before a run starts; opens the devices. RequestError with
-// all problems. Writes nothing.
-TrainingInputs checked_inputs(const LoadedConfig&, const Launch&, std::optional<Devices>&);
+// all problems. Texts are tokenized last, if `texts` says so: nothing else is written. Collective
+// over the job's processes, which wait for whichever of them tokenizes.
+TrainingInputs checked_inputs(const LoadedConfig&, const Launch&, const TextAccess& texts,
+                              std::optional<Devices>&);
 
 // Refuses ranks that would compute something else than the others, before anything is written.
 // Collective over the job's processes.

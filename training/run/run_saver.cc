@@ -114,7 +114,7 @@ void RunSaver::begin(const std::string& run_id) {
   }
   if (reporter_.leads()) {  // the others wait in what follows, as long as it takes
     made_by_ = trident::made_by(inputs_);
-    made_by_[training_data_name] = training_data_hash(config_);
+    made_by_[training_data_name] = training_data_hash(config_, *inputs_.datasets.train);
   }
   begun_ = begin_saves(inputs_, files_, reporter_, run_id, active(), place_);
   sequence_ = begun_.sequence;

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -17,16 +18,17 @@
 #include "training/run/in_flight.h"
 #include "training/setup/from_config.h"
 #include "training/setup/kinds.h"
+#include "training/setup/text_setup.h"
 
 namespace trident {
 namespace {
 
-DataSpec data_spec(const Config& config, const std::string& written) {
+DataSpec data_spec(const Config& config, const std::string& written, const TextAccess& texts) {
   DataSpec spec{.split = config.data.split_fractions(),
                 .sequence_length = config.data.sequence_length,
                 .vocab_size = config.model.vocab_size,
                 .vocab_size_given = is_written(written, "/model/vocab_size"),
-                .byte_tokenizer = config.data.tokenizer.type == "byte",
+                .texts = texts,
                 .shuffle = config.data.shuffle,
                 .seed = static_cast<std::uint64_t>(config.data.seed)};
   const auto sources = [](const std::vector<DataSource>& from) {
@@ -34,6 +36,12 @@ DataSpec data_spec(const Config& config, const std::string& written) {
     for (const DataSource& source : from) to.push_back({source.path, source.weight});
     return to;
   };
+  const auto read = std::make_shared<std::optional<DocumentEncoder>>();
+  spec.texts.encoder = [&config, read] {
+    if (!*read) *read = document_encoder_of(config);
+    return **read;
+  };
+  spec.texts.cache = config.data.cache_path;
   spec.train = sources(config.data.train);
   for (const ValidationSet& set : config.data.validation) {
     spec.validation.push_back({set.name, sources(set.sources)});
@@ -103,8 +111,8 @@ void settle_start(TrainingInputs& inputs) {
 
 // Its text goes among the extras, where there is one.
 void take_tokenizer(TrainingInputs& inputs) {
-  const std::string& path = inputs.config.data.tokenizer.path;
   if (!inputs.saves_tokenizer()) return;
+  const std::string path = tokenizer_file(inputs.config);
   std::error_code unreadable;  // then opening it names the reason
   if (!std::filesystem::exists(path, unreadable) && !unreadable) return;
   try {
@@ -131,10 +139,11 @@ FoundOnNodes find_on_nodes(const Config& config, int rank, const AskProcesses& a
 
 TrainingInputs prepare_training(const LoadedConfig& loaded) {
   const auto alone = [](const std::string& own, const auto& answer) { return answer({own}); };
-  return prepare_training(loaded, find_on_nodes(loaded.config, 0, alone));
+  return prepare_training(loaded, find_on_nodes(loaded.config, 0, alone), {.writes = true});
 }
 
-TrainingInputs prepare_training(const LoadedConfig& loaded, const FoundOnNodes& on_nodes) {
+TrainingInputs prepare_training(const LoadedConfig& loaded, const FoundOnNodes& on_nodes,
+                                const TextAccess& texts) {
   TrainingInputs inputs{.config = loaded.config,
                         .written = loaded.written,
                         .architecture = architecture_of(loaded.config)};
@@ -143,7 +152,8 @@ TrainingInputs prepare_training(const LoadedConfig& loaded, const FoundOnNodes& 
   inputs.iterations_follow = config.training.train_iters == 0;
   inputs.asked_scheduler = config.scheduler;
   problems.collect([&] { inputs.schedule = schedule_of(config); });
-  problems.collect([&] { inputs.datasets = build_datasets(data_spec(config, loaded.written)); });
+  problems.collect(
+      [&] { inputs.datasets = build_datasets(data_spec(config, loaded.written, texts)); });
   problems.collect([&] {
     inputs.start = find_start(config, on_nodes);
     const std::string& weights = inputs.start.weights;

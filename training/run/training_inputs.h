@@ -54,9 +54,12 @@ struct TrainingInputs {
 };
 
 // Opens the data, turns train_epochs into iterations, checks schedule and weights. RequestError
-// with all that is wrong. Writes nothing. `on_nodes`: as find_start(); a job of one process finds
+// with all that is wrong. `texts`: what is done about texts that haven't been tokenized, without
+// the encoder and the cache, which are the config's; without `writes` nothing is written, and there
+// are no datasets where one hasn't been. `on_nodes`: as find_start(); a job of one process finds
 // them here.
-TrainingInputs prepare_training(const LoadedConfig&, const FoundOnNodes& on_nodes);
+TrainingInputs prepare_training(const LoadedConfig&, const FoundOnNodes& on_nodes,
+                                const TextAccess& texts);
 TrainingInputs prepare_training(const LoadedConfig&);
 TrainingInputs prepare_training(const Config&);
 

@@ -113,12 +113,12 @@ TrainingSummary train_here(const TrainingJob& job, const TrainerHooks& hooks) {
 
 }  // namespace
 
-TrainingJob prepare_job(const LoadedConfig& loaded, const Launch& launch) {
+TrainingJob prepare_job(const LoadedConfig& loaded, const Launch& launch, const TextAccess& texts) {
   if (loaded.parallel_is_auto) {
     throw RequestError("config: /parallel: \"auto\" has not been chosen (ConfigRequest::layouts)");
   }
   std::optional<Devices> devices;
-  TrainingInputs inputs = checked_inputs(loaded, launch, devices);
+  TrainingInputs inputs = checked_inputs(loaded, launch, texts, devices);
   TrainingJob job{launch, std::move(*devices), std::move(inputs)};
   const Config& config = job.inputs.config;
   job.why_cpu = loaded.why_cpu;

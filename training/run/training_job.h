@@ -33,9 +33,11 @@ struct TrainingJob {
 };
 
 // Everything that can be known before a run starts, compared between the job's processes, planned
-// where this one leads. RequestError with all problems. Writes nothing. Collective over the job's
-// processes.
-TrainingJob prepare_job(const LoadedConfig&, const Launch&);
+// where this one leads. RequestError with all problems. Writes nothing but, if `texts` says so, the
+// tokens of texts that haven't been tokenized; else there is no running with such. Collective over
+// the job's processes.
+TrainingJob prepare_job(const LoadedConfig&, const Launch&,
+                        const TextAccess& texts = {.writes = true});
 
 // Takes some tenths of a second to find out of what MFU is a share; without it none is told.
 void measure_product_rate(TrainingJob&);

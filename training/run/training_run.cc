@@ -34,6 +34,21 @@ BatchShape training_shape(const TrainingInputs& inputs, const Topology& topology
   return shape;
 }
 
+// Sources of which a batch takes more samples than they have.
+std::vector<std::string> repeated_samples(const Dataset& train, const Config& config) {
+  std::vector<std::string> messages;
+  const std::vector<std::int64_t> drawn = train.interleave().drawn(config.batch.global_batch_size);
+  for (std::size_t i = 0; i < drawn.size(); ++i) {
+    const std::int64_t samples = train.samples_of(static_cast<int>(i));
+    if (drawn[i] <= samples) continue;
+    messages.push_back(fmt::format(
+        "data.train.{}: {} has {} samples of {} tokens, and a batch takes {} of it: each batch "
+        "repeats some",
+        i, train.parts()[i].source->path(), samples, train.sequence_length(), drawn[i]));
+  }
+  return messages;
+}
+
 // The names of states in a checkpoint that `state` has none of.
 std::string untaken_states(const Manifest& manifest, const State& state) {
   std::set<std::string> names;
@@ -175,6 +190,9 @@ void TrainingRun::restore_checkpoint() {
 
 void TrainingRun::announce() {
   for (const std::string& message : inputs_.start.messages) reporter_.message(message);
+  for (const std::string& message : repeated_samples(*inputs_.datasets.train, config_)) {
+    reporter_.message(message);
+  }
   if (inputs_.start.checkpoints.empty()) return;
   const FoundCheckpoint& from = inputs_.start.checkpoints.front();
   const Manifest& manifest = *from.manifest;

@@ -138,11 +138,12 @@ std::size_t CutRule::next(std::string_view text, std::size_t from, const Normali
   const auto found = [&](std::size_t at) {
     const std::string_view left =
         text.substr(code_point_before(text, at), at - code_point_before(text, at));
-    const std::string_view right = text.substr(at + 1, next_code_point(text, at + 1).bytes);
-    if (!stands_before(next_code_point(left, 0).code, classes) ||
-        !is_letter(next_code_point(right, 0).code, classes)) {
+    const CodePoint first = first_code_point(left), second = first_code_point(text.substr(at + 1));
+    if (!first.valid || first.bytes != left.size() || !second.valid ||
+        !stands_before(first.code, classes) || !is_letter(second.code, classes)) {
       return false;
     }
+    const std::string_view right = text.substr(at + 1, second.bytes);
     const std::string before = normalized(left, normalizers, classes);
     const std::string after = normalized(right, normalizers, classes);
     return !before.empty() && !after.empty() &&

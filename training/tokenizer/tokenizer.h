@@ -44,7 +44,8 @@ class Tokenizer {
   std::vector<std::int32_t> encode_prompt(std::string_view text) const;
 
   // The first place after `from` and before the end at which text may be cut such that both parts,
-  // encoded apart, have the ids of the whole; npos where there is none, or none can be told.
+  // encoded apart, have the ids of the whole; npos where there is none, or none can be told. What
+  // isn't UTF-8 in `text` has no such place beside it.
   std::size_t next_cut(std::string_view text, std::size_t from, Memory& memory) const;
 
   // Ids that aren't a token's are left out, and special tokens if asked.

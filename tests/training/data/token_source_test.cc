@@ -151,19 +151,18 @@ TEST_F(TokenSources, ATokenBeyondTheVocabularyNamesFilePositionAndToken) {
 }
 
 TEST_F(TokenSources, APathThatNamesNoDataIsRefusedWithWhatIsMissing) {
-  const auto open = [&](const std::string& path, bool bytes = true) {
-    return message_of<RequestError>([&] { open_token_source(path, 256, bytes); });
+  const auto open = [&](const std::string& path) {
+    return message_of<RequestError>([&] { open_token_source(path, 256); });
   };
   EXPECT_THAT(open(dir_ / "none"), HasSubstr("no such file"));
-  EXPECT_THAT(open(dir_.path()), HasSubstr("not a regular file"));
+  EXPECT_THAT(open(dir_.path()), HasSubstr("holds no .txt, .jsonl, .parquet file"));
   EXPECT_THAT(open(""), HasSubstr("empty path"));
   spit(dir_ / "e.txt", "");
   EXPECT_THAT(open(dir_ / "e.txt"), HasSubstr("e.txt: the file is empty"));
   spit(dir_ / "t.txt", "text");
-  EXPECT_THAT(open(dir_ / "t.txt", false), HasSubstr("scripts/tokenize_corpus.py"));
 
   write_pair(Index{}, tokens_as<std::uint16_t>({1, 2, 3, 4, 5}));
-  EXPECT_EQ(open(dir_ / "c", false), "");
+  EXPECT_EQ(open(dir_ / "c"), "");
   EXPECT_THAT(open(dir_ / "c.bin"), HasSubstr("by its common prefix, " + (dir_ / "c")));
   EXPECT_THAT(open(dir_ / "c.idx"), HasSubstr("by its common prefix, " + (dir_ / "c")));
   spit(dir_ / "c", "text too");

@@ -1,0 +1,39 @@
+// Files of texts: the first byte says of which kind. What is accepted has the tokens of its
+// documents, each ended.
+#include "core/utf8.h"
+#include "fuzz/fuzzing.h"
+#include "support/temp_dir.h"
+#include "training/data/indexed_source.h"
+#include "training/data/tokenize.h"
+
+namespace trident::fuzzing {
+
+void fuzz_documents(std::string_view input) {
+  if (input.empty()) return;
+  constexpr const char* kinds[] = {".txt", ".jsonl", ".jsonl.gz", ".jsonl.zst", ".txt.gz", ".zst"};
+  const std::string folder = empty_folder();
+  const std::string path =
+      folder + "/documents" + kinds[static_cast<unsigned char>(input[0]) % std::size(kinds)];
+  input.remove_prefix(1);
+  testing::spit(path, input);
+  DocumentEncoder encoder{.end_of_document = 2, .replace_errors = input.size() % 2 == 0};
+  encoder.tokenizer = std::make_shared<Tokenizer>(
+      R"({"model": {"type": "BPE", "vocab": {"u": 0, "a": 1, "e": 2}, "merges": [], "unk_token": "u"}})",
+      "tokenizer.json");
+  IndexedWriter writer(folder + "/tokens", 3);
+  std::uint64_t bytes = 0;
+  const bool taken = accepted(
+      [&] { bytes = tokenize({source_file(path)}, encoder, writer, {.threads = 1}); });
+  if (!taken || writer.tokens() == 0) return;
+  writer.commit();
+  const IndexedSource source(folder + "/tokens", 3);
+  require(source.size() == writer.tokens(), "all tokens are written");
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(source.size()));
+  source.read(0, tokens);
+  require(tokens.back() == 2, "the last document is ended");
+  if (path.ends_with(".txt")) {
+    require(bytes == input.size() && writer.documents() == 1, "a text is a document");
+  }
+}
+
+}  // namespace trident::fuzzing

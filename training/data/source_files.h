@@ -1,0 +1,33 @@
+// The files that a path of data.train names: a file, a .bin/.idx pair by its common prefix, a
+// folder with all that it holds, or a pattern with * ? [ ].
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace trident {
+
+// What a file is read as, by the end of its name.
+enum class DocumentFormat { text, json_lines, parquet };
+enum class Compression { none, gzip, zstd };
+
+struct SourceFile {
+  std::string path;
+  DocumentFormat format = DocumentFormat::text;
+  Compression compression = Compression::none;
+};
+// Any file: .jsonl, .parquet, or text; .gz and .zst after the first or the last.
+SourceFile source_file(const std::string& path);
+
+struct SourceFiles {
+  std::vector<std::string> pairs;  // prefixes of .bin/.idx pairs; then there are no files
+  std::vector<SourceFile> files;   // sorted by path
+  std::vector<std::string> left;   // of a folder: files of other kinds
+};
+
+// RequestError where there is nothing, or pairs are beside texts. In a folder, and those in it, are
+// taken .txt, .jsonl, .parquet and pairs; names that begin with a dot are passed over, and folders
+// with a CACHEDIR.TAG, as those of tokens are.
+SourceFiles find_source_files(const std::string& path);
+
+}  // namespace trident

@@ -1,0 +1,46 @@
+// Tokens of texts, kept on the disk so that a text is tokenized once: Megatron .bin/.idx pairs in a
+// folder, with the borders of documents, found by the contents of the files and of the tokenizer.
+// PREFIX.json beside a pair says of what it is; it comes last, and a pair without one, or of other
+// sizes or contents than it says, is none. Several processes, also of several hosts, may use the
+// folder at once: one of them tokenizes, the others wait for it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "training/data/tokenize.h"
+
+namespace trident {
+
+struct CachedTokens {
+  std::string prefix;    // of the pair
+  std::string contents;  // equal for equal tokens: a hash of what they were made of
+  std::int64_t tokens = 0, documents = 0;
+  std::uint64_t text_bytes = 0;
+};
+
+class TokenCache {
+ public:
+  // `writes`: may keep hashes of files that it has read. Nothing is made yet.
+  TokenCache(std::string folder, bool writes) : folder_(std::move(folder)), writes_(writes) {}
+
+  // Those of `files`, if they are there. Reads files whose hash isn't known, or that have changed.
+  std::optional<CachedTokens> find(const std::vector<SourceFile>& files,
+                                   const DocumentEncoder& encoder) const;
+  // The same, made where they aren't there: by this process, or by another that is at it. `name`:
+  // what the pair's name begins with. Error where a file changes meanwhile; others as tokenize().
+  CachedTokens make(const std::string& name, const std::vector<SourceFile>& files,
+                    const DocumentEncoder& encoder, const TokenizingOptions& options) const;
+
+ private:
+  std::string hash_of(const std::string& path) const;
+  std::string key_of(const std::vector<SourceFile>& files, const DocumentEncoder& encoder) const;
+  std::optional<CachedTokens> find(const std::string& key) const;
+
+  std::string folder_;
+  bool writes_;
+};
+
+}  // namespace trident

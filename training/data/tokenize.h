@@ -1,0 +1,41 @@
+// Turns files of text into tokens, by all cores, in the order of files and documents, in bounded
+// memory. A text file is a document, as is a line of .jsonl and a row of .parquet.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "training/data/document_encoder.h"
+#include "training/data/indexed_writer.h"
+#include "training/data/source_files.h"
+
+namespace trident {
+
+struct TokenizingProgress {
+  std::uint64_t read = 0, total = 0;  // bytes of the files
+  std::int64_t tokens = 0;
+  double seconds = 0;
+};
+
+struct TokenizingOptions {
+  int threads = 1;
+  // Now and then, and at the end.
+  std::function<void(const TokenizingProgress&)> progress;
+  const std::atomic<bool>* stop = nullptr;
+};
+
+// Set to stop: TokenizingStopped.
+class TokenizingStopped : public Error {
+ public:
+  using Error::Error;
+};
+
+// Appends all documents. RequestError with file and line for what can't be read: text that isn't
+// UTF-8, lines that aren't JSON objects with the key, cut or damaged files, a document that is
+// longer than 64 MiB where the tokenizer can't tell where to cut one. Returns the bytes of text.
+std::uint64_t tokenize(const std::vector<SourceFile>& files, const DocumentEncoder& encoder,
+                       IndexedWriter& to, const TokenizingOptions& options);
+
+}  // namespace trident

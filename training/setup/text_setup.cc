@@ -1,0 +1,85 @@
+#include "training/setup/text_setup.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "core/json.h"
+#include "core/printable.h"
+
+namespace trident {
+namespace {
+
+constexpr std::uint64_t kMaxTokenizerFile = std::uint64_t{256} << 20;  // bytes
+
+// "" where there is no such file beside the tokenizer.
+std::string text_beside(const std::string& tokenizer, const char* name) {
+  const std::string path = (std::filesystem::path(tokenizer).parent_path() / name).string();
+  std::error_code missing;
+  return std::filesystem::is_regular_file(path, missing) ? read_file(path, kMaxTokenizerFile) : "";
+}
+
+// "</s>", or {"content": "</s>", …}.
+std::string eos_in(const std::string& tokenizer_config) {
+  const nlohmann::json document = json_or_null(tokenizer_config);
+  if (!document.is_object() || !document.contains("eos_token")) return "";
+  nlohmann::json token = document["eos_token"];
+  if (token.is_object() && token.contains("content")) token = token["content"];
+  return token.is_string() ? token.get<std::string>() : "";
+}
+
+}  // namespace
+
+std::string tokenizer_file(const Config& config) {
+  const std::string& path = config.data.tokenizer.path;
+  std::error_code missing;
+  return std::filesystem::is_directory(path, missing) ? path + "/tokenizer.json" : path;
+}
+
+std::optional<std::int32_t> end_of_text(const Tokenizer& tokenizer, const std::string& eos_token,
+                                        const std::string& tokenizer_config) {
+  if (!eos_token.empty()) return tokenizer.id_of(eos_token);
+  if (const std::string told = eos_in(tokenizer_config); !told.empty()) {
+    return tokenizer.id_of(told);
+  }
+  for (const char* usual : {"<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "[SEP]"}) {
+    if (const auto id = tokenizer.id_of(usual)) return id;
+  }
+  return std::nullopt;
+}
+
+DocumentEncoder document_encoder_of(const Config& config) {
+  DocumentEncoder encoder{.replace_errors = config.data.tokenizer.errors == "replace",
+                          .json_key = config.data.json_key};
+  if (config.data.tokenizer.type == "byte") {
+    if (config.data.append_eod) encoder.end_of_document = '\n';
+    return encoder;
+  }
+  const std::string path = tokenizer_file(config);
+  try {
+    encoder.tokenizer_text = read_file(path, kMaxTokenizerFile);
+    encoder.tokenizer = std::make_shared<Tokenizer>(encoder.tokenizer_text, path);
+    if (!config.data.append_eod) return encoder;
+    encoder.end_of_document = end_of_text(*encoder.tokenizer, config.data.tokenizer.eos_token,
+                                          text_beside(path, "tokenizer_config.json"));
+  } catch (const RequestError& error) {
+    throw error.at("config: /data/tokenizer/path: ");
+  }
+  if (!encoder.end_of_document) {
+    const std::string& asked = config.data.tokenizer.eos_token;
+    throw RequestError(
+        asked.empty()
+            ? fmt::format("config: /data/tokenizer/eos_token: is missing, and {} has none of the "
+                          "usual names; name the token that ends a text, or set data.append_eod "
+                          "to false",
+                          path)
+            : fmt::format("config: /data/tokenizer/eos_token: {} has no token \"{}\"", path,
+                          printable(asked, 60)));
+  }
+  return encoder;
+}
+
+}  // namespace trident

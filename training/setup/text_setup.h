@@ -1,0 +1,24 @@
+// The tokenizer that a config names.
+#pragma once
+
+#include <string>
+
+#include "config/config.h"
+#include "training/data/document_encoder.h"
+
+namespace trident {
+
+// The file that data.tokenizer.path names: itself, or the tokenizer.json in that folder.
+std::string tokenizer_file(const Config&);
+
+// Reads it. RequestError "config: /data/tokenizer/…" where it can't be read, and where documents
+// are to be followed by an end of text that it hasn't.
+DocumentEncoder document_encoder_of(const Config&);
+
+// The token that ends a text: `eos_token`, if given; else what `tokenizer_config` (a
+// tokenizer_config.json, or "") says, else one of the usual names. nullopt where there is none of
+// that name, or no usual one.
+std::optional<std::int32_t> end_of_text(const Tokenizer&, const std::string& eos_token,
+                                        const std::string& tokenizer_config);
+
+}  // namespace trident
