@@ -298,8 +298,7 @@ TEST_F(CliTest, TextsAreTokenizedByTheRunAndNotByADryRun) {
   spit(dir / "texts/b.jsonl", lines);
   const std::string tokenizer = source_dir() + "/tests/golden/tokenizers/byte_level.json";
   const std::vector<std::string> overrides = {R"(data.train=[{"path": "texts"}])",
-                                              "data.validation=[]",
-                                              "data.split=90,5,5",
+                                              R"(data.validation=[{"path": "texts"}])",
                                               "data.tokenizer.type=file",
                                               "data.tokenizer.path=" + tokenizer,
                                               "model.vocab_size=600",
@@ -323,7 +322,7 @@ TEST_F(CliTest, TextsAreTokenizedByTheRunAndNotByADryRun) {
   EXPECT_EQ(second.code, 0) << second.err;
   EXPECT_THAT(second.err, Not(HasSubstr("tokens of")));
   EXPECT_EQ(slurp(dir / "weights/model.safetensors"), slurp(dir / "weights2/model.safetensors"));
-  again.push_back("data.json_key=text");
+  again.insert(again.end(), {"logging.dir=run3", "checkpoint.save=weights3", "data.json_key=text"});
   const Outcome broken = run(train(again));
   EXPECT_EQ(broken.code, 2);
   EXPECT_THAT(broken.err,
