@@ -22,8 +22,8 @@ void fuzz_documents(std::string_view input) {
       "tokenizer.json");
   IndexedWriter writer(folder + "/tokens", 3);
   std::uint64_t bytes = 0;
-  const bool taken = accepted(
-      [&] { bytes = tokenize({source_file(path)}, encoder, writer, {.threads = 1}); });
+  const bool taken =
+      accepted([&] { bytes = tokenize({source_file(path)}, encoder, writer, {.threads = 1}); });
   if (!taken || writer.tokens() == 0) return;
   writer.commit();
   const IndexedSource source(folder + "/tokens", 3);
