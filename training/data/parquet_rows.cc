@@ -15,7 +15,7 @@
 namespace trident {
 namespace {
 
-constexpr std::uint64_t kLongest = std::uint64_t{1} << 26;  // bytes of a row's text
+constexpr std::uint64_t kLongestRow = std::uint64_t{1} << 26;  // bytes of a row's text
 
 // Each text behind its length in 8 bytes; at the end, or where it fails, 2^64 - 1 and a message,
 // which is empty where all went well. A few megabytes of the file are in memory at a time.
@@ -93,9 +93,9 @@ bool ParquetRows::next(std::string& text) {
     }
     return false;
   }
-  if (size > kLongest) {
+  if (size > kLongestRow) {
     throw RequestError(
-        fmt::format("{}: a row's text is longer than {} MiB", path_, kLongest >> 20));
+        fmt::format("{}: a row's text is longer than {} MiB", path_, kLongestRow >> 20));
   }
   text.resize(size);
   if (!fill(text.data(), size)) throw Error(path_ + ": python3 ended within a row");

@@ -249,22 +249,22 @@ class ToByteLevel : public PreTokenizer {
 
 std::unique_ptr<const PreTokenizer> read_metaspace(const JsonPart& part) {
   part.allow({"type", "replacement", "prepend_scheme", "split", "add_prefix_space", "str_rep"});
-  using Prepend = Metaspace::Prepend;
-  Prepend prepend = Prepend::always;
+  using Scheme = Metaspace::Prepend;
+  Scheme prepend = Scheme::always;
   const std::string scheme = part.string("prepend_scheme", "always");
   if (scheme == "first") {
-    prepend = Prepend::first;
+    prepend = Scheme::first;
   } else if (scheme == "never") {
-    prepend = Prepend::never;
+    prepend = Scheme::never;
   } else if (scheme != "always") {
     part.fail("prepend_scheme", "needs always, first or never");
   }
   if (!part.flag("add_prefix_space", true)) {
     // Files of before there were schemes have this alone.
-    if (!part.lacks("prepend_scheme") && prepend != Prepend::never) {
+    if (!part.lacks("prepend_scheme") && prepend != Scheme::never) {
       part.fail("add_prefix_space", "contradicts prepend_scheme");
     }
-    prepend = Prepend::never;
+    prepend = Scheme::never;
   }
   return std::make_unique<Metaspace>(part.character("replacement"), prepend,
                                      part.flag("split", true));

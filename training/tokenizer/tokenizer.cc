@@ -38,9 +38,9 @@ struct Tokenizer::Memory::Parts {
   std::unique_ptr<ModelMemory> model;
 };
 
-Tokenizer::Tokenizer(std::string_view json, const std::string& name)
+Tokenizer::Tokenizer(std::string_view text, const std::string& name)
     : parts_(std::make_unique<Parts>()) {
-  const nlohmann::json document = parse_json(json, name);
+  const nlohmann::json document = parse_json(text, name);
   const JsonPart root(document, name + ": ");
   root.allow({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer",
               "post_processor", "decoder", "model"});

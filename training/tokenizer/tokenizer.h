@@ -19,7 +19,7 @@ namespace trident {
 class Tokenizer {
  public:
   // From the file's text; errors begin with `name`. RequestError.
-  Tokenizer(std::string_view json, const std::string& name);
+  Tokenizer(std::string_view text, const std::string& name);
   Tokenizer(Tokenizer&&) noexcept;
   ~Tokenizer();
 
