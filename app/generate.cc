@@ -1,56 +1,167 @@
+// `generate`: continues a text with trained weights.
 #include "training/run/generate.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "app/options.h"
 #include "core/error.h"
+#include "core/file.h"
+#include "core/json.h"
+#include "core/printable.h"
+#include "core/utf8.h"
 #include "kernels/cuda_device.h"
 #include "training/checkpoint/checkpoint_tools.h"
+#include "training/hugging_face/hugging_face_extras.h"
 #include "training/hugging_face/model_directory.h"
+#include "training/run/text_stream.h"
+#include "training/setup/text_setup.h"
 
 namespace trident::app {
 namespace {
 
 struct Request {
-  std::string directory, prompt, format = "text";
+  std::string directory, format = "text";
+  std::optional<std::string> prompt;
   std::vector<std::int32_t> ids;
+  std::vector<std::string> stop;
+  bool ignore_eos = false;
   GenerateOptions generate;
 };
 
-int run(const Request& options, const Launch& launch) {
+std::string text_of(const std::string& path) {
+  std::error_code missing;
+  return std::filesystem::is_regular_file(path, missing) ? read_file(path, std::uint64_t{4} << 20)
+                                                         : "";
+}
+
+// nullopt: bytes are the tokens, or ids are given and taken.
+std::optional<Tokenizer> tokenizer_of(const Request& request, const std::string& directory,
+                                      std::int64_t vocab_size) {
+  const std::string path = directory + "/tokenizer.json";
+  std::error_code missing;
+  if (std::filesystem::is_regular_file(path, missing)) {
+    if (request.ids.empty()) return Tokenizer(read_tokenizer(path), path);
+    try {
+      return Tokenizer(read_tokenizer(path), path);
+    } catch (const RequestError&) {
+      return std::nullopt;
+    }
+  }
+  if (vocab_size != 256 && request.ids.empty()) {
+    throw RequestError(fmt::format(
+        "generate: {} has no tokenizer.json, so text can't be given to its vocabulary of {}; use "
+        "--ids",
+        directory, vocab_size));
+  }
+  return std::nullopt;
+}
+
+// Of generation_config.json, else of config.json, else the tokenizer's own.
+std::vector<std::int32_t> end_tokens(const std::string& directory, const Tokenizer* tokenizer) {
+  for (const char* name : {"generation_config.json", "config.json"}) {
+    const nlohmann::json document = json_or_null(text_of(directory + "/" + name));
+    if (!document.is_object() || !document.contains("eos_token_id")) continue;
+    nlohmann::json ids = document["eos_token_id"];
+    if (ids.is_number_integer()) ids = nlohmann::json::array({ids});
+    std::vector<std::int32_t> result;
+    for (const auto& id : ids) {
+      if (id.is_number_integer()) result.push_back(id.get<std::int32_t>());
+    }
+    if (!result.empty()) return result;
+  }
+  if (tokenizer == nullptr) return {};
+  const auto id = end_of_text(*tokenizer, "", text_of(directory + "/tokenizer_config.json"));
+  return id ? std::vector{*id} : std::vector<std::int32_t>{};
+}
+
+// Without --prompt and --ids it is what comes on standard input, without its last line end.
+std::string prompt_of(const Request& request) {
+  if (request.prompt) return *request.prompt;
+  if (::isatty(STDIN_FILENO) != 0) return "";
+  std::string text = read_stream("/dev/stdin", std::uint64_t{64} << 20);
+  if (text.ends_with('\n')) text.pop_back();
+  return text;
+}
+
+void show(const std::string& text) {
+  const std::string safe = ::isatty(STDOUT_FILENO) != 0 ? printable_lines(text) : text;
+  std::fwrite(safe.data(), 1, safe.size(), stdout);
+  std::fflush(stdout);
+}
+
+int run(const Request& request, const Launch& launch) {
   const auto architectures = built_in_architectures();
-  const std::string directory = weights_directory(options.directory);
+  const std::string directory = weights_directory(request.directory);
   require_whole_weights(directory);
   const Config config = config_of_directory(architectures, directory);
-  const bool bytes = options.ids.empty();
-  if (bytes && config.model.vocab_size != 256) {
-    throw RequestError(fmt::format(
-        "generate: --prompt takes text for a vocabulary of 256 bytes, this model has {}; use --ids",
-        config.model.vocab_size));
+  const std::optional<Tokenizer> tokenizer =
+      tokenizer_of(request, directory, config.model.vocab_size);
+  const Tokenizer* known = tokenizer ? &*tokenizer : nullptr;
+  const bool text = request.ids.empty();  // in and out
+  std::vector<std::int32_t> prompt = request.ids;
+  const std::string prompt_text = text ? prompt_of(request) : "";
+  if (known != nullptr && text) {
+    if (invalid_utf8(prompt_text) != std::string::npos) {
+      throw RequestError("generate: the prompt isn't UTF-8");
+    }
+    if (!prompt_text.empty()) prompt = known->encode_prompt(prompt_text);
+  } else {
+    for (const char c : prompt_text) prompt.push_back(static_cast<unsigned char>(c));
   }
-  std::vector<std::int32_t> prompt = options.ids;
-  for (const char c : options.prompt) prompt.push_back(static_cast<unsigned char>(c));
+  if (!text && known == nullptr && !request.stop.empty()) {
+    throw RequestError("generate: --stop needs the model's tokenizer, to know the text of its ids");
+  }
+  GenerateOptions options = request.generate;
+  if (!request.ignore_eos) options.end = end_tokens(directory, known);
+
+  const bool streams = request.format == "text";
+  const bool bytes = known == nullptr && config.model.vocab_size == 256;
+  std::vector<TextStream> streams_of(static_cast<std::size_t>(options.texts),
+                                     TextStream(known, prompt, request.stop));
+  const auto title = [&](std::int64_t index) {
+    if (index > 0 && text) show(streams_of[static_cast<std::size_t>(index - 1)].finish());
+    if (options.texts > 1) {
+      show(fmt::format("{}--- {} of {} ---\n", index > 0 ? "\n" : "", index + 1, options.texts));
+    }
+    show(text ? prompt_text : fmt::format("{}", fmt::join(prompt, " ")));
+  };
+  std::int64_t shown = -1;
+  options.on_token = [&](std::int64_t index, std::int32_t token) {
+    if (streams && index != shown) title(shown = index);
+    TextStream& stream = streams_of[static_cast<std::size_t>(index)];
+    const std::string more = known != nullptr || bytes ? stream.add(token) : "";
+    if (streams) show(text ? more : fmt::format(" {}", token));
+    return !stream.stopped();
+  };
   const auto device = find_gpus().count > 0 ? make_cuda_device(0) : make_cpu_device();
-  std::vector<std::int32_t> tokens;
+  std::vector<std::vector<std::int32_t>> texts;
   run_local(1, {}, [&](Transport& transport) {
     Context context(*device, launch.cores);
-    tokens = generate(context, transport, architectures, directory, prompt, options.generate);
+    texts = generate(context, transport, architectures, directory, prompt, options);
   });
-  std::string text;
-  if (bytes) {
-    for (const std::int32_t token : tokens) text += static_cast<char>(token);
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    const std::string rest = known != nullptr || bytes ? streams_of[i].finish() : "";
+    if (streams && static_cast<std::int64_t>(i) > shown)
+      title(shown = static_cast<std::int64_t>(i));
+    if (streams && i + 1 == texts.size()) show((text ? rest : "") + "\n");
+    nlohmann::ordered_json one{{"tokens", texts[i]}};
+    if (known != nullptr || bytes) one["text"] = (text ? prompt_text : "") + streams_of[i].text();
+    list.push_back(std::move(one));
   }
-  if (options.format == "json") {
-    nlohmann::ordered_json json{{"tokens", tokens}};
-    if (bytes) json["text"] = text;
+  if (!streams) {
+    const auto document = list.size() == 1 ? list[0] : nlohmann::ordered_json{{"texts", list}};
     // Bytes that are no UTF-8 become replacement characters in JSON.
-    fmt::print("{}\n", json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-  } else {
-    fmt::print("{}\n", bytes ? text : fmt::format("{}", fmt::join(tokens, " ")));
+    fmt::print("{}\n", document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   }
   return 0;
 }
@@ -58,24 +169,51 @@ int run(const Request& options, const Launch& launch) {
 }  // namespace
 
 void add_generate(CLI::App& app, const Launch& launch, Action& action) {
-  auto* command = app.add_subcommand("generate", "Sample from trained weights");
+  auto* command = app.add_subcommand("generate", "Continue a text with trained weights");
   auto options = std::make_shared<Request>();
+  SamplingOptions& sampling = options->generate.sampling;
   command->add_option("directory", options->directory, "A Hugging Face directory, or a run")
       ->required();
-  auto* prompt = command->add_option("--prompt", options->prompt, "Text (byte vocabularies)");
-  command->add_option("--ids", options->ids, "Token ids, comma-separated")
+  auto* prompt = command->add_option("--prompt", options->prompt,
+                                     "Text to go on with; without it, standard input");
+  command
+      ->add_option("--ids", options->ids, "Token ids in its place, comma-separated; ids out, too")
       ->delimiter(',')
       ->excludes(prompt);
-  command->add_option("--tokens", options->generate.tokens, "Tokens to add")
+  command
+      ->add_option("--tokens,--max-new-tokens", options->generate.tokens, "The most tokens to add")
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
-  command->add_option("--temperature", options->generate.temperature, "0 takes the likeliest token")
+  command
+      ->add_option("--samples,--num-return-sequences", options->generate.texts,
+                   "So many texts, each drawn anew")
+      ->check(CLI::Range(1, 10000))
+      ->capture_default_str();
+  command->add_option("--temperature", sampling.temperature, "0 takes the likeliest token")
       ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str();
-  command->add_option("--top-k", options->generate.top_k, "Sample among the k likeliest; 0: all")
+  command->add_option("--top-k", sampling.top_k, "Sample among the k likeliest; 0: all")
       ->check(CLI::Range(0, 1000000))
       ->capture_default_str();
-  command->add_option("--seed", options->generate.seed)->capture_default_str();
+  command
+      ->add_option("--top-p", sampling.top_p,
+                   "Sample among the likeliest that have this much probability together")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  command
+      ->add_option("--min-p", sampling.min_p,
+                   "Leave out tokens below this part of the likeliest one's probability")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  command
+      ->add_option("--repetition-penalty", sampling.repetition_penalty,
+                   "Above 1: tokens that are there already become less likely")
+      ->check(CLI::Range(0.01, 100.0))
+      ->capture_default_str();
+  command->add_option("--stop,--stop-strings", options->stop,
+                      "A text is over where this comes; may be given again");
+  command->add_flag("--ignore-eos", options->ignore_eos, "Go on after the end of text");
+  command->add_option("--seed", sampling.seed)->capture_default_str();
   add_format_option(*command, options->format);
   command->callback([options, &launch, &action] {
     action = [options, &launch] { return run(*options, launch); };

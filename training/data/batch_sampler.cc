@@ -14,7 +14,7 @@ BatchSampler::BatchSampler(std::shared_ptr<const Dataset> dataset, const BatchSh
       shape_(shape),
       interleave_(dataset_->interleave()),
       sample_(static_cast<std::size_t>(dataset_->sequence_length() + 1)) {
-  const auto& [global, micro, rank, size, moved] = shape_;
+  const auto& [global, micro, rank, size, moved, reads] = shape_;
   if (micro < 1 || size < 1 || rank < 0 || rank >= size || global < 1 ||
       global % (micro * size) != 0) {
     throw RequestError(
@@ -29,7 +29,7 @@ std::int64_t BatchSampler::micro_batches() const {
 }
 
 void BatchSampler::fill(std::int64_t iteration, std::int64_t micro_batch, HostMicroBatch& out) {
-  const auto& [global, micro, rank, size, moved] = shape_;
+  const auto& [global, micro, rank, size, moved, reads] = shape_;
   if (micro_batch < 0 || micro_batch >= micro_batches() || iteration < 0 ||
       iteration >= std::numeric_limits<std::int64_t>::max() / global) {
     throw Error(fmt::format("micro-batch {} of iteration {} asked for, there are {} an iteration",
@@ -37,17 +37,18 @@ void BatchSampler::fill(std::int64_t iteration, std::int64_t micro_batch, HostMi
   }
   const auto s = static_cast<std::size_t>(dataset_->sequence_length());
   const auto b = static_cast<std::size_t>(micro);
-  out.tokens.resize(b * s);
-  out.labels.resize(b * s);
+  out.tokens.resize(reads ? b * s : 0);
+  out.labels.resize(reads ? b * s : 0);
   out.sample_ids.resize(b);
   const std::int64_t first =
       iteration * global + moved + rank * (global / size) + micro_batch * micro;
   for (std::size_t row = 0; row < b; ++row) {
     const std::int64_t id = first + static_cast<std::int64_t>(row);
+    out.sample_ids[row] = id;
+    if (!reads) continue;
     dataset_->read(dataset_->locate(interleave_.at(id)), sample_);
     std::copy_n(sample_.begin(), s, out.tokens.begin() + static_cast<std::ptrdiff_t>(row * s));
     std::copy_n(sample_.begin() + 1, s, out.labels.begin() + static_cast<std::ptrdiff_t>(row * s));
-    out.sample_ids[row] = id;
   }
 }
 

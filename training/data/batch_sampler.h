@@ -17,6 +17,7 @@ struct BatchShape {
   int place = 0;                       // d
   int places = 1;                      // D
   std::int64_t moved = 0;              // samples
+  bool tokens = true;  // else only the numbers of samples are given, nothing is read
 };
 
 // One micro-batch in host memory; s is the sequence length.

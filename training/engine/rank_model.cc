@@ -75,6 +75,12 @@ std::unique_ptr<ModelStageRunner> RankModel::make_runner(int first_channel) {
       first_channel);
 }
 
+bool RankModel::reads_tokens() const {
+  return std::ranges::any_of(chunks_, [&](const Chunk& chunk) {
+    return chunk.stage == 0 || chunk.stage + 1 == total_stages_;
+  });
+}
+
 std::vector<MicroBatch> RankModel::upload(const std::vector<HostMicroBatch>& batches,
                                           bool training) const {
   bool first = false, last = false;
@@ -88,8 +94,8 @@ std::vector<MicroBatch> RankModel::upload(const std::vector<HostMicroBatch>& bat
     const std::int64_t samples = context_.plans()
                                      ? config_.batch.micro_batch_size
                                      : static_cast<std::int64_t>(host.sample_ids.size());
-    const std::int64_t tokens = context_.plans() ? samples * config_.data.sequence_length
-                                                 : static_cast<std::int64_t>(host.tokens.size());
+    const std::int64_t tokens = host.tokens.empty() ? samples * config_.data.sequence_length
+                                                    : static_cast<std::int64_t>(host.tokens.size());
     const auto uploaded = [&]<class T>(std::int64_t count, const std::vector<T>& values) {
       if (context_.plans()) return context_.empty({count}, DTypeOf<T>::value, Category::activation);
       return context_.from_host<T>({count}, values, Category::activation);

@@ -38,6 +38,8 @@ class RankModel {
   Context& context() const { return context_; }
   ParameterBuckets& buckets() { return *buckets_; }
   const std::vector<Chunk>& chunks() const { return chunks_; }
+  // Whether a chunk here embeds tokens or has their losses: others need only their number.
+  bool reads_tokens() const;
   // Of the whole model.
   int total_stages() const { return total_stages_; }
   // The pipeline rank that has the losses.

@@ -40,6 +40,13 @@ void take_generation(std::string text, const std::string& directory, HuggingFace
 
 }  // namespace
 
+void HuggingFaceExtras::set_end_of_text(std::int32_t id) {
+  auto keys = ordered_json_or_null(config);
+  if (keys.contains("eos_token_id") && !keys["eos_token_id"].is_null()) return;
+  keys["eos_token_id"] = id;
+  config = json_text(keys);
+}
+
 HuggingFaceExtras extras_in(const std::map<std::string, std::string>& files,
                             const std::string& path, const Architecture& architecture) {
   HuggingFaceExtras extras;

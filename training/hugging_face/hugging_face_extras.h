@@ -2,6 +2,7 @@
 // special tokens, settings of generation, a tokenizer's files. It goes wherever the weights go.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 
@@ -13,6 +14,9 @@ struct HuggingFaceExtras {
   std::string config = "{}";                 // keys of config.json, as JSON
   std::map<std::string, std::string> files;  // contents by name
   std::string run_id;                        // of the run that saves; "" where it is none
+
+  // eos_token_id of config.json, where it has none.
+  void set_end_of_text(std::int32_t id);
 };
 
 // Of a directory whose config.json the architecture reads. A `conversion` writes the same model

@@ -109,14 +109,19 @@ void settle_start(TrainingInputs& inputs) {
   }
 }
 
-// Its text goes among the extras, where there is one.
+// The tokenizer goes among the extras, where there is one, and the token that ends a text, where
+// the weights that the run begins with don't say.
 void take_tokenizer(TrainingInputs& inputs) {
   if (!inputs.saves_tokenizer()) return;
   const std::string path = tokenizer_file(inputs.config);
   std::error_code unreadable;  // then opening it names the reason
   if (!std::filesystem::exists(path, unreadable) && !unreadable) return;
   try {
-    inputs.extras.files["tokenizer.json"] = read_tokenizer(path);
+    TokenizerFiles files = tokenizer_files(inputs.config);
+    auto& texts = inputs.extras.files;
+    if (texts.contains("generation_config.json")) files.texts.erase("generation_config.json");
+    for (auto& [name, text] : files.texts) texts[name] = std::move(text);
+    if (files.end_of_text) inputs.extras.set_end_of_text(*files.end_of_text);
   } catch (const RequestError& error) {
     throw error.at("config: /data/tokenizer/path: ");
   }

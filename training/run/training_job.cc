@@ -36,9 +36,10 @@ std::string sample_text(const Config& config, const Plan& plan) {
     run_local(1, {}, [&](Transport& transport) {
       Context context(devices.of(0), 1);
       const std::string prompt = "And ";
-      const auto tokens =
+      const auto texts =
           generate(context, transport, built_in_architectures(), config.checkpoint.save,
                    std::vector<std::int32_t>(prompt.begin(), prompt.end()), {.tokens = 300});
+      const std::vector<std::int32_t>& tokens = texts.front();
       for (const std::int32_t token : tokens) {
         const auto c = static_cast<char>(token);
         // Half-trained weights give bytes that would upset a terminal.

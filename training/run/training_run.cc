@@ -28,8 +28,10 @@ namespace trident {
 namespace {
 
 // A run that goes on takes the sample after the last one, whatever its global batch is now.
-BatchShape training_shape(const TrainingInputs& inputs, const Topology& topology) {
+BatchShape training_shape(const TrainingInputs& inputs, const Topology& topology,
+                          const RankModel& model) {
   BatchShape shape = batch_shape(inputs.config, topology);
+  shape.tokens = model.reads_tokens();
   shape.moved = inputs.consumed_samples - inputs.first_iteration * shape.global_batch_size;
   return shape;
 }
@@ -77,10 +79,13 @@ TrainingRun::TrainingRun(const TrainingInputs& inputs, Transport& transport, Con
       monitor_(stepper_, world_.duplicate("monitor")),
       reporter_(inputs, world_, hooks),
       saver_(inputs, hooks, stepper_, transport.nodes(), files_, reporter_),
-      train_(inputs.datasets.train, training_shape(inputs, topology_)),
+      train_(inputs.datasets.train, training_shape(inputs, topology_, model_)),
+      ahead_([this](std::int64_t k) { return read_training_batches(k); }),
       extras_(inputs.extras) {
   for (const auto& [name, dataset] : inputs.datasets.validation) {
-    validation_.emplace_back(name, BatchSampler(dataset, batch_shape(config_, topology_)));
+    BatchShape shape = batch_shape(config_, topology_);
+    shape.tokens = model_.reads_tokens();
+    validation_.emplace_back(name, BatchSampler(dataset, shape));
   }
 }
 
@@ -345,35 +350,35 @@ bool TrainingRun::report(const CompletedIteration& iteration, const StepResult& 
   return !stopped_ && failure_.empty();
 }
 
-HostMicroBatch TrainingRun::batch(BatchSampler& sampler, std::int64_t iteration,
-                                  std::int64_t index) {
-  HostMicroBatch batch;
+std::vector<HostMicroBatch> TrainingRun::batches(BatchSampler& sampler, std::int64_t iteration) {
+  std::vector<HostMicroBatch> list(static_cast<std::size_t>(sampler.micro_batches()));
   const FileWork reading = world_.file_work();
   try {
-    sampler.fill(iteration, index, batch);
+    for (std::size_t i = 0; i < list.size(); ++i) {
+      sampler.fill(iteration, static_cast<std::int64_t>(i), list[i]);
+    }
   } catch (const RequestError& error) {
     throw Error(error.what());  // a bad token is found when it is read: the run has started
   }
-  return batch;
+  return list;
 }
 
-std::vector<HostMicroBatch> TrainingRun::batches(BatchSampler& sampler, std::int64_t iteration) {
-  std::vector<HostMicroBatch> list;
-  const FileWork reading = world_.file_work();
-  for (std::int64_t i = 0; i < sampler.micro_batches(); ++i) {
-    list.push_back(batch(sampler, iteration, i));
+std::vector<HostMicroBatch> TrainingRun::read_training_batches(std::int64_t k) {
+  const std::int64_t own = train_.micro_batches();
+  std::vector<HostMicroBatch> list(static_cast<std::size_t>(own + stepper_.look_ahead()));
+  for (std::int64_t i = 0; i < static_cast<std::int64_t>(list.size()); ++i) {
+    train_.fill(k + i / own, i % own, list[static_cast<std::size_t>(i)]);
   }
   return list;
 }
 
 std::vector<HostMicroBatch> TrainingRun::training_batches(std::int64_t k) {
-  const FileWork reading = world_.file_work();  // all of it: parts may each be short
-  std::vector<HostMicroBatch> list = batches(train_, k);
-  const auto own = static_cast<std::int64_t>(list.size());
-  for (std::int64_t i = 0; i < stepper_.look_ahead(); ++i) {
-    list.push_back(batch(train_, k + 1 + i / own, i % own));
+  const FileWork reading = world_.file_work();
+  try {
+    return ahead_.take(k, config_.training.train_iters);
+  } catch (const RequestError& error) {
+    throw Error(error.what());  // a bad token is found when it is read: the run has started
   }
-  return list;
 }
 
 std::vector<std::pair<std::string, double>> TrainingRun::validate() {

@@ -13,6 +13,7 @@
 #include "parallel/topology.h"
 #include "parallel/transport/transport.h"
 #include "training/data/batch_sampler.h"
+#include "training/data/read_ahead.h"
 #include "training/engine/evaluator.h"
 #include "training/engine/monitor.h"
 #include "training/engine/rank_model.h"
@@ -53,9 +54,9 @@ class TrainingRun {
 
   // The second iteration is: the first one still makes its buffers.
   bool is_drawn(std::int64_t k) const;
-  HostMicroBatch batch(BatchSampler&, std::int64_t iteration, std::int64_t index);
   std::vector<HostMicroBatch> batches(BatchSampler&, std::int64_t iteration);
   // Those of iteration k, and of later ones what an asynchronous schedule begins in it.
+  std::vector<HostMicroBatch> read_training_batches(std::int64_t k);
   std::vector<HostMicroBatch> training_batches(std::int64_t k);
   // Breaks off, with stopped_, when a rank is asked to stop.
   std::vector<std::pair<std::string, double>> validate();
@@ -77,6 +78,7 @@ class TrainingRun {
   RunReporter reporter_;
   RunSaver saver_;
   BatchSampler train_;
+  ReadAhead ahead_;  // of train_
   std::vector<std::pair<std::string, BatchSampler>> validation_;
   HuggingFaceExtras extras_;
   CompletedIteration last_;

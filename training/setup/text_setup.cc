@@ -51,6 +51,36 @@ std::optional<std::int32_t> end_of_text(const Tokenizer& tokenizer, const std::s
   return std::nullopt;
 }
 
+TokenizerFiles tokenizer_files(const Config& config) {
+  const std::string path = tokenizer_file(config);
+  TokenizerFiles files;
+  std::string& text = files.texts["tokenizer.json"] = read_file(path, kMaxTokenizerFile);
+  for (const char* name : {"tokenizer_config.json", "generation_config.json"}) {
+    const std::string beside = text_beside(path, name);
+    if (!beside.empty()) files.texts[name] = beside;
+  }
+  std::optional<Tokenizer> tokenizer;
+  try {
+    tokenizer.emplace(text, path);
+  } catch (const RequestError&) {
+    return files;
+  }
+  files.end_of_text = end_of_text(*tokenizer, config.data.tokenizer.eos_token,
+                                  files.texts["tokenizer_config.json"]);
+  if (files.texts["tokenizer_config.json"].empty()) {
+    nlohmann::ordered_json made = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                                   {"model_max_length", config.model.max_position_embeddings},
+                                   {"clean_up_tokenization_spaces", false}};
+    if (files.end_of_text) made["eos_token"] = *tokenizer->token_of(*files.end_of_text);
+    files.texts["tokenizer_config.json"] = json_text(made, 2) + "\n";
+  }
+  if (files.end_of_text && !files.texts.contains("generation_config.json")) {
+    const nlohmann::ordered_json made = {{"eos_token_id", *files.end_of_text}};
+    files.texts["generation_config.json"] = json_text(made, 2) + "\n";
+  }
+  return files;
+}
+
 DocumentEncoder document_encoder_of(const Config& config) {
   DocumentEncoder encoder{.replace_errors = config.data.tokenizer.errors == "replace",
                           .json_key = config.data.json_key};

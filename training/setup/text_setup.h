@@ -1,6 +1,8 @@
 // The tokenizer that a config names.
 #pragma once
 
+#include <map>
+#include <optional>
 #include <string>
 
 #include "config/config.h"
@@ -14,6 +16,16 @@ std::string tokenizer_file(const Config&);
 // Reads it. RequestError "config: /data/tokenizer/…" where it can't be read, and where documents
 // are to be followed by an end of text that it hasn't.
 DocumentEncoder document_encoder_of(const Config&);
+
+// What saved weights need for transformers to use the tokenizer: tokenizer.json, and the
+// tokenizer_config.json and generation_config.json that lie beside it, or such as say which token
+// ends a text. By name; RequestError where a file can't be read. A tokenizer that this program
+// doesn't know goes along as it is.
+struct TokenizerFiles {
+  std::map<std::string, std::string> texts;
+  std::optional<std::int32_t> end_of_text;
+};
+TokenizerFiles tokenizer_files(const Config&);
 
 // The token that ends a text: `eos_token`, if given; else what `tokenizer_config` (a
 // tokenizer_config.json, or "") says, else one of the usual names. nullopt where there is none of

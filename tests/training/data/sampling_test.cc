@@ -1,7 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <condition_variable>
 #include <map>
+#include <mutex>
 #include <numeric>
 #include <set>
 
@@ -11,6 +14,7 @@
 #include "training/data/datasets.h"
 #include "training/data/interleave.h"
 #include "training/data/permutation.h"
+#include "training/data/read_ahead.h"
 
 namespace trident {
 namespace {
@@ -190,6 +194,44 @@ TEST(BatchSampler, WithoutShufflingIterationKUsesItsConsecutiveSamples) {
   for (std::size_t i = 0; i < batch.tokens.size(); ++i) {
     EXPECT_EQ(batch.labels[i], batch.tokens[i] + 1);
   }
+}
+
+// Of a pipeline's middle stages, which take activations.
+TEST(BatchSampler, WithoutTokensOnlySamplesAreNumbered) {
+  class Unread : public Counting {
+   public:
+    Unread() : Counting(44, 0) {}
+    void read(std::int64_t, std::span<std::int32_t>) const override { FAIL() << "was read"; }
+  };
+  const auto data = std::make_shared<Dataset>(
+      std::vector<DataPart>{{std::make_shared<Unread>(), 0, 44, 1}}, 4, SampleOrder{});
+  BatchSampler sampler(data, {.global_batch_size = 4, .micro_batch_size = 2, .tokens = false});
+  HostMicroBatch batch;
+  sampler.fill(2, 1, batch);
+  EXPECT_THAT(batch.sample_ids, ElementsAre(10, 11));
+  EXPECT_TRUE(batch.tokens.empty() && batch.labels.empty());
+}
+
+TEST(ReadAhead, ReadsTheNextIterationBesideThisOne) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<std::int64_t> read;
+  ReadAhead ahead([&](std::int64_t k) {
+    const std::lock_guard lock(mutex);
+    read.push_back(k);
+    changed.notify_all();
+    if (k == 5) throw RequestError("token of iteration 5");
+    return std::vector<HostMicroBatch>(1, HostMicroBatch{.sample_ids = {k}});
+  });
+  EXPECT_EQ(ahead.take(3, 8).at(0).sample_ids.at(0), 3);
+  {
+    std::unique_lock lock(mutex);  // nobody takes 4 yet
+    ASSERT_TRUE(changed.wait_for(lock, std::chrono::seconds(60), [&] { return read.size() == 2; }));
+  }
+  EXPECT_EQ(ahead.take(4, 8).at(0).sample_ids.at(0), 4);
+  EXPECT_THROW(ahead.take(5, 8), RequestError) << "for the iteration that it was for";
+  EXPECT_EQ(ahead.take(7, 8).at(0).sample_ids.at(0), 7);
+  EXPECT_THAT(read, ElementsAre(3, 4, 5, 7)) << "nothing twice, nothing beyond the end";
 }
 
 TEST(BatchSampler, NoLayoutChangesWhichSamplesAGlobalBatchHolds) {

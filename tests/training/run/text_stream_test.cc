@@ -1,0 +1,71 @@
+#include "training/run/text_stream.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/file.h"
+#include "support/source_dir.h"
+
+namespace trident {
+namespace {
+
+Tokenizer golden_tokenizer(const std::string& name) {
+  const std::string path = source_dir() + "/tests/golden/tokenizers/" + name + ".json";
+  return Tokenizer(read_file(path), path);
+}
+
+std::vector<std::int32_t> ids_of(const Tokenizer& tokenizer, const std::string& text) {
+  Tokenizer::Memory memory(tokenizer);
+  std::vector<std::int32_t> ids;
+  tokenizer.encode(text, memory, ids);
+  return ids;
+}
+
+TEST(TextStream, GivesTheWholeTextInWholeCharacters) {
+  for (const char* name : {"byte_level", "sentencepiece_bpe"}) {
+    const Tokenizer tokenizer = golden_tokenizer(name);
+    const std::string text = "a naïve 🙂 日本 text";
+    TextStream stream(&tokenizer, {}, {});
+    std::string shown;
+    for (const std::int32_t id : ids_of(tokenizer, text)) {
+      const std::string more = stream.add(id);
+      EXPECT_EQ(more.find("\xef\xbf\xbd"), std::string::npos) << name << ": half a character";
+      shown += more;
+    }
+    EXPECT_EQ(shown + stream.finish(), text) << name;
+    EXPECT_EQ(stream.text(), text);
+  }
+}
+
+TEST(TextStream, ThePromptIsNotGivenAgain) {
+  const Tokenizer tokenizer = golden_tokenizer("byte_level");
+  TextStream stream(&tokenizer, ids_of(tokenizer, "The prompt"), {});
+  std::string shown;
+  for (const std::int32_t id : ids_of(tokenizer, " goes on")) shown += stream.add(id);
+  EXPECT_EQ(shown + stream.finish(), " goes on");
+}
+
+TEST(TextStream, AStopStringEndsTheTextBeforeIt) {
+  TextStream stream(nullptr, {}, {"END", "\n\n"});
+  std::string shown;
+  for (const char c : std::string("an E, an EN, a line\nand END of")) {
+    shown += stream.add(static_cast<unsigned char>(c));
+    EXPECT_EQ(shown.find("END"), std::string::npos);
+    if (stream.stopped()) break;
+  }
+  EXPECT_TRUE(stream.stopped());
+  EXPECT_EQ(shown, "an E, an EN, a line\nand ");
+  EXPECT_EQ(stream.finish(), "");
+}
+
+TEST(TextStream, WhatMightHaveBecomeAStopStringIsGivenAtTheEnd) {
+  TextStream stream(nullptr, {}, {"END"});
+  std::string shown;
+  for (const char c : std::string("the EN")) shown += stream.add(static_cast<unsigned char>(c));
+  EXPECT_EQ(shown, "the ");
+  EXPECT_FALSE(stream.stopped());
+  EXPECT_EQ(stream.finish(), "EN");
+}
+
+}  // namespace
+}  // namespace trident
