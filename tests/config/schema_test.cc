@@ -39,7 +39,7 @@ precision: dtype tf32 grad_accum_dtype loss_scale initial_scale_power loss_scale
 activation_checkpointing: granularity num_layers
 optimizer: type params/lr params/betas params/eps params/weight_decay params/momentum
 scheduler: type warmup_iters warmup_ratio decay_iters min_lr power gamma milestones
-data: train validation split tokenizer/type tokenizer/path sequence_length shuffle seed
+data: train validation split tokenizer/type tokenizer/path tokenizer/errors tokenizer/eos_token json_key append_eod cache_path sequence_length shuffle seed
 training: train_iters train_epochs seed eval_interval eval_iters deterministic label_smoothing
   on_non_finite max_skipped_steps
 checkpoint: load exclude_from_loading key_mapping grow_vocabulary resume save overwrite save_interval save_total_limit save_every_keep
