@@ -22,6 +22,7 @@ import io
 import json
 import pathlib
 import random
+import struct
 import subprocess
 import sys
 import tempfile
@@ -36,7 +37,6 @@ import pycountry
 import sentencepiece
 import tokenize_corpus
 import tokenizers
-from sentencepiece import sentencepiece_model_pb2
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 # As published with the models, but for their names of groups.
@@ -133,10 +133,52 @@ def mistral_file(pattern):
     return next(iter(sorted((pathlib.Path(mistral_common.__file__).parent / "data").glob(pattern))))
 
 
+def protobuf_fields(data):
+    """(number, value) of each field of a message: bytes, or a number. (The package's own reader of
+    its models goes with few versions of protobuf.)"""
+    at = 0
+
+    def varint():
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    while at < len(data):
+        tag = varint()
+        if tag & 7 == 0:
+            yield tag >> 3, varint()
+        elif tag & 7 == 2:
+            size = varint()
+            yield tag >> 3, data[at:at + size]
+            at += size
+        elif tag & 7 == 5:
+            yield tag >> 3, struct.unpack("<f", data[at:at + 4])[0]
+            at += 4
+        else:
+            raise ValueError(f"wire type {tag & 7}")
+
+
+class SentencePieceModel:
+    """pieces: [(text, score)], and the compiled map of characters (sentencepiece_model.proto)."""
+
+    def __init__(self, data):
+        self.pieces, self.character_map = [], b""
+        for number, value in protobuf_fields(data):
+            fields = dict(protobuf_fields(value)) if number in (1, 3) else {}
+            if number == 1:
+                self.pieces.append((fields[1].decode(), fields.get(2, 0.0)))
+            elif number == 3:
+                self.character_map = fields.get(2, b"")
+
+
 def mistral():
-    model = sentencepiece_model_pb2.ModelProto()
-    model.ParseFromString(mistral_file("tokenizer.model.v1").read_bytes())
-    return converted_bpe(model)
+    return converted_bpe(SentencePieceModel(mistral_file("tokenizer.model.v1").read_bytes()))
 
 
 def small_mistral(texts):
@@ -147,8 +189,8 @@ def small_mistral(texts):
 
 def converted_bpe(model):
     """A SentencePiece model as transformers' converter writes it (convert_slow_tokenizer.py)."""
-    pieces = [piece.piece for piece in model.pieces]
-    scores = {piece.piece: piece.score for piece in model.pieces}
+    pieces = [piece for piece, _ in model.pieces]
+    scores = dict(model.pieces)
     ids = {piece: i for i, piece in enumerate(pieces)}
     merges = []
     for piece in pieces:
@@ -246,9 +288,7 @@ def sentencepiece_model(texts, size, **options):
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter([line[:2000] for text in texts for line in text.splitlines() if line]),
         model_writer=out, vocab_size=size, minloglevel=2, **options)
-    model = sentencepiece_model_pb2.ModelProto()
-    model.ParseFromString(out.getvalue())
-    return model
+    return SentencePieceModel(out.getvalue())
 
 
 def unigram(texts, byte_fallback=False, whitespace=False, size=4000, **options):
@@ -256,9 +296,9 @@ def unigram(texts, byte_fallback=False, whitespace=False, size=4000, **options):
     model = sentencepiece_model(texts, size, model_type="unigram",
                                 byte_fallback=byte_fallback, character_coverage=0.98, **options)
     tokenizer = tokenizers.Tokenizer(models.Unigram(
-        [(piece.piece, piece.score) for piece in model.pieces], 0, byte_fallback))
+        model.pieces, 0, byte_fallback))
     tokenizer.normalizer = normalizers.Sequence([
-        normalizers.Precompiled(model.normalizer_spec.precompiled_charsmap),
+        normalizers.Precompiled(model.character_map),
         normalizers.Strip(left=False, right=True),
         normalizers.Replace(tokenizers.Regex(" {2,}"), "▁")])
     metaspace = pre_tokenizers.Metaspace(prepend_scheme="always")
