@@ -1,16 +1,18 @@
 #include "training/data/read_ahead.h"
 
 #include <memory>
+#include <utility>
 
 namespace trident {
 
-std::vector<HostMicroBatch> ReadAhead::take(std::int64_t k, std::int64_t end) {
-  if (next_ != k) tasks_.drain();
-  std::vector<HostMicroBatch> list = next_ == k ? ahead_.get() : read_(k);
-  next_ = -1;
-  if (k + 1 >= end) return list;
+std::vector<HostMicroBatch> ReadAhead::take(std::int64_t k, std::int64_t count, std::int64_t next) {
+  tasks_.drain();
+  std::vector<HostMicroBatch> list;
+  if (std::exchange(next_, -1) == k) list = ahead_.get();
+  if (static_cast<std::int64_t>(list.size()) != count) list = read_(k, count);
+  if (next == 0) return list;
   const auto task = std::make_shared<std::packaged_task<std::vector<HostMicroBatch>()>>(
-      [this, k] { return read_(k + 1); });
+      [this, k, next] { return read_(k + 1, next); });
   ahead_ = task->get_future();
   next_ = k + 1;
   if (!tasks_.post([task] { (*task)(); })) (*task)();

@@ -13,13 +13,15 @@ namespace trident {
 
 class ReadAhead {
  public:
-  // read(k) gives the micro-batches of iteration k, from 0; nobody else may use what it uses.
-  using Read = std::function<std::vector<HostMicroBatch>(std::int64_t iteration)>;
+  // read(k, count) gives `count` micro-batches from those of iteration k on, from 0; nobody else
+  // may use what it uses.
+  using Read =
+      std::function<std::vector<HostMicroBatch>(std::int64_t iteration, std::int64_t count)>;
   explicit ReadAhead(Read read) : read_(std::move(read)) {}
 
-  // Those of iteration k; then begins to read those of k + 1, if that is below `end`. What read()
-  // throws is thrown for the iteration that it was for.
-  std::vector<HostMicroBatch> take(std::int64_t k, std::int64_t end);
+  // Those of iteration k; then begins to read `next` of k + 1, if not 0. What read() throws is
+  // thrown for the iteration that it was for.
+  std::vector<HostMicroBatch> take(std::int64_t k, std::int64_t count, std::int64_t next);
 
  private:
   Read read_;

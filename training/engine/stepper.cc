@@ -95,8 +95,9 @@ void Stepper::restored() {
   model_.gathering().gather_updated(context_);
 }
 
-int Stepper::look_ahead() const {
-  return lists_->iterations.of(iteration_).schedule.microbatches - schedule_.microbatches;
+int Stepper::look_ahead(std::int64_t later) const {
+  const std::int64_t at = (iteration_ + later) % lists_->iterations.count();
+  return lists_->iterations.of(at).schedule.microbatches - schedule_.microbatches;
 }
 
 std::int64_t Stepper::weight_version() const {

@@ -80,8 +80,8 @@ class Stepper {
   bool updates_unchecked() const { return unchecked_; }
   // Optimistic updates that were rolled back, in all.
   std::int64_t rolled_back() const { return rolled_back_; }
-  // Micro-batches of later iterations that the next train() needs.
-  int look_ahead() const;
+  // Micro-batches of later iterations that the next train() needs, or one that comes `later`.
+  int look_ahead(std::int64_t later = 0) const;
   // Updates that the present weights have had, one each iteration but under PipeDream.
   std::int64_t weight_version() const;
 

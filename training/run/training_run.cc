@@ -80,7 +80,8 @@ TrainingRun::TrainingRun(const TrainingInputs& inputs, Transport& transport, Con
       reporter_(inputs, world_, hooks),
       saver_(inputs, hooks, stepper_, transport.nodes(), files_, reporter_),
       train_(inputs.datasets.train, training_shape(inputs, topology_, model_)),
-      ahead_([this](std::int64_t k) { return read_training_batches(k); }),
+      ahead_(
+          [this](std::int64_t k, std::int64_t count) { return read_training_batches(k, count); }),
       extras_(inputs.extras) {
   for (const auto& [name, dataset] : inputs.datasets.validation) {
     BatchShape shape = batch_shape(config_, topology_);
@@ -363,9 +364,9 @@ std::vector<HostMicroBatch> TrainingRun::batches(BatchSampler& sampler, std::int
   return list;
 }
 
-std::vector<HostMicroBatch> TrainingRun::read_training_batches(std::int64_t k) {
+std::vector<HostMicroBatch> TrainingRun::read_training_batches(std::int64_t k, std::int64_t count) {
   const std::int64_t own = train_.micro_batches();
-  std::vector<HostMicroBatch> list(static_cast<std::size_t>(own + stepper_.look_ahead()));
+  std::vector<HostMicroBatch> list(static_cast<std::size_t>(count));
   for (std::int64_t i = 0; i < static_cast<std::int64_t>(list.size()); ++i) {
     train_.fill(k + i / own, i % own, list[static_cast<std::size_t>(i)]);
   }
@@ -375,7 +376,9 @@ std::vector<HostMicroBatch> TrainingRun::read_training_batches(std::int64_t k) {
 std::vector<HostMicroBatch> TrainingRun::training_batches(std::int64_t k) {
   const FileWork reading = world_.file_work();
   try {
-    return ahead_.take(k, config_.training.train_iters);
+    const std::int64_t own = train_.micro_batches();
+    const bool more = k + 1 < config_.training.train_iters;
+    return ahead_.take(k, own + stepper_.look_ahead(), more ? own + stepper_.look_ahead(1) : 0);
   } catch (const RequestError& error) {
     throw Error(error.what());  // a bad token is found when it is read: the run has started
   }

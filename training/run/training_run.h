@@ -56,8 +56,9 @@ class TrainingRun {
   bool is_drawn(std::int64_t k) const;
   std::vector<HostMicroBatch> batches(BatchSampler&, std::int64_t iteration);
   // Those of iteration k, and of later ones what an asynchronous schedule begins in it.
-  std::vector<HostMicroBatch> read_training_batches(std::int64_t k);
   std::vector<HostMicroBatch> training_batches(std::int64_t k);
+  // On ahead_'s thread.
+  std::vector<HostMicroBatch> read_training_batches(std::int64_t k, std::int64_t count);
   // Breaks off, with stopped_, when a rank is asked to stop.
   std::vector<std::pair<std::string, double>> validate();
   // Of a step whose loss or gradients are not finite: says so, or sets failure_.
