@@ -293,7 +293,9 @@ std::unique_ptr<const TokenizerModel> read_bpe(const JsonPart& part, bool& to_by
   const nlohmann::json& list = part["merges"];
   if (!list.is_array()) part.fail("merges", "needs a list");
   MergeTable merges(list.size());
-  bool cut_at_spaces = !options.bytes;
+  // What begins or ends a word is marked, or unknown and joined, by the whole piece.
+  bool cut_at_spaces = !options.bytes && options.prefix.empty() && options.suffix.empty() &&
+                       vocabulary.find(kMetaspace).has_value();
   std::int32_t rank = 0;
   for (std::size_t i = 0; i < list.size(); ++i) {
     const auto& text = list[i];

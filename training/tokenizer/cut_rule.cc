@@ -41,6 +41,7 @@ bool is_local(const JsonPart& part) {
   }
   if (type == "Strip") return !part.flag("strip_left");
   if (type != "Replace") return false;
+  if (!is_among(part.string("content"), {" ", "\xe2\x96\x81"})) return false;
   const JsonPart pattern = part.part("pattern");
   return pattern.lacks("Regex") ? pattern.string("String") == " "
                                 : is_among(pattern.string("Regex"), {" {2,}", "\\s+"});
@@ -105,25 +106,30 @@ CutRule::CutRule(const JsonPart& root, const Normalizers& normalizers, const Tok
   const std::string line_end = normalized("\n", normalizers, classes);
   const bool as_space = line_end == " ";
   bool at_spaces = false, at_whitespace = false, as_gpt = false, first = true;
+  bool becomes_metaspace = normalized(" ", normalizers, classes) == "\xe2\x96\x81";
   for (const JsonPart& part : parts_of(root, "pre_tokenizer", "pretokenizers")) {
     const Effect effect = effect_of(part, first);
     if (effect == Effect::unknown) return;
+    if (part.string("type") == "Metaspace")
+      becomes_metaspace = part.character("replacement") == 0x2581;
     at_spaces = at_spaces || effect == Effect::cuts_at_spaces;
     at_whitespace = at_whitespace || effect == Effect::cuts_at_whitespace;
     as_gpt = as_gpt || effect == Effect::cuts_as_gpt;
     first = false;
   }
-  const bool apart = !at_spaces && !at_whitespace && !as_gpt && model.parts_at_spaces();
+  if ((at_whitespace || as_gpt) && normalized(" ", normalizers, classes) != " ") return;
+  const bool apart =
+      !at_spaces && !at_whitespace && !as_gpt && becomes_metaspace && model.parts_at_spaces();
   before_space_ = at_spaces || at_whitespace || as_gpt || apart;
   before_line_end_ = at_whitespace || ((at_spaces || apart) && as_space);
   after_line_end_ =
       (as_gpt && line_end == "\n") || (apart && line_end == "\n" && model.parts_at_line_ends());
   for (const auto& [id, token] : added.tokens()) {
-    const std::string& text = token.searched;
+    const std::string text = token.content + token.searched;
     std::size_t spaces = 0, others = 0;
     for (std::size_t at = 0; at < text.size();) {
       const CodePoint c = next_code_point(text, at);
-      ++(is_space(c.code, classes) ? spaces : others);
+      ++(is_space(c.code, classes) || c.code == 0x2581 ? spaces : others);
       at += c.bytes;
     }
     // It might stand across the place, or take the space of the other part.

@@ -163,7 +163,9 @@ std::optional<std::int32_t> Tokenizer::id_of(std::string_view token) const {
 }
 
 std::optional<std::string> Tokenizer::token_of(std::int32_t id) const {
-  const std::string* token = parts_->token(id);
+  const auto added = parts_->added.tokens().find(id);
+  if (added != parts_->added.tokens().end()) return added->second.content;
+  const std::string* token = parts_->model->vocabulary().token(id);
   if (token == nullptr) return std::nullopt;
   return *token;
 }
