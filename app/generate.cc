@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -87,7 +88,7 @@ std::vector<std::int32_t> end_tokens(const std::string& directory, const Tokeniz
 std::string prompt_of(const Request& request) {
   if (request.prompt) return *request.prompt;
   if (::isatty(STDIN_FILENO) != 0) return "";
-  std::string text = read_stream("/dev/stdin", std::uint64_t{64} << 20);
+  std::string text = read_standard_input(std::uint64_t{64} << 20);
   if (text.ends_with('\n')) text.pop_back();
   return text;
 }
@@ -98,7 +99,22 @@ void show(const std::string& text) {
   std::fflush(stdout);
 }
 
+// A range takes NaN, which is no number.
+void check(const Request& request) {
+  const SamplingOptions& sampling = request.generate.sampling;
+  for (const auto& [name, value] :
+       {std::pair("--temperature", sampling.temperature), std::pair("--top-p", sampling.top_p),
+        std::pair("--min-p", sampling.min_p),
+        std::pair("--repetition-penalty", sampling.repetition_penalty)}) {
+    if (std::isnan(value)) throw RequestError(fmt::format("generate: {}: needs a number", name));
+  }
+  for (const std::string& stop : request.stop) {
+    if (stop.empty()) throw RequestError("generate: --stop: an empty text is everywhere");
+  }
+}
+
 int run(const Request& request, const Launch& launch) {
+  check(request);
   const auto architectures = built_in_architectures();
   const std::string directory = weights_directory(request.directory);
   require_whole_weights(directory);
@@ -127,16 +143,20 @@ int run(const Request& request, const Launch& launch) {
   const bool bytes = known == nullptr && config.model.vocab_size == 256;
   std::vector<TextStream> streams_of(static_cast<std::size_t>(options.texts),
                                      TextStream(known, prompt, request.stop));
-  const auto title = [&](std::int64_t index) {
-    if (index > 0 && text) show(streams_of[static_cast<std::size_t>(index - 1)].finish());
-    if (options.texts > 1) {
-      show(fmt::format("{}--- {} of {} ---\n", index > 0 ? "\n" : "", index + 1, options.texts));
-    }
-    show(text ? prompt_text : fmt::format("{}", fmt::join(prompt, " ")));
+  std::int64_t begun = 0;  // texts of which something is shown
+  const auto end_text = [&] {
+    show((text ? streams_of[static_cast<std::size_t>(begun - 1)].finish() : "") + "\n");
   };
-  std::int64_t shown = -1;
+  // A text may have no token of its own.
+  const auto begin_texts = [&](std::int64_t count) {
+    while (begun < count) {
+      if (begun++ > 0) end_text();
+      if (options.texts > 1) show(fmt::format("--- {} of {} ---\n", begun, options.texts));
+      show(text ? prompt_text : fmt::format("{}", fmt::join(prompt, " ")));
+    }
+  };
   options.on_token = [&](std::int64_t index, std::int32_t token) {
-    if (streams && index != shown) title(shown = index);
+    if (streams) begin_texts(index + 1);
     TextStream& stream = streams_of[static_cast<std::size_t>(index)];
     const std::string more = known != nullptr || bytes ? stream.add(token) : "";
     if (streams) show(text ? more : fmt::format(" {}", token));
@@ -148,21 +168,23 @@ int run(const Request& request, const Launch& launch) {
     Context context(*device, launch.cores);
     texts = generate(context, transport, architectures, directory, prompt, options);
   });
+  if (streams) {
+    begin_texts(options.texts);
+    end_text();
+    return 0;
+  }
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < texts.size(); ++i) {
-    const std::string rest = known != nullptr || bytes ? streams_of[i].finish() : "";
-    if (streams && static_cast<std::int64_t>(i) > shown)
-      title(shown = static_cast<std::int64_t>(i));
-    if (streams && i + 1 == texts.size()) show((text ? rest : "") + "\n");
     nlohmann::ordered_json one{{"tokens", texts[i]}};
-    if (known != nullptr || bytes) one["text"] = (text ? prompt_text : "") + streams_of[i].text();
+    if (known != nullptr || bytes) {
+      streams_of[i].finish();
+      one["text"] = (text ? prompt_text : "") + streams_of[i].text();
+    }
     list.push_back(std::move(one));
   }
-  if (!streams) {
-    const auto document = list.size() == 1 ? list[0] : nlohmann::ordered_json{{"texts", list}};
-    // Bytes that are no UTF-8 become replacement characters in JSON.
-    fmt::print("{}\n", document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-  }
+  const auto document = list.size() == 1 ? list[0] : nlohmann::ordered_json{{"texts", list}};
+  // Bytes that are no UTF-8 become replacement characters in JSON.
+  fmt::print("{}\n", document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   return 0;
 }
 

@@ -59,10 +59,15 @@ void Progress::show(const IterationMetrics& m) {
   }
 }
 
+TokenizingLine::~TokenizingLine() {
+  if (open_) printer_.live("", false);  // an error follows
+}
+
 void TokenizingLine::show(const TokenizingProgress& p) {
-  const bool done = p.read >= p.total;
+  if (p.seconds < shown_) shown_ = 0;  // another source
   if (!live_ && p.seconds - shown_ < 10) return;
   shown_ = p.seconds;
+  open_ = live_ && !p.ends;
   const double rate = static_cast<double>(p.read) / std::max(p.seconds, 1e-9);
   const std::string line =
       fmt::format("tokenizing: {:.0f}% of {:.1f} MB, {} tokens, {:.1f} MB/s, {:.0f} s left",
@@ -71,7 +76,7 @@ void TokenizingLine::show(const TokenizingProgress& p) {
                   static_cast<double>(p.total) * 1e-6, p.tokens, rate * 1e-6,
                   static_cast<double>(p.total - std::min(p.read, p.total)) / std::max(rate, 1.0));
   if (live_) {
-    printer_.live(line, done);
+    printer_.live(line, p.ends);
   } else {
     printer_.error(line);
   }

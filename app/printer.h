@@ -50,6 +50,9 @@ class TokenizingLine {
  public:
   // `live`: stderr is a terminal.
   TokenizingLine(Printer& printer, bool live) : printer_(printer), live_(live) {}
+  TokenizingLine(const TokenizingLine&) = delete;
+  TokenizingLine& operator=(const TokenizingLine&) = delete;
+  ~TokenizingLine();
 
   void show(const TokenizingProgress&);
 
@@ -57,6 +60,7 @@ class TokenizingLine {
   Printer& printer_;
   bool live_;
   double shown_ = 0;  // seconds
+  bool open_ = false;
 };
 
 }  // namespace trident::app

@@ -74,7 +74,7 @@ void print_stop(Printer& printer, const char* signal, bool begun, bool saves) {
     printer.error(fmt::format("{}: stopping{} (once more: at once)", signal,
                               saves ? "" : "; there is no checkpoint.save"));
   } else {
-    print_error(std::string(signal) + ": stopped before the start: nothing is written");
+    print_error(std::string(signal) + ": stopped before the start: no run has begun");
   }
 }
 
@@ -121,10 +121,11 @@ int train(const TrainOptions& options, const Launch& launch) {
     std::fflush(stdout);
   }
   TokenizingLine tokenizing(printer, isatty(STDERR_FILENO) != 0 && !launch.mpi);
-  TextAccess texts{.writes = !options.dry_run};
-  texts.tokenizing = {.threads = launch.cores,
-                      .progress = [&](const TokenizingProgress& p) { tokenizing.show(p); }};
-  if (launch.leads) texts.tell = [&](const std::string& line) { printer.error(line); };
+  TextAccess texts;
+  texts.writes = !options.dry_run;
+  texts.tokenizing.threads = launch.cores;
+  texts.tokenizing.progress = [&](const TokenizingProgress& p) { tokenizing.show(p); };
+  texts.tell = [&](const std::string& line) { printer.error(line); };
   TrainingJob job = prepare_job(loaded, launch, texts);
   const Config& config = job.inputs.config;
   if (options.dry_run) {

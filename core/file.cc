@@ -204,14 +204,14 @@ std::string read_file(const std::string& path, std::uint64_t max_bytes) {
   return contents;
 }
 
-std::string read_stream(const std::string& path, std::uint64_t max_bytes) {
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
-  if (file.get() < 0) throw RequestError(fmt::format("{}: can't open: {}", path, reason(errno)));
+namespace {
+
+std::string read_to_end(int file, const std::string& path, std::uint64_t max_bytes) {
   // By parts: a pipe (`train <(jq … c.json)`) has no size, /dev/zero no end.
   std::string text;
   std::vector<char> part(1 << 16);
   while (true) {
-    const ssize_t n = ::read(file.get(), part.data(), part.size());
+    const ssize_t n = ::read(file, part.data(), part.size());
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) throw RequestError(fmt::format("{}: can't read: {}", path, reason(errno)));
     if (n == 0) return text;
@@ -220,6 +220,18 @@ std::string read_stream(const std::string& path, std::uint64_t max_bytes) {
       throw RequestError(fmt::format("{}: more than {} bytes", path, max_bytes));
     }
   }
+}
+
+}  // namespace
+
+std::string read_stream(const std::string& path, std::uint64_t max_bytes) {
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
+  if (file.get() < 0) throw RequestError(fmt::format("{}: can't open: {}", path, reason(errno)));
+  return read_to_end(file.get(), path, max_bytes);
+}
+
+std::string read_standard_input(std::uint64_t max_bytes) {
+  return read_to_end(STDIN_FILENO, "standard input", max_bytes);
 }
 
 AtomicFile::AtomicFile(const std::string& path) : path_(path), file_(create_unnamed(path)) {

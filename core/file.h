@@ -93,6 +93,7 @@ std::string read_file(const std::string& path, std::uint64_t max_bytes = std::ui
 // The same of what a user names on a command line, which may also be a pipe; waits for whoever
 // writes there.
 std::string read_stream(const std::string& path, std::uint64_t max_bytes);
+std::string read_standard_input(std::uint64_t max_bytes);
 
 // A file that appears under its name only when it is complete: it is written without a name or,
 // where the file system can't do that, under a temporary one beside the target, and renamed by

@@ -1,5 +1,6 @@
 #include "core/threads.h"
 
+#include <sched.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -45,6 +46,13 @@ void need_threads(std::int64_t wanted, const std::string& who) {
 std::string thread_limit_text() {
   return "raise the limit of processes (ulimit -u; of a container or service, pids.max of its "
          "cgroup) or of the stack's size (ulimit -s), or take fewer ranks or threads per rank";
+}
+
+void want_cores(int count) {
+  cpu_set_t set;
+  if (::sched_getaffinity(0, sizeof set, &set) != 0 || CPU_COUNT(&set) >= count) return;
+  for (std::size_t i = 0; i < CPU_SETSIZE; ++i) CPU_SET(i, &set);
+  ::sched_setaffinity(0, sizeof set, &set);
 }
 
 void lower_priority(int niceness, IoPriority io) {

@@ -13,6 +13,10 @@ void need_threads(std::int64_t wanted, const std::string& who);
 // What may be in the way of another thread, and what to do about it.
 std::string thread_limit_text();
 
+// Where the calling thread may run on fewer than `count` cores, as in a process that a launcher has
+// bound, it may run on all that its control group has from here on.
+void want_cores(int count);
+
 // What the calling thread asks of the system less than others do.
 enum class IoPriority : std::uint8_t {
   usual,

@@ -200,7 +200,7 @@ class Signals(Run):
             code, text = self.end_at_the_start(sent, lambda pid, held: held,
                                                "batch.micro_batch_size=\"auto\"")
             self.assertEqual(code, 130, text)
-            self.assertIn(f"{sent.name}: stopped before the start: nothing is written", text)
+            self.assertIn(f"{sent.name}: stopped before the start: no run has begun", text)
 
     def test_a_refused_rank_that_waits_to_say_so_can_be_ended(self):
         def starts_mpi(pid, _):  # which talks to mpirun

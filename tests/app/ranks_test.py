@@ -118,6 +118,16 @@ class Agreement(Job):
         self.assertEqual([len(pair) for pair in pairs], [1, 1])
         self.assertEqual(*(pair[0].read_bytes() for pair in pairs))
 
+    def test_a_text_that_can_not_be_tokenized_is_tried_and_told_once(self):
+        (self.folder / "broken.jsonl").write_text('{"text": "a"}\n{"text": }\n')
+        (self.folder / "mine").mkdir()
+        broken = self.tokenized("data.train.0.path=broken.jsonl")
+        for other in (broken, [*broken, "data.cache_path=mine/cache"]):
+            code, text = self.train(broken, other)
+            self.assertEqual(code, 2, text)
+            self.assertEqual(text.count("broken.jsonl:2: isn't JSON"), 1, text)
+        self.assertFalse((self.folder / "run").exists())
+
     def test_texts_of_other_contents_are_refused_by_their_tokens(self):
         (self.folder / "other.txt").write_text(TEXT.replace("good", "well"))
         code, text = self.train(self.tokenized(), self.tokenized("data.train.0.path=other.txt"))

@@ -16,7 +16,12 @@ using Sources = std::vector<std::shared_ptr<const TokenSource>>;
 
 class Builder {
  public:
-  explicit Builder(const DataSpec& spec) : spec_(spec) {}
+  explicit Builder(const DataSpec& spec) : spec_(spec), texts_(spec.texts) {
+    if (!spec.texts.encoder) return;
+    texts_.encoder = [this] { return encoder(); };
+  }
+  Builder(const Builder&) = delete;
+  Builder& operator=(const Builder&) = delete;
 
   // The sources of one list; problems are collected, and then the list is not used.
   Sources open(const std::vector<SourceSpec>& specs, const std::string& place) {
@@ -25,8 +30,8 @@ class Builder {
     for (std::size_t i = 0; i < specs.size(); ++i) {
       collect(fmt::format("{}/{}/path", place, i), [&] {
         std::unique_ptr<TokenSource> source =
-            spec_.texts.encoder ? open_token_source(specs[i].path, spec_.vocab_size, spec_.texts)
-                                : open_token_source(specs[i].path, spec_.vocab_size);
+            texts_.encoder ? open_token_source(specs[i].path, spec_.vocab_size, texts_)
+                           : open_token_source(specs[i].path, spec_.vocab_size);
         if (source == nullptr) untokenized.push_back(specs[i].path);
         sources.push_back(std::move(source));
       });
@@ -78,6 +83,8 @@ class Builder {
       for (const auto& problem : error.problems()) {
         problems_.push_back(printable(fmt::format("config: {}: {}", place, problem), 2000));
       }
+    } catch (const NoEncoder&) {
+      // Has been said.
     }
   }
 
@@ -88,7 +95,27 @@ class Builder {
   std::vector<std::string> untokenized;
 
  private:
+  struct NoEncoder {};
+
+  // The tokenizer is of no one source: what is wrong with it is said once.
+  DocumentEncoder encoder() {
+    if (no_encoder_) throw NoEncoder();
+    try {
+      DocumentEncoder encoder = spec_.texts.encoder();
+      if (!encoder.tokenizer || encoder.vocab_size() <= spec_.vocab_size) return encoder;
+      problems_.push_back(
+          fmt::format("config: /model/vocab_size: is {}, but the tokenizer has {} ids; use {}",
+                      spec_.vocab_size, encoder.vocab_size(), encoder.vocab_size()));
+    } catch (const RequestError& error) {
+      for (const auto& problem : error.problems()) problems_.push_back(printable(problem, 2000));
+    }
+    no_encoder_ = true;
+    throw NoEncoder();
+  }
+
   const DataSpec& spec_;
+  TextAccess texts_;
+  bool no_encoder_ = false;
   std::vector<std::string> problems_;
   bool vocab_size_missed_ = false;
 };

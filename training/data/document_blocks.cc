@@ -11,7 +11,7 @@
 namespace trident {
 namespace {
 
-constexpr std::size_t kBlock = std::size_t{1} << 18;    // bytes that a thread takes at once
+constexpr std::size_t kBlock = kTextBlock;
 constexpr std::size_t kLongest = std::size_t{1} << 26;  // of what isn't cut
 
 }  // namespace
@@ -39,7 +39,7 @@ class DocumentBlocks::TextReader : public Reader {
     if (ended_) return false;
     std::size_t cut = find_cut();
     while (cut == std::string::npos && fill()) cut = find_cut();
-    TextPart part{.continued = continued_, .place = line_};
+    TextPart part{.continued = continued_, .place = line_, .column = column_};
     if (cut == std::string::npos) {
       part.text = std::move(text_);
       ended_ = true;
@@ -49,6 +49,8 @@ class DocumentBlocks::TextReader : public Reader {
       part.ends = false;
       continued_ = true;
       searched_ = 0;
+      const auto last = part.text.rfind('\n');
+      column_ = last == std::string::npos ? column_ + cut : cut - last - 1;
       line_ += std::ranges::count(part.text, '\n');
     }
     parts.push_back(std::move(part));
@@ -85,7 +87,7 @@ class DocumentBlocks::TextReader : public Reader {
   DocumentBlocks& blocks_;
   std::unique_ptr<InputStream> input_;
   std::string text_;
-  std::size_t searched_ = 0;
+  std::size_t searched_ = 0, column_ = 0;
   std::int64_t line_ = 1;
   bool continued_ = false, ended_ = false;
 };
@@ -134,7 +136,7 @@ class DocumentBlocks::RowReader : public Reader {
     std::string text;
     std::size_t size = 0;
     while (size < kBlock && rows_.next(text)) {
-      size += text.size() + 64;
+      size += text.size() + sizeof(TextPart);
       parts.push_back({.text = std::move(text), .place = ++row_});
     }
     return size > 0;

@@ -13,6 +13,9 @@
 
 namespace trident {
 
+// Text that is encoded at once, if the tokenizer can tell where to cut.
+constexpr std::size_t kTextBlock = std::size_t{1} << 18;
+
 // A part of a document, a whole one, or lines of JSON that each are one.
 struct TextPart {
   std::string text;
@@ -20,6 +23,7 @@ struct TextPart {
   bool continued = false;  // the document began in the part before
   bool ends = true;        // with this part
   std::int64_t place = 1;  // its first line; of .parquet its row
+  std::size_t column = 0;  // bytes of that line that are in the part before
 };
 
 struct DocumentBlock {

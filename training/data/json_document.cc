@@ -76,7 +76,7 @@ std::string text_in_json(std::string_view line, std::string_view key) {
   if (!json::sax_parse(line.begin(), line.end(), &finder)) {
     throw RequestError("isn't JSON: " + finder.error);
   }
-  if (!finder.is_object) throw RequestError("isn't a JSON object");
+  if (!finder.is_object) throw RequestError("isn't a JSON object, as each line has to be");
   if (!finder.is_string) {
     throw RequestError(fmt::format("\"{}\" isn't a string", printable(key, 60)));
   }

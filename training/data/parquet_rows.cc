@@ -21,6 +21,7 @@ constexpr std::uint64_t kLongestRow = std::uint64_t{1} << 26;  // bytes of a row
 // which is empty where all went well. A few megabytes of the file are in memory at a time.
 constexpr const char* kProgram = R"(
 import sys
+sys.path = [folder for folder in sys.path if folder]  # no package of the working directory
 out = sys.stdout.buffer
 def end(message):
     out.write((2**64 - 1).to_bytes(8, "little") + message.encode("utf-8", "replace"))
@@ -31,7 +32,7 @@ try:
 except ImportError:
     end("python3 has no pyarrow, which reads .parquet: python3 -m pip install pyarrow")
 try:
-    file = pyarrow.parquet.ParquetFile(sys.argv[1])
+    file = pyarrow.parquet.ParquetFile(sys.argv[1], buffer_size=1 << 20, pre_buffer=False)
     names = file.schema_arrow.names
     if sys.argv[2] not in names:
         end(f"has no column {sys.argv[2]!r} (data.json_key); its columns are {', '.join(names)}")
@@ -39,7 +40,7 @@ try:
     if not (pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)):
         end(f"column {sys.argv[2]!r} has {kind}, not strings")
     row = 0
-    for batch in file.iter_batches(batch_size=256, columns=[sys.argv[2]]):
+    for batch in file.iter_batches(batch_size=16, columns=[sys.argv[2]]):
         for value in batch.column(0):
             row += 1
             text = value.as_buffer()
@@ -94,9 +95,10 @@ bool ParquetRows::next(std::string& text) {
     return false;
   }
   if (size > kLongestRow) {
-    throw RequestError(
-        fmt::format("{}: a row's text is longer than {} MiB", path_, kLongestRow >> 20));
+    throw RequestError(fmt::format("{}: row {}: the text is longer than {} MiB", path_, row_ + 1,
+                                   kLongestRow >> 20));
   }
+  ++row_;
   text.resize(size);
   if (!fill(text.data(), size)) throw Error(path_ + ": python3 ended within a row");
   return true;

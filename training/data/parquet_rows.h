@@ -26,6 +26,7 @@ class ParquetRows {
   std::string path_;
   FileDescriptor output_;
   std::unique_ptr<ChildProcess> reader_;
+  std::int64_t row_ = 0;
   bool ended_ = false;
 };
 

@@ -32,13 +32,31 @@ std::string prefix_of_half(const std::string& path) {
   return "";
 }
 
-// A named file is text where its name says nothing else; in a folder its name has to say so.
+bool is_among(const std::string& name, std::initializer_list<std::string_view> endings) {
+  return std::ranges::any_of(endings, [&](std::string_view end) { return name.ends_with(end); });
+}
+
+// A named file is text where its name says nothing else; in a folder its name has to say so. There,
+// .json may be anything.
 bool is_known(const SourceFile& file) {
-  if (file.format != DocumentFormat::text) return true;
   std::string name = file.path;
   if (file.compression == Compression::gzip) name = without(name, ".gz");
   if (file.compression == Compression::zstd) name = without(name, ".zst");
-  return name.ends_with(".txt");
+  return is_among(name, {".txt", ".jsonl", ".ndjson", ".parquet"});
+}
+
+// What would give tokens, but none of a text.
+void require_readable(const SourceFile& file) {
+  if (file.format == DocumentFormat::parquet && file.compression != Compression::none) {
+    throw RequestError(file.path + ": .parquet is compressed within; unpack the file around it");
+  }
+  const bool archive = is_among(file.path, {".tar", ".tar.gz", ".tgz", ".tar.zst", ".zip", ".7z",
+                                            ".bz2", ".xz", ".lz4", ".rar"});
+  if (archive) {
+    throw RequestError(file.path +
+                       ": is an archive, or compressed in a way that isn't read; name "
+                       "its files, as they are or in .gz or .zst");
+  }
 }
 
 class Finder {
@@ -47,10 +65,11 @@ class Finder {
   void add(const std::string& path, bool by_name) {
     const std::string prefix = prefix_of_half(path);
     if (!prefix.empty()) {
-      if (path.ends_with(".idx")) found_.pairs.push_back(prefix);
+      found_.pairs.push_back(prefix);
       return;
     }
     const SourceFile file = source_file(path);
+    if (by_name) require_readable(file);
     if (by_name || is_known(file)) {
       found_.files.push_back(file);
     } else {
@@ -58,22 +77,23 @@ class Finder {
     }
   }
 
-  void add_folder(const std::string& path) {
-    if (exists(path + "/CACHEDIR.TAG")) return;  // a cache, perhaps of tokens
-    std::vector<fs::path> entries;
-    for (const auto& entry : fs::directory_iterator(path)) entries.push_back(entry.path());
-    for (const fs::path& entry : entries) {
-      if (entry.filename().string().starts_with('.')) continue;
-      if (fs::is_directory(entry)) {
-        add_folder(entry.string());
-      } else if (fs::is_regular_file(entry)) {
-        add(entry.string(), false);
+  // A folder, or a file that is named.
+  void add_any(const std::string& path) {
+    try {
+      if (fs::is_directory(path)) {
+        add_folder(path);
+      } else if (fs::is_regular_file(path)) {
+        add(path, true);
       }
+    } catch (const fs::filesystem_error& error) {
+      throw RequestError(
+          fmt::format("{}: can't be read: {}", error.path1().string(), error.code().message()));
     }
   }
 
   SourceFiles take(const std::string& path) {
     std::ranges::sort(found_.pairs);
+    found_.pairs.erase(std::ranges::unique(found_.pairs).begin(), found_.pairs.end());
     std::ranges::sort(found_.files, {}, &SourceFile::path);
     std::ranges::sort(found_.left);
     if (found_.pairs.empty() && found_.files.empty()) {
@@ -90,6 +110,20 @@ class Finder {
   }
 
  private:
+  void add_folder(const std::string& path) {
+    if (exists(path + "/CACHEDIR.TAG")) return;  // a cache, perhaps of tokens
+    std::vector<fs::path> entries;
+    for (const auto& entry : fs::directory_iterator(path)) entries.push_back(entry.path());
+    for (const fs::path& entry : entries) {
+      if (entry.filename().string().starts_with('.')) continue;
+      if (fs::is_directory(entry)) {
+        add_folder(entry.string());
+      } else if (fs::is_regular_file(entry)) {
+        add(entry.string(), false);
+      }
+    }
+  }
+
   SourceFiles found_;
 };
 
@@ -99,14 +133,7 @@ SourceFiles matches_of(const std::string& pattern) {
   const std::unique_ptr<glob_t, void (*)(glob_t*)> owner(&found, ::globfree);
   if (code != 0) throw RequestError(fmt::format("{}: no file matches", pattern));
   Finder finder;
-  for (std::size_t i = 0; i < found.gl_pathc; ++i) {
-    const std::string path = found.gl_pathv[i];
-    if (fs::is_directory(path)) {
-      finder.add_folder(path);
-    } else if (fs::is_regular_file(path)) {
-      finder.add(path, true);
-    }
-  }
+  for (std::size_t i = 0; i < found.gl_pathc; ++i) finder.add_any(found.gl_pathv[i]);
   return finder.take(pattern);
 }
 
@@ -122,8 +149,8 @@ SourceFile source_file(const std::string& path) {
     file.compression = Compression::zstd;
     name = without(name, ".zst");
   }
-  if (name.ends_with(".jsonl")) file.format = DocumentFormat::json_lines;
-  if (path.ends_with(".parquet")) file.format = DocumentFormat::parquet;
+  if (is_among(name, {".jsonl", ".ndjson", ".json"})) file.format = DocumentFormat::json_lines;
+  if (name.ends_with(".parquet")) file.format = DocumentFormat::parquet;
   return file;
 }
 
@@ -151,15 +178,12 @@ SourceFiles find_source_files(const std::string& path) {
           fmt::format("{}: name a .bin/.idx pair by its common prefix, {}", path, prefix));
     }
     found.files.push_back(source_file(path));
+    require_readable(found.files.back());
     return found;
   }
   if (folder) {
     Finder finder;
-    try {
-      finder.add_folder(path);
-    } catch (const fs::filesystem_error& error) {
-      throw RequestError(fmt::format("{}: can't be read: {}", path, error.code().message()));
-    }
+    finder.add_any(path);
     return finder.take(path);
   }
   if (bin != idx) {

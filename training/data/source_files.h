@@ -16,7 +16,7 @@ struct SourceFile {
   DocumentFormat format = DocumentFormat::text;
   Compression compression = Compression::none;
 };
-// Any file: .jsonl, .parquet, or text; .gz and .zst after the first or the last.
+// Any file: lines of JSON (.jsonl, .ndjson, .json), .parquet, or text; .gz and .zst after them.
 SourceFile source_file(const std::string& path);
 
 struct SourceFiles {
@@ -26,8 +26,8 @@ struct SourceFiles {
 };
 
 // RequestError where there is nothing, or pairs are beside texts. In a folder, and those in it, are
-// taken .txt, .jsonl, .parquet and pairs; names that begin with a dot are passed over, and folders
-// with a CACHEDIR.TAG, as those of tokens are.
+// taken .txt, .jsonl, .ndjson, .parquet and pairs; names that begin with a dot are passed over, and
+// folders with a CACHEDIR.TAG, as those of tokens are.
 SourceFiles find_source_files(const std::string& path);
 
 }  // namespace trident

@@ -23,11 +23,8 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 // Of the tokenizing code: tokens of another one are made anew.
-constexpr int kVersion = 1;
-// Of a pair's files these bytes, from all over, are compared with what was written.
-constexpr std::uint64_t kSampled = std::uint64_t{16} << 20;
-
-// What tells whether a file is still the one that was read.
+constexpr int kVersion = 2;
+// What tells whether a file is still the one that was read; on all hosts that see it.
 json state_of(const std::string& path) {
   struct stat status {};
   if (::stat(path.c_str(), &status) != 0) throw_file_error(path, "stat", errno);
@@ -35,7 +32,6 @@ json state_of(const std::string& path) {
     return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
   };
   return {{"path", path},
-          {"device", status.st_dev},
           {"inode", status.st_ino},
           {"bytes", status.st_size},
           {"modified", nanoseconds(status.st_mtim)},
@@ -44,6 +40,27 @@ json state_of(const std::string& path) {
 
 std::string hexadecimal(std::uint64_t hash) {
   return fmt::format("{:016x}", hash);
+}
+
+// null where it can't be read or is no JSON: another user's, perhaps.
+json json_if_readable(const std::string& path) {
+  std::error_code missing;
+  if (!fs::is_regular_file(path, missing)) return nullptr;
+  try {
+    return json_or_null(read_file(path));
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
+
+// What a process has left that was ended while it wrote, where a file can't be without a name.
+void remove_temporaries(const std::string& folder, const std::string& hash) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.find("-" + hash + ".") == std::string::npos) continue;
+    if (name.find(".tmp-") != std::string::npos) fs::remove(entry.path(), ignored);
+  }
 }
 
 std::string absolute(const std::string& path) {
@@ -56,17 +73,11 @@ const char* name_of(DocumentFormat format) {
                                              : "json lines";
 }
 
-// A file's size and sampled contents, as a manifest has them.
-json shape_of(const std::string& path) {
-  return {{"bytes", fs::file_size(path)},
-          {"hash", hexadecimal(content_hash_of_file(path, kSampled))}};
-}
-
 // Held by one process at a time, for one key: a byte of a file that all lock by (fcntl, which NFS
 // knows, too).
 class KeyLock {
  public:
-  KeyLock(const std::string& folder, const std::string& key, const std::atomic<bool>* stop)
+  KeyLock(const std::string& folder, const std::string& key)
       : file_(::open((folder + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
     if (file_.get() < 0) throw_file_error(folder + "/lock", "open", errno);
     struct flock lock {};
@@ -77,9 +88,6 @@ class KeyLock {
     while (::fcntl(file_.get(), F_OFD_SETLK, &lock) != 0) {
       if (errno != EAGAIN && errno != EACCES && errno != EINTR) {
         throw_file_error(folder + "/lock", "locking", errno);
-      }
-      if (stop != nullptr && stop->load()) {
-        throw TokenizingStopped("stopped while another process tokenizes");
       }
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
@@ -96,17 +104,17 @@ std::string TokenCache::hash_of(const std::string& file) const {
   const std::string known =
       fmt::format("{}/files/{}.json", folder_, hexadecimal(content_hash(path)));
   const json now = state_of(path);
-  std::error_code missing;
-  if (fs::is_regular_file(known, missing)) {
-    json kept = json_or_null(read_file(known));
-    if (kept.is_object() && kept.contains("hash") && kept["hash"].is_string()) {
-      const auto hash = kept["hash"].get<std::string>();
-      kept.erase("hash");
-      if (kept == now) return hash;
-    }
+  const std::string state = json_text(now);
+  if (const auto hash = hashes_->find(state); hash != hashes_->end()) return hash->second;
+  json kept = json_if_readable(known);
+  if (kept.is_object() && kept.contains("hash") && kept["hash"].is_string()) {
+    const auto hash = kept["hash"].get<std::string>();
+    kept.erase("hash");
+    if (kept == now) return hash;
   }
   const std::string hash =
       hexadecimal(content_hash_of_file(path, std::numeric_limits<std::uint64_t>::max()));
+  (*hashes_)[state] = hash;
   if (state_of(path) != now) throw Error(fmt::format("{}: changed while it was read", file));
   // A file that has changed a moment ago may change again without its time being another.
   const auto age = std::chrono::system_clock::now().time_since_epoch() -
@@ -143,7 +151,7 @@ std::string TokenCache::key_of(const std::vector<SourceFile>& files,
   return json_text(key);
 }
 
-std::optional<CachedTokens> TokenCache::find(const std::string& key) const {
+std::optional<CachedTokens> TokenCache::find_by_key(const std::string& key) const {
   const std::string hash = hexadecimal(content_hash(key));
   std::error_code missing;
   for (const auto& entry : fs::directory_iterator(folder_, missing)) {
@@ -153,8 +161,8 @@ std::optional<CachedTokens> TokenCache::find(const std::string& key) const {
     try {
       const json manifest = parse_json(read_file(path, std::uint64_t{1} << 30), path);
       if (manifest.at("made_of") != json_or_null(key) ||
-          manifest.at("bin") != shape_of(prefix + ".bin") ||
-          manifest.at("idx") != shape_of(prefix + ".idx")) {
+          manifest.at("bin") != hash_of(prefix + ".bin") ||
+          manifest.at("idx") != hash_of(prefix + ".idx")) {
         continue;
       }
       return CachedTokens{.prefix = prefix,
@@ -171,7 +179,7 @@ std::optional<CachedTokens> TokenCache::find(const std::string& key) const {
 
 std::optional<CachedTokens> TokenCache::find(const std::vector<SourceFile>& files,
                                              const DocumentEncoder& encoder) const {
-  return find(key_of(files, encoder));
+  return find_by_key(key_of(files, encoder));
 }
 
 CachedTokens TokenCache::make(const std::string& name, const std::vector<SourceFile>& files,
@@ -180,15 +188,16 @@ CachedTokens TokenCache::make(const std::string& name, const std::vector<SourceF
   std::vector<json> before;
   for (const SourceFile& file : files) before.push_back(state_of(absolute(file.path)));
   const std::string key = key_of(files, encoder);
-  if (auto found = find(key)) return std::move(*found);
+  if (auto found = find_by_key(key)) return std::move(*found);
   require_output_directory(folder_);
   // So that it is no data itself, and nobody's backup (bford.info/cachedir).
   write_file_atomic(folder_ + "/CACHEDIR.TAG", "Signature: 8a477f597d28d172789f06886806bc55\n");
   const std::string hash = hexadecimal(content_hash(key));
-  const KeyLock lock(folder_, hash, options.stop);
-  if (auto found = find(key)) return std::move(*found);
+  const KeyLock lock(folder_, hash);
+  if (auto found = find_by_key(key)) return std::move(*found);
   const std::string prefix = fmt::format("{}/{}-{}", folder_, name, hash);
   fs::remove(prefix + ".json");
+  remove_temporaries(folder_, hash);
   IndexedWriter writer(prefix, encoder.vocab_size());
   const std::uint64_t text_bytes = tokenize(files, encoder, writer, options);
   for (std::size_t i = 0; i < files.size(); ++i) {
@@ -198,9 +207,9 @@ CachedTokens TokenCache::make(const std::string& name, const std::vector<SourceF
   }
   if (writer.tokens() == 0) throw RequestError("holds no text, so no token");
   writer.commit();
-  const json manifest = {{"made_of", json_or_null(key)},     {"tokens", writer.tokens()},
-                         {"documents", writer.documents()},  {"text_bytes", text_bytes},
-                         {"bin", shape_of(prefix + ".bin")}, {"idx", shape_of(prefix + ".idx")}};
+  const json manifest = {{"made_of", json_or_null(key)},    {"tokens", writer.tokens()},
+                         {"documents", writer.documents()}, {"text_bytes", text_bytes},
+                         {"bin", hash_of(prefix + ".bin")}, {"idx", hash_of(prefix + ".idx")}};
   write_file_atomic(prefix + ".json", json_text(manifest, 1) + "\n");
   return {.prefix = prefix,
           .contents = hash,

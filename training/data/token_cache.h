@@ -1,11 +1,14 @@
 // Tokens of texts, kept on the disk so that a text is tokenized once: Megatron .bin/.idx pairs in a
 // folder, with the borders of documents, found by the contents of the files and of the tokenizer.
 // PREFIX.json beside a pair says of what it is; it comes last, and a pair without one, or of other
-// sizes or contents than it says, is none. Several processes, also of several hosts, may use the
-// folder at once: one of them tokenizes, the others wait for it.
+// contents than it says, is none. What a file holds is known as long as its inode and times are
+// those of when all of it was read (files/*.json). Several processes, also of several hosts, may
+// use the folder at once: one of them tokenizes, the others wait for it.
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,10 +24,15 @@ struct CachedTokens {
   std::uint64_t text_bytes = 0;
 };
 
+// Of files that this process has read, by their state.
+using KnownHashes = std::map<std::string, std::string>;
+
 class TokenCache {
  public:
   // `writes`: may keep hashes of files that it has read. Nothing is made yet.
-  TokenCache(std::string folder, bool writes) : folder_(std::move(folder)), writes_(writes) {}
+  TokenCache(std::string folder, bool writes,
+             std::shared_ptr<KnownHashes> hashes = std::make_shared<KnownHashes>())
+      : folder_(std::move(folder)), writes_(writes), hashes_(std::move(hashes)) {}
 
   // Those of `files`, if they are there. Reads files whose hash isn't known, or that have changed.
   std::optional<CachedTokens> find(const std::vector<SourceFile>& files,
@@ -37,10 +45,11 @@ class TokenCache {
  private:
   std::string hash_of(const std::string& path) const;
   std::string key_of(const std::vector<SourceFile>& files, const DocumentEncoder& encoder) const;
-  std::optional<CachedTokens> find(const std::string& key) const;
+  std::optional<CachedTokens> find_by_key(const std::string& key) const;
 
   std::string folder_;
   bool writes_;
+  std::shared_ptr<KnownHashes> hashes_;
 };
 
 }  // namespace trident

@@ -9,7 +9,6 @@
 #include "training/data/indexed_source.h"
 #include "training/data/source_files.h"
 #include "training/data/text_source.h"
-#include "training/data/token_cache.h"
 
 namespace trident {
 namespace {
@@ -91,7 +90,7 @@ std::unique_ptr<TokenSource> open_texts(const std::string& path, const SourceFil
     throw RequestError(fmt::format("{}: the tokenizer has {} ids, model.vocab_size is {}; use {}",
                                    path, encoder.vocab_size(), vocab_size, encoder.vocab_size()));
   }
-  const TokenCache cache(access.cache, access.writes);
+  const TokenCache cache(access.cache, access.writes, access.hashes);
   std::optional<CachedTokens> tokens = cache.find(found.files, encoder);
   if (!tokens && !access.writes) return nullptr;
   if (!tokens) {

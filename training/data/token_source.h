@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "training/data/document_encoder.h"
+#include "training/data/token_cache.h"
 #include "training/data/tokenize.h"
 
 namespace trident {
@@ -44,6 +45,8 @@ struct TextAccess {
   std::string cache;    // the folder of their tokens
   bool writes = false;  // tokenizes what isn't there; else such a source is left out
   TokenizingOptions tokenizing = {};
+  // What copies of this know of files.
+  std::shared_ptr<KnownHashes> hashes = std::make_shared<KnownHashes>();
   // A line for people.
   std::function<void(const std::string&)> tell = {};
 };

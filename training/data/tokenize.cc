@@ -9,9 +9,12 @@
 #include <exception>
 #include <filesystem>
 #include <mutex>
+#include <optional>
+#include <system_error>
 #include <thread>
 #include <vector>
 
+#include "core/threads.h"
 #include "core/utf8.h"
 #include "training/data/document_blocks.h"
 #include "training/data/json_document.h"
@@ -73,7 +76,7 @@ class BlockEncoder {
     if (encoder_.tokenizer) {
       make_valid(file, part);
       try {
-        encoder_.tokenizer->encode(part.text, *memory_, result.ids, part.continued);
+        encode_text(part, result.ids);
       } catch (const Error& error) {
         throw RequestError(place_of(file, part.place) + error.what());
       }
@@ -89,6 +92,20 @@ class BlockEncoder {
       result.ids.push_back(*encoder_.end_of_document);
     }
     result.ends.push_back(result.ids.size());
+  }
+
+  // Lines and rows are whole documents, which may be long.
+  void encode_text(const TextPart& part, std::vector<std::int32_t>& ids) {
+    const Tokenizer& tokenizer = *encoder_.tokenizer;
+    const std::string_view text = part.text;
+    std::size_t begin = 0;
+    while (text.size() - begin > 2 * kTextBlock) {
+      const std::size_t cut = tokenizer.next_cut(text, begin + kTextBlock, *memory_);
+      if (cut == std::string_view::npos) break;
+      tokenizer.encode(text.substr(begin, cut - begin), *memory_, ids, part.continued || begin > 0);
+      begin = cut;
+    }
+    tokenizer.encode(text.substr(begin), *memory_, ids, part.continued || begin > 0);
   }
 
   void make_valid(const SourceFile& file, TextPart& part) const {
@@ -107,7 +124,7 @@ class BlockEncoder {
     throw RequestError(fmt::format(
         "{}byte {} of it, 0x{:02x}, isn't UTF-8; data.tokenizer.errors \"replace\" takes U+FFFD "
         "for such",
-        place_of(file, line), at - (before == std::string::npos ? 0 : before + 1) + 1,
+        place_of(file, line), before == std::string::npos ? part.column + at + 1 : at - before,
         static_cast<unsigned char>(part.text[at])));
   }
 
@@ -118,8 +135,18 @@ class BlockEncoder {
 // Blocks on their way through the threads, which come out in the order in which they went in.
 class Encoders {
  public:
-  Encoders(const DocumentEncoder& encoder, int threads) {
-    for (int i = 0; i < threads; ++i) threads_.emplace_back([this, &encoder] { work(encoder); });
+  // As many threads as the system allows, if those are fewer.
+  Encoders(const DocumentEncoder& encoder, int threads)
+      : most_(static_cast<std::size_t>(3 * threads)) {
+    while (static_cast<int>(threads_.size()) < threads) {
+      try {
+        threads_.emplace_back([this, &encoder] { work(encoder); });
+      } catch (const std::system_error&) {
+        if (threads_.empty())
+          throw Error("no thread can be started to tokenize; " + thread_limit_text());
+        break;
+      }
+    }
   }
   Encoders(const Encoders&) = delete;
   Encoders& operator=(const Encoders&) = delete;
@@ -133,10 +160,16 @@ class Encoders {
   }
 
   std::size_t waiting() const { return slots_.size(); }
+  bool takes_more() const {
+    return slots_.empty() || (slots_.size() < most_ && bytes_ < kMostBytes);
+  }
   void put(DocumentBlock block) {
+    auto slot = std::make_unique<Slot>(Slot{.block = std::move(block)});
+    for (const TextPart& part : slot->block.parts) slot->bytes += part.text.size();
+    bytes_ += slot->bytes;
     {
       const std::lock_guard lock(mutex_);
-      slots_.push_back(std::make_unique<Slot>(Slot{.block = std::move(block)}));
+      slots_.push_back(std::move(slot));
     }
     changed_.notify_all();
   }
@@ -147,20 +180,26 @@ class Encoders {
     const std::unique_ptr<Slot> slot = std::move(slots_.front());
     slots_.pop_front();
     --begun_;
+    bytes_ -= slot->bytes;
     if (slot->error) std::rethrow_exception(slot->error);
     return std::move(slot->result);
   }
 
  private:
+  // Of text in slots: documents that can't be cut may be long.
+  static constexpr std::size_t kMostBytes = std::size_t{1} << 27;
+
   struct Slot {
     DocumentBlock block;
+    std::size_t bytes = 0;
     EncodedBlock result = {};
     std::exception_ptr error = {};
     bool done = false;
   };
 
   void work(const DocumentEncoder& encoder) {
-    BlockEncoder own(encoder);
+    want_cores(static_cast<int>(most_ / 3));
+    std::optional<BlockEncoder> own;
     std::unique_lock lock(mutex_);
     for (;;) {
       changed_.wait(lock, [&] { return ends_ || begun_ < slots_.size(); });
@@ -168,7 +207,8 @@ class Encoders {
       Slot& slot = *slots_[begun_++];
       lock.unlock();
       try {
-        slot.result = own.encode(slot.block);
+        if (!own) own.emplace(encoder);
+        slot.result = own->encode(slot.block);
       } catch (...) {
         slot.error = std::current_exception();
       }
@@ -179,6 +219,8 @@ class Encoders {
     }
   }
 
+  const std::size_t most_;  // blocks
+  std::size_t bytes_ = 0;
   std::mutex mutex_;  // guards all that follows
   std::condition_variable changed_, done_;
   std::deque<std::unique_ptr<Slot>> slots_;
@@ -208,7 +250,6 @@ std::uint64_t tokenize(const std::vector<SourceFile>& files, const DocumentEncod
   auto told = begin;
   DocumentBlocks blocks(files, encoder);
   Encoders encoders(encoder, std::max(1, options.threads));
-  const auto most = static_cast<std::size_t>(3 * std::max(1, options.threads));
   std::uint64_t text_bytes = 0;
   const auto tell = [&] {
     if (!options.progress) return;
@@ -219,10 +260,7 @@ std::uint64_t tokenize(const std::vector<SourceFile>& files, const DocumentEncod
     options.progress(progress);
   };
   for (bool more = true; more || encoders.waiting() > 0;) {
-    if (options.stop != nullptr && options.stop->load()) {
-      throw TokenizingStopped("stopped while tokenizing");
-    }
-    if (more && encoders.waiting() < most) {
+    if (more && encoders.takes_more()) {
       auto block = blocks.next();
       more = block.has_value();
       if (more) encoders.put(std::move(*block));
@@ -234,6 +272,7 @@ std::uint64_t tokenize(const std::vector<SourceFile>& files, const DocumentEncod
     if (Clock::now() - told > std::chrono::milliseconds(200)) tell();
   }
   to.end_document();
+  progress.ends = true;
   tell();
   return text_bytes;
 }

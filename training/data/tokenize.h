@@ -2,7 +2,6 @@
 // memory. A text file is a document, as is a line of .jsonl and a row of .parquet.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -17,19 +16,13 @@ struct TokenizingProgress {
   std::uint64_t read = 0, total = 0;  // bytes of the files
   std::int64_t tokens = 0;
   double seconds = 0;
+  bool ends = false;  // it is the last one
 };
 
 struct TokenizingOptions {
   int threads = 1;
   // Now and then, and at the end.
   std::function<void(const TokenizingProgress&)> progress;
-  const std::atomic<bool>* stop = nullptr;
-};
-
-// Set to stop: TokenizingStopped.
-class TokenizingStopped : public Error {
- public:
-  using Error::Error;
 };
 
 // Appends all documents. RequestError with file and line for what can't be read: text that isn't

@@ -1,9 +1,13 @@
 #include "training/run/job_checks.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -38,6 +42,55 @@ FoundOnNodes found_on_nodes(const Config& config, const Launch& launch) {
   return find_on_nodes(config, launch.rank, [&](const auto& own, const auto& answer) {
     return launch.start->exchange(own, answer, kLonger);
   });
+}
+
+// What tells the folder from others, on all hosts that share its disk: two disks may be alike.
+std::string identity_of_folder(const std::string& folder) {
+  std::filesystem::path there = std::filesystem::absolute(folder).lexically_normal();
+  std::string below;
+  struct stat status {};
+  while (::stat(there.c_str(), &status) != 0 && there != there.root_path()) {
+    below = there.filename().string() + "/" + below;
+    there = there.parent_path();
+  }
+  struct statvfs disk {};
+  ::statvfs(there.c_str(), &disk);
+  return fmt::format("{} {} {} {}", disk.f_blocks, disk.f_namemax, status.st_ino, below);
+}
+
+// One process tokenizes for all that share its cache; its error is everybody's. Those for whom that
+// hasn't been done, as they don't share it after all or have other texts, choose anew.
+void tokenize_in_turn(const Config& config, const Launch& launch, TrainingInputs& inputs,
+                      const std::function<void(bool writes)>& look_again) {
+  const std::string& cache = config.data.cache_path;
+  for (int round = 0;; ++round) {
+    std::string own;
+    if (!inputs.datasets.untokenized.empty()) {
+      own = round == 0   ? identity_of_folder(cache)
+            : round == 1 ? host_name() + ":" + std::filesystem::absolute(cache).string()
+                         : fmt::format("rank {}", launch.rank);
+    }
+    // However long the texts are: a process that ends early ends the job.
+    const std::string chosen = launch.start->exchange(
+        own,
+        [](const std::vector<std::string>& all) {
+          std::string ranks;
+          for (std::size_t r = 0; r < all.size(); ++r) {
+            const auto first = std::ranges::find(all, all[r]) - all.begin();
+            if (!all[r].empty() && first == static_cast<std::ptrdiff_t>(r)) {
+              ranks += fmt::format(",{},", r);
+            }
+          }
+          return ranks;
+        },
+        std::chrono::hours(24 * 30));
+    if (chosen.empty()) return;
+    const bool tokenizes = chosen.find(fmt::format(",{},", launch.rank)) != std::string::npos;
+    if (tokenizes) look_again(true);
+    launch.start->exchange(
+        "", [](const auto&) { return std::string(); }, std::chrono::hours(24 * 30));
+    if (!own.empty() && !tokenizes) look_again(false);
+  }
 }
 
 }  // namespace
@@ -94,11 +147,12 @@ TrainingInputs checked_inputs(const LoadedConfig& loaded, const Launch& launch,
     problems.collect([&] { check_output(config, 0, run_of(inputs.start)); });
   }
   problems.raise();
-  if (!texts.writes) return inputs;
-  if (!inputs.datasets.untokenized.empty()) inputs = prepare_training(loaded, on_nodes, texts);
-  // However long the texts are: a process that ends early ends the job.
-  launch.start->exchange(
-      "", [](const auto&) { return std::string(); }, std::chrono::hours(24 * 30));
+  const auto look_again = [&](bool writes) {
+    TextAccess access = texts;
+    access.writes = writes;
+    inputs = prepare_training(loaded, on_nodes, access);
+  };
+  if (texts.writes) tokenize_in_turn(config, launch, inputs, look_again);
   return inputs;
 }
 

@@ -187,7 +187,7 @@ void Rendezvous::join(const std::string& mode) {
 }
 
 Rendezvous::Reply Rendezvous::meet(const Report& own, const GiveAnswer& give,
-                                   std::chrono::milliseconds longer) {
+                                   std::chrono::milliseconds longer, const std::string& why) {
   job_.begin(rank_, limit_);
   const std::string bytes = job_.agree(
       own.bytes(),
@@ -208,7 +208,7 @@ Rendezvous::Reply Rendezvous::meet(const Report& own, const GiveAnswer& give,
         to.add(given);
         return std::move(to.bytes);
       },
-      "to check their requests", limit_ + longer);
+      why, limit_ + longer);
   Reader answer(bytes);
   const std::int64_t refused = answer.number();
   if (refused != 0) throw RendezvousRefused(static_cast<int>(refused));
@@ -242,7 +242,8 @@ int Rendezvous::fail(int code, const std::string& text) noexcept {
   }
   if (started_) job_.abort(shown(3, rank_text(rank_, host_name()) + ": " + text), code);
   try {
-    meet({.code = code, .text = text, .mode = mode_}, {}, {});
+    // Where nobody comes to hear it, it stands in the line that says so.
+    meet({.code = code, .text = text, .mode = mode_}, {}, {}, "to tell them: " + text);
   } catch (const RendezvousRefused& refused) {
     return refused.code;
   } catch (const std::exception& error) {

@@ -69,7 +69,8 @@ class Rendezvous {
     std::int64_t least = 0;
     std::string given;
   };
-  Reply meet(const Report& own, const GiveAnswer& give, std::chrono::milliseconds longer);
+  Reply meet(const Report& own, const GiveAnswer& give, std::chrono::milliseconds longer,
+             const std::string& why = "to check their requests");
   bool takes_part() const { return !alone_ && !mode_.empty(); }
 
   bool alone_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 #include <set>
 
@@ -15,19 +16,21 @@ struct Candidate {
   double weight;  // the probability, not yet divided by the sum
 };
 
-// The k likeliest, from the likeliest on; equal ones in the order of their ids.
+// The k likeliest and those that are equal to the last of them, from the likeliest on; equal ones
+// in the order of their ids.
 std::vector<Candidate> likeliest(const std::vector<float>& logits, std::int64_t k,
                                  double temperature) {
   std::vector<std::int32_t> ids(logits.size());
   std::iota(ids.begin(), ids.end(), 0);
-  const auto kept = static_cast<std::ptrdiff_t>(
-      k > 0 ? std::min(logits.size(), static_cast<std::size_t>(k)) : logits.size());
   const auto logit = [&](std::int32_t id) { return logits[static_cast<std::size_t>(id)]; };
-  std::partial_sort(ids.begin(), ids.begin() + kept, ids.end(),
-                    [&](std::int32_t a, std::int32_t b) {
-                      return logit(a) != logit(b) ? logit(a) > logit(b) : a < b;
-                    });
-  ids.resize(static_cast<std::size_t>(kept));
+  if (k > 0 && static_cast<std::size_t>(k) < logits.size()) {
+    std::vector<float> sorted = logits;
+    std::ranges::nth_element(sorted, sorted.begin() + (k - 1), std::greater<>());
+    const float least = sorted[static_cast<std::size_t>(k - 1)];
+    std::erase_if(ids, [&](std::int32_t id) { return logit(id) < least; });
+  }
+  std::ranges::stable_sort(ids,
+                           [&](std::int32_t a, std::int32_t b) { return logit(a) > logit(b); });
   std::vector<Candidate> result;
   for (const std::int32_t id : ids) {
     result.push_back(

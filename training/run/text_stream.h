@@ -12,7 +12,8 @@ namespace trident {
 class TextStream {
  public:
   // `tokenizer`: nullptr for bytes; outlives the stream. `prompt`: its text isn't given again.
-  TextStream(const Tokenizer* tokenizer, std::vector<std::int32_t> prompt,
+  // `stop`: none is empty.
+  TextStream(const Tokenizer* tokenizer, const std::vector<std::int32_t>& prompt,
              std::vector<std::string> stop);
 
   // What there is to show after one more token. Held back: characters whose bytes aren't all there,
@@ -25,13 +26,18 @@ class TextStream {
   const std::string& text() const { return shown_; }  // all that has been given
 
  private:
-  std::string decoded() const;
+  void append(std::int32_t token);
+  // Moves what the last tokens add to held_; `all`: half a character, too.
+  void take(bool all);
+  std::string show(std::size_t bytes);  // of held_
 
   const Tokenizer* tokenizer_;
+  // The last ones: enough before the new ones for these to have the text that they have among all.
   std::vector<std::int32_t> tokens_;
+  std::size_t taken_ = 0;    // bytes of their text that have been taken
+  std::size_t waiting_ = 0;  // tokens since
   std::vector<std::string> stop_;
-  std::size_t begin_ = 0;  // of the new text in decoded()
-  std::string shown_;
+  std::string held_, shown_;
   bool stopped_ = false;
 };
 

@@ -144,7 +144,9 @@ FoundOnNodes find_on_nodes(const Config& config, int rank, const AskProcesses& a
 
 TrainingInputs prepare_training(const LoadedConfig& loaded) {
   const auto alone = [](const std::string& own, const auto& answer) { return answer({own}); };
-  return prepare_training(loaded, find_on_nodes(loaded.config, 0, alone), {.writes = true});
+  TextAccess texts;
+  texts.writes = true;
+  return prepare_training(loaded, find_on_nodes(loaded.config, 0, alone), texts);
 }
 
 TrainingInputs prepare_training(const LoadedConfig& loaded, const FoundOnNodes& on_nodes,

@@ -100,6 +100,14 @@ DocumentEncoder document_encoder_of(const Config& config) {
   }
   if (!encoder.end_of_document) {
     const std::string& asked = config.data.tokenizer.eos_token;
+    const std::string told = eos_in(text_beside(path, "tokenizer_config.json"));
+    if (asked.empty() && !told.empty()) {
+      throw RequestError(fmt::format(
+          "config: /data/tokenizer/eos_token: the tokenizer_config.json beside {} names \"{}\", "
+          "which the tokenizer hasn't; name the token that ends a text, or set data.append_eod to "
+          "false",
+          path, printable(told, 60)));
+    }
     throw RequestError(
         asked.empty()
             ? fmt::format("config: /data/tokenizer/eos_token: is missing, and {} has none of the "

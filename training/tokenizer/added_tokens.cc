@@ -10,7 +10,8 @@
 namespace trident {
 namespace {
 
-AddedToken read_token(const JsonPart& part, const Normalizers& normalizers) {
+AddedToken read_token(const JsonPart& part, const Normalizers& normalizers,
+                      CodePointClasses& classes) {
   part.allow({"id", "content", "single_word", "lstrip", "rstrip", "normalized", "special"});
   AddedToken token = {.content = part.string("content"),
                       .single_word = part.flag("single_word"),
@@ -19,7 +20,6 @@ AddedToken read_token(const JsonPart& part, const Normalizers& normalizers) {
                       .normalized = part.flag("normalized"),
                       .special = part.flag("special")};
   NormalizedText text{.text = token.content};
-  CodePointClasses classes;
   if (token.normalized) {
     for (const auto& normalizer : normalizers) normalizer->apply(text, classes);
   }
@@ -46,11 +46,12 @@ bool is_space(std::string_view text, std::size_t at, CodePointClasses& classes) 
 
 }  // namespace
 
-AddedTokens::AddedTokens(const std::vector<JsonPart>& parts, const Vocabulary& vocabulary,
-                         const Normalizers& normalizers) {
-  std::int32_t next = static_cast<std::int32_t>(vocabulary.size());
+AddedTokens::AddedTokens(const std::vector<JsonPart>& parts, const TokenizerModel& model,
+                         const Normalizers& normalizers, CodePointClasses& classes) {
+  const Vocabulary& vocabulary = model.vocabulary();
+  auto next = static_cast<std::int32_t>(model.size());
   for (const JsonPart& part : parts) {
-    const AddedToken token = read_token(part, normalizers);
+    const AddedToken token = read_token(part, normalizers, classes);
     const auto id = static_cast<std::int32_t>(part.number("id"));
     if (token.content.empty()) continue;
     auto known = vocabulary.find(token.content);
@@ -88,7 +89,8 @@ std::vector<AddedTokens::Found> AddedTokens::find(std::string_view text, bool no
       ++at;
       continue;
     }
-    at = match.end;
+    at =
+        match.end;  // of white space that is stripped behind a token, others are found all the same
     const AddedToken& token = tokens_.at(id);
     if (token.single_word && !stands_alone(text, match, classes)) continue;
     while (token.left_strip && match.begin > done &&
@@ -101,7 +103,6 @@ std::vector<AddedTokens::Found> AddedTokens::find(std::string_view text, bool no
     if (done < match.begin) found.push_back({{done, match.begin}, -1});
     found.push_back({match, id});
     done = match.end;
-    at = std::max(at, done);
   }
   if (done < text.size()) found.push_back({{done, text.size()}, -1});
   return found;

@@ -10,6 +10,7 @@
 
 #include "training/tokenizer/byte_trie.h"
 #include "training/tokenizer/json_part.h"
+#include "training/tokenizer/model.h"
 #include "training/tokenizer/normalizer.h"
 #include "training/tokenizer/vocabulary.h"
 
@@ -26,10 +27,10 @@ struct AddedToken {
 class AddedTokens {
  public:
   AddedTokens() = default;
-  // A token that `vocabulary` has keeps its id there; others get ids after it, in order.
+  // A token that the model has keeps its id there; others get ids after its number of entries, in order.
   // RequestError where the file says another id.
-  AddedTokens(const std::vector<JsonPart>& parts, const Vocabulary& vocabulary,
-              const Normalizers& normalizers);
+  AddedTokens(const std::vector<JsonPart>& parts, const TokenizerModel& model,
+              const Normalizers& normalizers, CodePointClasses& classes);
 
   struct Found {
     TextRange range;

@@ -240,6 +240,8 @@ class Bpe : public TokenizerModel {
     for (const Symbol& symbol : symbols) {
       if (symbol.id >= 0) ids.push_back(symbol.id);
     }
+    keep_if_small(symbols);
+    keep_if_small(heap);
   }
 
   Vocabulary vocabulary_;

@@ -98,8 +98,7 @@ std::string normalized(std::string_view character, const Normalizers& normalizer
 }  // namespace
 
 CutRule::CutRule(const JsonPart& root, const Normalizers& normalizers, const TokenizerModel& model,
-                 const AddedTokens& added) {
-  CodePointClasses classes;
+                 const AddedTokens& added, CodePointClasses& classes) {
   for (const JsonPart& part : parts_of(root, "normalizer", "normalizers")) {
     if (!is_local(part)) return;
   }

@@ -18,7 +18,7 @@ class CutRule {
   CutRule() = default;
   // Of the whole tokenizer.json, whose parts have been read.
   CutRule(const JsonPart& root, const Normalizers& normalizers, const TokenizerModel& model,
-          const AddedTokens& added);
+          const AddedTokens& added, CodePointClasses& classes);
 
   // The first such place beyond `from` and before the end; npos where there is none.
   std::size_t next(std::string_view text, std::size_t from, const Normalizers& normalizers,

@@ -19,6 +19,12 @@ class ModelMemory {
   virtual ~ModelMemory() = default;
 };
 
+// What a long piece has needed isn't kept.
+template <class T>
+void keep_if_small(std::vector<T>& worked_in) {
+  if (worked_in.capacity() > std::size_t{1} << 18) worked_in = {};
+}
+
 class TokenizerModel {
  public:
   virtual ~TokenizerModel() = default;
@@ -28,6 +34,7 @@ class TokenizerModel {
   virtual void encode(std::string_view piece, ModelMemory& memory,
                       std::vector<std::int32_t>& ids) const = 0;
   virtual const Vocabulary& vocabulary() const = 0;
+  virtual std::size_t size() const { return vocabulary().size(); }  // entries
 
   // Of a piece with several words: whether it has the ids of its parts if it is cut before
   // SentencePiece's space where that follows another character; or if it is cut after a line end.

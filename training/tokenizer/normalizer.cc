@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -188,6 +189,7 @@ class Replace : public Normalizer {
       result.append(text.text, done, match.begin - done);
       result += content_;
       done = match.end;
+      require_bounded_growth(text.text.size(), result.size());
     }
     result.append(text.text, done);
     text.text = std::move(result);
@@ -215,6 +217,11 @@ std::unique_ptr<const Normalizer> read_precompiled(const JsonPart& part) {
 }
 
 }  // namespace
+
+void require_bounded_growth(std::size_t before, std::size_t bytes) {
+  if (bytes <= std::min(64 * before + 4096, std::size_t{1} << 30)) return;
+  throw Error(fmt::format("the tokenizer's normalizer makes {} bytes of {}", bytes, before));
+}
 
 void read_normalizers(const JsonPart& part, Normalizers& normalizers) {
   using Reader = std::function<std::unique_ptr<const Normalizer>()>;

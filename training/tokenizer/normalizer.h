@@ -26,6 +26,9 @@ class Normalizer {
   virtual void apply(NormalizedText& text, CodePointClasses& classes) const = 0;
 };
 
+// Error where a text of `before` bytes has become one of `bytes`, which no language needs.
+void require_bounded_growth(std::size_t before, std::size_t bytes);
+
 using Normalizers = std::vector<std::unique_ptr<const Normalizer>>;
 
 // Appends what `part` says, in order: a Sequence is several. RequestError for what isn't known.

@@ -55,11 +55,11 @@ Tokenizer::Tokenizer(std::string_view text, const std::string& name)
   if (parts.pre_tokenizers.to_byte_level && !to_byte_level) {
     parts.pre_tokenizers.steps.push_back(byte_level_step());
   }
+  CodePointClasses classes;
   if (!root.lacks("added_tokens")) {
-    parts.added =
-        AddedTokens(root.parts("added_tokens"), parts.model->vocabulary(), parts.normalizers);
+    parts.added = AddedTokens(root.parts("added_tokens"), *parts.model, parts.normalizers, classes);
   }
-  parts.cuts = CutRule(root, parts.normalizers, *parts.model, parts.added);
+  parts.cuts = CutRule(root, parts.normalizers, *parts.model, parts.added, classes);
   if (!root.lacks("post_processor")) {
     read_post_processor(root.part("post_processor"), parts.surroundings);
   }
@@ -102,10 +102,7 @@ void Tokenizer::encode(std::string_view text, Memory& memory, std::vector<std::i
                               .continued = first && continued};
     for (const auto& step : parts.normalizers) {
       step->apply(normalized, classes);
-      if (normalized.text.size() > 64 * text.size() + 4096) {
-        throw Error(fmt::format("the tokenizer's normalizer makes {} bytes of {}",
-                                normalized.text.size(), text.size()));
-      }
+      require_bounded_growth(text.size(), normalized.text.size());
     }
     for (const auto& [range, inner] : parts.added.find(normalized.text, true, classes)) {
       if (inner >= 0) {
@@ -118,6 +115,7 @@ void Tokenizer::encode(std::string_view text, Memory& memory, std::vector<std::i
           begins && normalized.at_start, begins && normalized.continued);
     }
   }
+  keep_if_small(pieces.list);
 }
 
 std::vector<std::int32_t> Tokenizer::encode_prompt(std::string_view text) const {

@@ -71,6 +71,7 @@ class Unigram : public TokenizerModel {
 
   std::unique_ptr<ModelMemory> memory() const override { return std::make_unique<UnigramMemory>(); }
   const Vocabulary& vocabulary() const override { return vocabulary_; }
+  std::size_t size() const override { return scores_.size(); }  // with those that come twice
 
   void encode(std::string_view piece, ModelMemory& base,
               std::vector<std::int32_t>& ids) const override {
@@ -81,6 +82,8 @@ class Unigram : public TokenizerModel {
       for (const TextRange& token : memory.tokens) {
         append(word.substr(token.begin, token.end - token.begin), out);
       }
+      keep_if_small(memory.steps);
+      keep_if_small(memory.tokens);
     });
   }
 

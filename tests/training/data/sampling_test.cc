@@ -1,10 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
-#include <condition_variable>
 #include <map>
-#include <mutex>
 #include <numeric>
 #include <set>
 
@@ -14,7 +11,6 @@
 #include "training/data/datasets.h"
 #include "training/data/interleave.h"
 #include "training/data/permutation.h"
-#include "training/data/read_ahead.h"
 
 namespace trident {
 namespace {
@@ -212,29 +208,6 @@ TEST(BatchSampler, WithoutTokensOnlySamplesAreNumbered) {
   EXPECT_TRUE(batch.tokens.empty() && batch.labels.empty());
 }
 
-TEST(ReadAhead, ReadsTheNextIterationBesideThisOne) {
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::vector<std::int64_t> read;
-  ReadAhead ahead([&](std::int64_t k, std::int64_t count) {
-    const std::lock_guard lock(mutex);
-    read.push_back(k);
-    changed.notify_all();
-    if (k == 5) throw RequestError("token of iteration 5");
-    return std::vector<HostMicroBatch>(static_cast<std::size_t>(count),
-                                       HostMicroBatch{.sample_ids = {k}});
-  });
-  EXPECT_EQ(ahead.take(3, 1, 1).at(0).sample_ids.at(0), 3);
-  {
-    std::unique_lock lock(mutex);  // nobody takes 4 yet
-    ASSERT_TRUE(changed.wait_for(lock, std::chrono::seconds(60), [&] { return read.size() == 2; }));
-  }
-  EXPECT_EQ(ahead.take(4, 1, 1).at(0).sample_ids.at(0), 4);
-  EXPECT_THROW(ahead.take(5, 1, 1), RequestError) << "for the iteration that it was for";
-  EXPECT_EQ(ahead.take(7, 1, 0).at(0).sample_ids.at(0), 7);
-  EXPECT_THAT(read, ElementsAre(3, 4, 5, 7)) << "nothing twice, nothing beyond the end";
-}
-
 TEST(BatchSampler, NoLayoutChangesWhichSamplesAGlobalBatchHolds) {
   const auto data = dataset({{1000, 0.6}, {500, 0.4}}, 8, true);
   HostMicroBatch batch;
@@ -287,88 +260,6 @@ TEST(BatchSampler, ShufflingVisitsEachSampleOnceAnEpochByTheSeedAlone) {
   EXPECT_EQ(std::set(first.begin(), first.end()), std::set(second.begin(), second.end()));
   EXPECT_EQ(order(1), one);
   EXPECT_NE(order(2), one);
-}
-
-TEST(Datasets, SplitCutsEachStreamInOrderWithoutOverlap) {
-  EXPECT_THAT(split_edges(1000, {949, 50, 1}), ElementsAre(949, 999));
-  EXPECT_THAT(split_edges(1001, {0.9, 0.1, 0}), ElementsAre(901, 1001));
-  EXPECT_THAT(split_edges(77, {1, 0, 0}), ElementsAre(77, 77));
-  EXPECT_THROW(split_edges(10, {1, -1, 0}), RequestError);
-  EXPECT_THROW(split_edges(10, {0, 0, 0}), RequestError);
-
-  const TempDir dir;
-  spit(dir / "a", std::string(600, 'a') + std::string(300, 'b') + std::string(100, 'c'));
-  const auto built = build_datasets({.train = {{dir / "a", 1}},
-                                     .validation = {},
-                                     .split = {6, 3, 1},
-                                     .sequence_length = 10,
-                                     .vocab_size = 256});
-  ASSERT_EQ(built.validation.size(), 1u);
-  EXPECT_EQ(built.train->samples_per_epoch(), 59);
-  EXPECT_EQ(built.validation[0].second->samples_per_epoch(), 29);
-  for (const auto& [data, letter] :
-       {std::pair(built.train, 'a'), std::pair(built.validation[0].second, 'b')}) {
-    BatchSampler sampler(data, {100, 100, 0, 1});
-    HostMicroBatch batch;
-    sampler.fill(0, 0, batch);
-    EXPECT_THAT(batch.tokens, ::testing::Each(letter));
-    EXPECT_THAT(batch.labels, ::testing::Each(letter));
-  }
-}
-
-TEST(Datasets, NamedValidationSetsAreBuiltApart) {
-  const TempDir dir;
-  spit(dir / "a", std::string(100, 'a'));
-  spit(dir / "b", std::string(200, 'b'));
-  const auto built =
-      build_datasets({.train = {{dir / "a", 1}, {dir / "b", 3}},
-                      .validation = {{"first", {{dir / "a", 1}}}, {"second", {{dir / "b", 1}}}},
-                      .sequence_length = 10,
-                      .vocab_size = 256});
-  EXPECT_EQ(built.train->samples_per_epoch(), 9 + 19);
-  ASSERT_EQ(built.validation.size(), 2u);
-  EXPECT_EQ(built.validation[0].first, "first");
-  EXPECT_EQ(built.validation[1].second->samples_per_epoch(), 19);
-}
-
-TEST(Datasets, AllProblemsAreNamedAtOnceWithTheirPlaces) {
-  const TempDir dir;
-  spit(dir / "short", std::string(10, 'x'));
-  spit(dir / "empty", "");
-  const DataSpec spec = {.train = {{dir / "none", 1}, {dir / "empty", 1}},
-                         .validation = {{"", {{dir / "short", 1}}}, {"x/y", {{dir / "gone", 1}}}},
-                         .sequence_length = 10,
-                         .vocab_size = 256};
-  const auto message = message_of<RequestError>([&] { build_datasets(spec); });
-  EXPECT_THAT(message, HasSubstr("config: /data/train/0/path: " + (dir / "none")));
-  EXPECT_THAT(message,
-              HasSubstr("config: /data/train/1/path: " + (dir / "empty") + ": the file is empty"));
-  EXPECT_THAT(message, HasSubstr("config: /data/validation: " + (dir / "short") +
-                                 ": tokens 0 to 10 of 10 are too few: a sample of "
-                                 "sequence_length 10 takes 11"));
-  EXPECT_THAT(message, HasSubstr("config: /data/validation/x~1y/0/path: "));
-
-  EXPECT_THAT(message_of<RequestError>([&] {
-                build_datasets({.train = {{dir / "short", 1}},
-                                .validation = {{"", {{dir / "short", 1}}}},
-                                .split = {9, 1, 0},
-                                .sequence_length = 2,
-                                .vocab_size = 256});
-              }),
-              HasSubstr("use one of the two"));
-  EXPECT_THAT(message_of<RequestError>([&] {
-                build_datasets({.train = {{dir / "short", 1}},
-                                .validation = {},
-                                .split = {9, 1, 0},
-                                .sequence_length = 2,
-                                .vocab_size = 256});
-              }),
-              HasSubstr("/data/split: " + (dir / "short") + ": tokens 9 to 10"));
-  EXPECT_THAT(
-      message_of<RequestError>([&] {
-        build_datasets({.train = {}, .validation = {}, .sequence_length = 2, .vocab_size = 256});
-      }),
-      HasSubstr("/data/train: names no source"));
 }
 
 // PipeDream's ranks ask for micro-batches of later iterations, and for these again.

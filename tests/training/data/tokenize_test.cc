@@ -7,11 +7,13 @@
 #include <zstd.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <thread>
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/json.h"
 #include "support/source_dir.h"
 #include "support/temp_dir.h"
 #include "training/data/indexed_source.h"
@@ -176,6 +178,47 @@ TEST_F(Tokenizing, PairsOfAFolderFollowEachOther) {
   EXPECT_THROW(open(dir_ / "d", golden_encoder()), RequestError);
 }
 
+TEST_F(Tokenizing, HalvesOfPairsThatMatchAPatternAreThePairs) {
+  spit(dir_ / "a.jsonl", "{\"text\": \"one\"}");
+  const DocumentEncoder encoder = golden_encoder();
+  IndexedWriter writer(dir_ / "p", 100);
+  writer.append(Ids{1, 2, 3});
+  writer.end_document();
+  writer.commit();
+  for (const char* pattern : {"p*", "*.bin", "*.idx"}) {
+    EXPECT_EQ(all(*open(dir_ / pattern, encoder)), (Ids{1, 2, 3})) << pattern;
+  }
+}
+
+TEST_F(Tokenizing, WhatHoldsOtherFilesIsNoText) {
+  for (const char* name : {"a.tar", "a.tar.gz", "a.zip", "a.parquet.gz", "a.txt.xz"}) {
+    spit(dir_ / name, "some bytes");
+    EXPECT_THROW(open(dir_ / name, golden_encoder()), RequestError) << name;
+    EXPECT_THROW(open(dir_ / (std::string(name) + "*"), golden_encoder()), RequestError) << name;
+  }
+}
+
+TEST_F(Tokenizing, JsonHasALineForEachDocument) {
+  const DocumentEncoder encoder = golden_encoder();
+  for (const char* name : {"a.json", "a.ndjson", "a.jsonl"}) {
+    spit(dir_ / name, "{\"text\": \"one\"}\n{\"text\": \"two\"}\n");
+    EXPECT_EQ(all(*open(dir_ / name, encoder)), expected(encoder, {"one", "two"})) << name;
+  }
+  spit(dir_ / "b.json", "[{\"text\": \"one\"}]");
+  EXPECT_THROW(open(dir_ / "b.json", encoder), RequestError);
+}
+
+// Lines and rows are cut as texts are.
+TEST_F(Tokenizing, ALongLineHasTheTokensOfTheWhole) {
+  const std::string text = long_text(3'000'000);
+  spit(dir_ / "a.jsonl", json_text(nlohmann::json{{"text", text}}));
+  for (const char* name :
+       {"byte_level", "metaspace", "sentencepiece_bpe", "unigram", "word_piece"}) {
+    const DocumentEncoder encoder = golden_encoder(name);
+    EXPECT_EQ(all(*open(dir_ / "a.jsonl", encoder)), expected(encoder, {text})) << name;
+  }
+}
+
 TEST_F(Tokenizing, BytesEndDocumentsWithALine) {
   spit(dir_ / "a.jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\\n\"}\n");
   EXPECT_THAT(all(*open(dir_ / "a.jsonl", {.end_of_document = '\n'})),
@@ -282,9 +325,12 @@ TEST_F(Tokenizing, ACacheThatIsNotWholeIsMadeAnew) {
   damage(".json", [](std::string& bytes) { bytes.resize(bytes.size() / 2); });
   damage(".json", [](std::string& bytes) { bytes = "{}"; });
   std::filesystem::remove(prefix + ".json");
+  const std::string left = prefix + ".bin.tmp-1-0";  // by a process that was ended
+  spit(left, "half");
   EXPECT_EQ(open(dir_ / "a.txt", encoder, false), nullptr);
   std::filesystem::remove(prefix + ".bin");
   EXPECT_EQ(all(*open(dir_ / "a.txt", encoder)), expected(encoder, {text}));
+  EXPECT_FALSE(std::filesystem::exists(left));
 }
 
 TEST_F(Tokenizing, BordersOfDocumentsAreKept) {
@@ -313,14 +359,10 @@ TEST_F(Tokenizing, OneTokenizesForAll) {
   for (const Ids& result : results) EXPECT_EQ(result, expected(encoder, {text}));
 }
 
-TEST_F(Tokenizing, AStopLeavesNothing) {
-  spit(dir_ / "a.txt", long_text(3'000'000));
+TEST_F(Tokenizing, AnErrorLeavesNothing) {
+  spit(dir_ / "a.txt", long_text(3'000'000) + "\xff");
   const DocumentEncoder encoder = golden_encoder();
-  std::atomic<bool> stop = false;
-  TextAccess access{.encoder = [&] { return encoder; }, .cache = dir_ / ".cache", .writes = true};
-  access.tokenizing = {.threads = 2, .stop = &stop};
-  stop = true;
-  EXPECT_THROW(open_token_source(dir_ / "a.txt", 1 << 20, access), TokenizingStopped);
+  EXPECT_THROW(open(dir_ / "a.txt", encoder), RequestError);
   EXPECT_EQ(open(dir_ / "a.txt", encoder, false), nullptr);
   for (const auto& entry : std::filesystem::directory_iterator(dir_ / ".cache")) {
     EXPECT_THAT(entry.path().filename().string(),

@@ -52,6 +52,13 @@ TEST(Sampling, TokensComeAsOftenAsTheyAreLikely) {
 
 TEST(Sampling, FiltersKeepWhatTransformersKeeps) {
   expect_near(shares({.temperature = 1, .top_k = 2}), expected(kLogits, 1, {1, 4}));
+  EXPECT_EQ(shares({.temperature = 1, .top_k = 1}).size(), 1u);
+  int equal = 0;  // to the second one
+  for (int i = 0; i < 1000; ++i) {
+    equal += sample({1, 3, 2, 2}, {}, {.temperature = 1, .top_k = 2},
+                    static_cast<std::uint64_t>(i)) == 3;
+  }
+  EXPECT_GT(equal, 100);
   // Probabilities from the likeliest: 0.47, 0.29, 0.17, 0.06, 0.01.
   expect_near(shares({.temperature = 1, .top_k = 0, .top_p = 0.5}), expected(kLogits, 1, {1, 4}));
   expect_near(shares({.temperature = 1, .top_k = 0, .top_p = 0.4}), expected(kLogits, 1, {1}));

@@ -37,6 +37,51 @@ TEST(TextStream, GivesTheWholeTextInWholeCharacters) {
   }
 }
 
+// However long the text is, each part of it is what it is in the whole.
+TEST(TextStream, GivesTheTextOfManyTokens) {
+  std::string text;
+  for (int i = 0; i < 300; ++i)
+    text += "word " + std::to_string(i * 7919) + ", 日本 🙂 naïve\n ";
+  for (const char* name : {"byte_level", "sentencepiece_bpe", "metaspace", "unigram"}) {
+    const Tokenizer tokenizer = golden_tokenizer(name);
+    const std::vector<std::int32_t> ids = ids_of(tokenizer, text);
+    TextStream stream(&tokenizer, {}, {});
+    for (const std::int32_t id : ids) stream.add(id);
+    stream.finish();
+    EXPECT_EQ(stream.text(), tokenizer.decode(ids)) << name;
+  }
+}
+
+TEST(TextStream, BytesComeInWholeCharacters) {
+  const std::string text = "naïve 🙂\xff日";
+  TextStream stream(nullptr, {}, {});
+  std::vector<std::string> parts;
+  for (const char c : text) parts.push_back(stream.add(static_cast<unsigned char>(c)));
+  EXPECT_THAT(parts, ::testing::ElementsAre("n", "a", "", "ï", "v", "e", " ", "", "", "", "🙂",
+                                            "\xff", "", "", "日"));
+  EXPECT_EQ(stream.text(), text);
+}
+
+TEST(TextStream, ACharacterMayBeginInThePrompt) {
+  const std::string text = "🙂 yes";
+  TextStream stream(nullptr, {0xf0, 0x9f}, {});
+  std::string shown;
+  for (const char c : text.substr(2)) shown += stream.add(static_cast<unsigned char>(c));
+  EXPECT_EQ(shown, text);
+}
+
+TEST(TextStream, WhatNeverBecomesACharacterIsGivenAllTheSame) {
+  const Tokenizer tokenizer = golden_tokenizer("byte_level");
+  const std::vector<std::int32_t> ids = ids_of(tokenizer, "🙂");
+  ASSERT_GT(ids.size(), 1u);
+  TextStream stream(&tokenizer, {}, {});
+  std::string shown;
+  for (int i = 0; i < 40; ++i) shown += stream.add(ids.front());
+  EXPECT_NE(shown, "");
+  shown += stream.finish();
+  EXPECT_EQ(shown, tokenizer.decode(std::vector(40, ids.front())));
+}
+
 TEST(TextStream, ThePromptIsNotGivenAgain) {
   const Tokenizer tokenizer = golden_tokenizer("byte_level");
   TextStream stream(&tokenizer, ids_of(tokenizer, "The prompt"), {});

@@ -177,6 +177,98 @@ TEST(Tokenizer, ATextThatGrowsWithoutBoundsIsGivenUp) {
   EXPECT_THROW(encoded(tokenizer, "aaaaaaaa"), Error);
 }
 
+// As `tokenizers` has it: white space that is stripped behind a token may begin others, and text
+// goes on behind the last of these.
+TEST(Tokenizer, StrippedSpaceMayHoldOtherTokens) {
+  json document = golden("words");
+  document["normalizer"] = nullptr;
+  json& added = document["added_tokens"];
+  auto id = Tokenizer(json_text(document), "t.json").vocab_size();
+  for (const char* content : {"<right>", "\t"}) {
+    json token = added[0];
+    token["content"] = content;
+    token["id"] = id++;
+    token["normalized"] = false;
+    token["rstrip"] = std::string(content) == "<right>";
+    added.push_back(token);
+  }
+  const Tokenizer tokenizer(json_text(document), "t.json");
+  const auto right = static_cast<std::int32_t>(id - 2), tab = static_cast<std::int32_t>(id - 1);
+  EXPECT_EQ(encoded(tokenizer, "<right> \t  <right>"), (Ids{right, tab, right}));
+  EXPECT_EQ(encoded(tokenizer, "<right>\t\t"), (Ids{right, tab, tab}));
+}
+
+// Ids of added tokens go on after the number of entries, as in `tokenizers`: whatever the largest
+// id is, and with pieces that come twice.
+TEST(Tokenizer, AddedTokensFollowTheEntries) {
+  for (const char* name : {"words", "unigram"}) {
+    json document = golden(name);
+    json& vocab = document["model"]["vocab"];
+    if (vocab.is_object()) {
+      vocab["far"] = 5000;
+    } else {
+      vocab.push_back(vocab.back());
+    }
+    json token = document["added_tokens"][0];
+    token["content"] = "<next>";
+    token["id"] = vocab.size();
+    document["added_tokens"] = {token};
+    const Tokenizer tokenizer(json_text(document), "t.json");
+    EXPECT_EQ(tokenizer.id_of("<next>"), static_cast<std::int32_t>(vocab.size())) << name;
+  }
+}
+
+TEST(Tokenizer, AMergeAcrossASpaceLeavesNoPlaceToCut) {
+  json document = golden("sentencepiece_bpe");
+  document["model"]["vocab"]["e\u2581a"] = 100000;
+  document["model"]["merges"].push_back({"e", "\u2581a"});
+  const Tokenizer tokenizer(json_text(document), "t.json");
+  Tokenizer::Memory memory(tokenizer);
+  EXPECT_EQ(tokenizer.next_cut("some words of a text", 1, memory), std::string::npos);
+}
+
+// What a tokenizer may do that makes a place between words none to cut at.
+struct Uncut {
+  const char* name;
+  const char* file;
+  const char* pointer;
+  json value;
+};
+
+class UncutTokenizer : public ::testing::TestWithParam<Uncut> {};
+
+TEST_P(UncutTokenizer, FindsNoPlace) {
+  const Uncut& uncut = GetParam();
+  const std::string text = "some words of a text";
+  json document = golden(uncut.file);
+  const auto next_cut = [&] {
+    const Tokenizer tokenizer(json_text(document), "t.json");
+    Tokenizer::Memory memory(tokenizer);
+    return tokenizer.next_cut(text, 1, memory);
+  };
+  EXPECT_EQ(next_cut(), 4u);
+  document[json::json_pointer(uncut.pointer)] = uncut.value;
+  EXPECT_EQ(next_cut(), std::string::npos);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Changes, UncutTokenizer,
+    ::testing::Values(
+        // A word's first and last characters are marked, and a whole text is one word.
+        Uncut{"WordPrefix", "sentencepiece_bpe", "/model/continuing_subword_prefix", "##"},
+        Uncut{"WordSuffix", "sentencepiece_bpe", "/model/end_of_word_suffix", "</w>"},
+        Uncut{"WholeWordsFirst", "sentencepiece_bpe", "/model/ignore_merges", true},
+        Uncut{"SpaceBecomesAnother", "sentencepiece_bpe", "/normalizer/normalizers/1/content", "_"},
+        Uncut{"OtherNormalizer",
+              "byte_level",
+              "/normalizer",
+              {{"type", "Replace"}, {"pattern", {{"String", "s w"}}}, {"content", " "}}},
+        Uncut{"OtherPattern", "byte_level", "/pre_tokenizer/pretokenizers/0/pattern/Regex", ".+"},
+        Uncut{"OtherBehavior", "byte_level", "/pre_tokenizer/pretokenizers/0/behavior",
+              "MergedWithNext"},
+        Uncut{"TakesSpace", "byte_level", "/added_tokens/0/rstrip", true}),
+    [](const auto& tested) { return tested.param.name; });
+
 // A vocabulary without an unknown token, and a character that it hasn't.
 TEST(Tokenizer, ACharacterWithoutATokenIsAnError) {
   json document = golden("words");
