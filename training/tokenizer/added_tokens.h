@@ -27,8 +27,8 @@ struct AddedToken {
 class AddedTokens {
  public:
   AddedTokens() = default;
-  // A token that the model has keeps its id there; others get ids after its number of entries, in order.
-  // RequestError where the file says another id.
+  // A token that the model has keeps its id there; others get ids after its number of entries, in
+  // order. RequestError where the file says another id.
   AddedTokens(const std::vector<JsonPart>& parts, const TokenizerModel& model,
               const Normalizers& normalizers, CodePointClasses& classes);
 
