@@ -20,6 +20,7 @@ using Action = std::function<int()>;
 void add_train(CLI::App&, const Launch&, Action&);
 void add_plan(CLI::App&, const Launch&, Action&);
 void add_generate(CLI::App&, const Launch&, Action&);
+void add_eval(CLI::App&, const Launch&, Action&);
 void add_convert(CLI::App&, const Launch&, Action&);  // export and import
 void add_schema(CLI::App&, Action&);
 void add_bench(CLI::App&, const Launch&, Action&);

@@ -50,6 +50,7 @@ std::optional<Tokenizer> tokenizer_of(const Request& request, const std::string&
   const std::string path = directory + "/tokenizer.json";
   std::error_code missing;
   if (std::filesystem::is_regular_file(path, missing)) {
+    if (read_tokenizer(path) == byte_tokenizer()) return std::nullopt;
     if (request.ids.empty()) return Tokenizer(read_tokenizer(path), path);
     try {
       return Tokenizer(read_tokenizer(path), path);

@@ -35,7 +35,7 @@ int refused(const CLI::App& app, const CLI::ParseError& error, const trident::La
     if (launch.leads) fmt::print("{}", out.str());
     return 0;
   }
-  for (const char* command : {"train", "plan"}) {
+  for (const char* command : {"train", "plan", "eval"}) {
     if (app.got_subcommand(command)) launch.start->join(command);
   }
   std::string text = err.str();
@@ -52,6 +52,7 @@ int run(int argc, char** argv) {
   trident::app::add_train(app, launch, action);
   trident::app::add_plan(app, launch, action);
   trident::app::add_generate(app, launch, action);
+  trident::app::add_eval(app, launch, action);
   trident::app::add_convert(app, launch, action);
   trident::app::add_schema(app, action);
   trident::app::add_bench(app, launch, action);

@@ -330,7 +330,8 @@ TEST_F(CliTest, TextsAreTokenizedByTheRunAndNotByADryRun) {
   again.back() = "model.vocab_size=300";
   const Outcome small = run(train(again));
   EXPECT_EQ(small.code, 2);
-  EXPECT_THAT(small.err, HasSubstr("the tokenizer has 502 ids, model.vocab_size is 300; use 502"));
+  EXPECT_THAT(small.err,
+              HasSubstr("/model/vocab_size: is 300, but the tokenizer has 502 ids; use 502"));
 }
 
 TEST_F(CliTest, TokensNeedTheirVocabularySize) {

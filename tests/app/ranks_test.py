@@ -118,6 +118,26 @@ class Agreement(Job):
         self.assertEqual([len(pair) for pair in pairs], [1, 1])
         self.assertEqual(*(pair[0].read_bytes() for pair in pairs))
 
+    def test_weights_are_evaluated_by_all_ranks(self):
+        code, text = self.train(["checkpoint.save=weights"], ["checkpoint.save=weights"])
+        self.assertEqual(code, 0, text)
+        (self.folder / "a.jsonl").write_text('{"text": "%s"}\n' % TEXT)
+        command = [PROGRAM, "eval", "weights", "--data", "a.jsonl", "--set",
+                   "runtime.threads_per_rank=1", "--format", "json"]
+        results = []
+        for start in ([], ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", "3"]):
+            run = subprocess.run(start + command, cwd=self.folder, env=ENVIRONMENT,
+                                 capture_output=True, text=True, timeout=120)
+            self.assertEqual(run.returncode, 0, run.stderr)
+            results.append(json.loads(run.stdout)["results"])
+        self.assertEqual(*results)
+        other = [*command[:-2], "--stride", "7"]
+        run = subprocess.run(["mpirun", "--oversubscribe", "-n", "1", *command, ":", "-n", "1",
+                              *other], cwd=self.folder, env=ENVIRONMENT, capture_output=True,
+                             text=True, timeout=120)
+        self.assertEqual(run.returncode, 2, run.stdout)
+        self.assertRegex(run.stderr, "--stride: rank 0 on [^ ]+ has 16, rank 1 on [^ ]+ has 7")
+
     def test_a_text_that_can_not_be_tokenized_is_tried_and_told_once(self):
         (self.folder / "broken.jsonl").write_text('{"text": "a"}\n{"text": }\n')
         (self.folder / "mine").mkdir()

@@ -25,10 +25,7 @@ void Evaluator::need_settled(const char* what) const {
       fmt::format("Evaluator::{}: the last update is not settled; settle the stepper first", what));
 }
 
-std::optional<double> Evaluator::mean_loss(const std::vector<HostMicroBatch>& batches,
-                                           const std::atomic<bool>* stop) {
-  need_settled("mean_loss");
-  Context& context = model_.context();
+Tensor Evaluator::run(const std::vector<HostMicroBatch>& batches) {
   runner_->begin(model_.upload(batches, false), nullptr);
   ExecutionTrace trace;
   std::size_t done = 0;
@@ -42,7 +39,14 @@ std::optional<double> Evaluator::mean_loss(const std::vector<HostMicroBatch>& ba
     execute(list_, done, until, *runner_, trace);
     done = until;
   }
-  const Tensor losses = runner_->finish();
+  return runner_->finish();
+}
+
+std::optional<double> Evaluator::mean_loss(const std::vector<HostMicroBatch>& batches,
+                                           const std::atomic<bool>* stop) {
+  need_settled("mean_loss");
+  Context& context = model_.context();
+  const Tensor losses = run(batches);
   const double local[]{losses ? sum_on_host(context, losses) : 0,
                        stop != nullptr && stop->load() ? 1.0 : 0.0};
   // One row of the last stage carries the values; gathering to every rank in world order keeps the
@@ -64,26 +68,58 @@ std::optional<double> Evaluator::mean_loss(const std::vector<HostMicroBatch>& ba
   return total / model_.batch_tokens();
 }
 
-std::vector<float> Evaluator::next_logits(std::span<const std::int32_t> tokens) {
-  need_settled("next_logits");
+std::vector<float> Evaluator::token_losses(const std::vector<HostMicroBatch>& batches) {
+  need_settled("token_losses");
+  Context& context = model_.context();
+  runner_->keep_token_losses(true);
+  run(batches);
+  runner_->keep_token_losses(false);
+  const Config& config = model_.config();
+  const std::int64_t own =
+      config.num_microbatches() * config.batch.micro_batch_size * config.data.sequence_length;
+  // Behind them the place whose they are; -1 where this rank hasn't any.
+  const Tensor losses = runner_->token_losses();
+  std::vector<float> mine =
+      losses ? context.to_host<float>(losses) : std::vector<float>(static_cast<std::size_t>(own));
+  const Topology& topology = model_.topology();
+  mine.push_back(losses ? static_cast<float>(topology.place(Group::batch)) : -1.0f);
+  const Tensor sent = context.from_host<float>({own + 1}, mine, Category::workspace);
+  const Tensor all =
+      context.empty({(own + 1) * topology.world.size()}, DType::f32, Category::workspace);
+  topology.world.all_gather(context, sent, all);
+  const std::vector<float> gathered = context.to_host<float>(all);
+  std::vector<float> result(static_cast<std::size_t>(own * topology.size(Group::batch)));
+  for (auto from = gathered.begin(); from != gathered.end(); from += own + 1) {
+    const auto place = static_cast<std::int64_t>(*(from + own));
+    if (place >= 0) std::copy(from, from + own, result.begin() + place * own);
+  }
+  return result;
+}
+
+std::vector<float> Evaluator::logits(std::span<const std::int32_t> tokens, std::int64_t first) {
+  need_settled("logits");
   const int ranks = model_.topology().size(Group::tensor) * model_.topology().size(Group::pipeline);
-  if (ranks > 1 || tokens.empty()) {
+  const auto length = static_cast<std::int64_t>(tokens.size());
+  if (ranks > 1 || first < 0 || first >= length) {
     throw Error(fmt::format(
-        "Evaluator::next_logits: got {} tokens and a model on {} ranks, need a token and one rank",
-        tokens.size(), ranks));
+        "Evaluator::logits: got {} tokens, those from {} on, and a model on {} ranks, need a token "
+        "and one rank",
+        length, first, ranks));
   }
   Context& context = model_.context();
-  const auto length = static_cast<std::int64_t>(tokens.size());
   MicroBatch batch{.batch = 1,
                    .sequence = length,
                    .training = false,
                    .version = model_.stash() != nullptr ? model_.stash()->live() : 0};
   batch.tokens = context.from_host<std::int32_t>({length}, tokens, Category::activation);
-  const Tensor logits = runner_->logits(batch);  // (length, V'), V' padded
+  const Tensor padded = runner_->logits(batch);  // (length, V'), V' padded
   const std::int64_t vocabulary = model_.shape().vocabulary;
-  const Tensor row = context.empty({vocabulary}, DType::f32, Category::activation);
-  copy(context, logits.flat((length - 1) * logits.dim(1), vocabulary), row);
-  return context.to_host<float>(row);
+  const Tensor rows = context.empty({length - first, vocabulary}, DType::f32, Category::activation);
+  for (std::int64_t i = first; i < length; ++i) {
+    copy(context, padded.flat(i * padded.dim(1), vocabulary),
+         rows.flat((i - first) * vocabulary, vocabulary));
+  }
+  return context.to_host<float>(rows);
 }
 
 }  // namespace trident

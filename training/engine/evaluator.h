@@ -30,12 +30,22 @@ class Evaluator {
   std::optional<double> mean_loss(const std::vector<HostMicroBatch>&,
                                   const std::atomic<bool>* stop = nullptr);
 
-  // The logits (V) of what follows one sequence of at least one token. Error where this rank
-  // doesn't hold the whole model.
-  std::vector<float> next_logits(std::span<const std::int32_t> tokens);
+  // The loss of each token of these micro-batches of all ranks: by place in the batch group,
+  // micro-batch and token. Error as mean_loss(). Collective over the world.
+  std::vector<float> token_losses(const std::vector<HostMicroBatch>&);
+
+  // The logits (n - first, V) of what follows each token of one sequence of n from `first` on.
+  // Error where this rank doesn't hold the whole model, or there is no such token.
+  std::vector<float> logits(std::span<const std::int32_t> tokens, std::int64_t first);
+  // Of what follows the last.
+  std::vector<float> next_logits(std::span<const std::int32_t> tokens) {
+    return logits(tokens, static_cast<std::int64_t>(tokens.size()) - 1);
+  }
 
  private:
   void need_settled(const char* what) const;
+  // The sums of losses of each micro-batch, as ModelStageRunner::finish().
+  Tensor run(const std::vector<HostMicroBatch>&);
 
   RankModel& model_;
   std::shared_ptr<const RunLists> lists_;

@@ -50,11 +50,14 @@ void ModelStageRunner::begin(const std::vector<MicroBatch>& batches, GradientRed
   for (ChunkRunner& runner : runners_) {
     runner.begin(reduction, static_cast<std::int64_t>(round));
   }
-  losses_ = Tensor();
+  losses_ = token_losses_ = Tensor();
   for (const Chunk& chunk : chunks_) {
     if (is_last(chunk)) {
-      losses_ = context_.empty({static_cast<std::int64_t>(microbatches_)}, DType::f64,
-                               Category::activation);
+      const auto count = static_cast<std::int64_t>(microbatches_);
+      losses_ = context_.empty({count}, DType::f64, Category::activation);
+      if (!keeps_token_losses_) continue;
+      const std::int64_t tokens = batches_[0].batch * batches_[0].sequence;
+      token_losses_ = context_.empty({count, tokens}, DType::f32, Category::activation);
     }
   }
 }
@@ -168,6 +171,7 @@ void ModelStageRunner::forward(int chunk_index, int microbatch) {
   if (backward_follows_) records_[key] = std::move(record);
   if (is_last(chunk)) {
     sum(context_, x, losses_.flat(microbatch, 1));
+    if (token_losses_) copy(context_, x, token_losses_.flat(microbatch * x.numel(), x.numel()));
   } else if (peer_of(chunk.stage + 1) == pipeline_.rank()) {
     inputs_[key_of(chunk.stage + 1, microbatch)] = x;
   } else {

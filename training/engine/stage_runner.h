@@ -50,6 +50,10 @@ class ModelStageRunner final : public StageRunner {
   // stage, else an undefined tensor. Waits (in the stream) for the sends, unless the next pass goes
   // on with what is in flight.
   Tensor finish(bool goes_on = false);
+  // Whether passes keep the loss of each token; then those of the last one (m, T) fp32, where this
+  // rank has the last stage.
+  void keep_token_losses(bool keep) { keeps_token_losses_ = keep; }
+  const Tensor& token_losses() const { return token_losses_; }
   // Waits for the sends.
   void deliver();
   // Outside a pass, where these chunks are the whole model: its logits (T, V') for one micro-batch
@@ -121,7 +125,8 @@ class ModelStageRunner final : public StageRunner {
   std::map<Key, Tensor> output_grads_, input_grads_;  // gradients of what leaves and enters a stage
   std::map<std::pair<Key, int>, Work> receives_;      // by stage, micro-batch and channel
   std::vector<std::pair<Work, Tensor>> sends_;
-  Tensor losses_;
+  Tensor losses_, token_losses_;
+  bool keeps_token_losses_ = false;
 };
 
 // The losses' sum, added on the host in micro-batch order; waits for the stream.

@@ -58,14 +58,43 @@ std::string identity_of_folder(const std::string& folder) {
   return fmt::format("{} {} {} {}", disk.f_blocks, disk.f_namemax, status.st_ino, below);
 }
 
-// One process tokenizes for all that share its cache; its error is everybody's. Those for whom that
-// hasn't been done, as they don't share it after all or have other texts, choose anew.
-void tokenize_in_turn(const Config& config, const Launch& launch, TrainingInputs& inputs,
+}  // namespace
+
+void check_machine(const Config& config, const Launch& launch, RequestProblems& problems,
+                   std::optional<Devices>& devices) {
+  problems.collect([&] { check_launch(config, launch); });
+  problems.collect([&] {
+    devices.emplace(config);
+    const std::int64_t here = ranks_on_gpus(launch, config.world_size(), devices->count());
+    const TransportRules& transport = transport_rules(config);
+    if (transport.gpu_for_each_rank && here > devices->count()) {
+      const auto others = names_where(config.rules->transports, [](const TransportRules& kind) {
+        return kind.gpu && !kind.gpu_for_each_rank;
+      });
+      throw RequestError(fmt::format(
+          "config: /runtime/transport: \"{}\" needs a GPU for each rank, this machine has {} for "
+          "{} ranks{}",
+          transport.name, devices->count(), here,
+          others.empty() ? "" : fmt::format("; use \"{}\"", others.front())));
+    }
+  });
+  problems.collect([&] {
+    const std::int64_t ranks_here = launch.mpi ? 1 : config.world_size();
+    const CheckpointConfig& saves = config.checkpoint;
+    const std::int64_t kinds = saves.local.interval > 0 ? 2 : 1;
+    const std::int64_t savers = saves.asynchronous ? kinds : 0;
+    need_threads(ranks_here * (config.runtime.threads_per_rank + savers),
+                 fmt::format("config: /runtime/threads_per_rank: {} rank(s) of {} in one process",
+                             ranks_here, config.runtime.threads_per_rank));
+  });
+}
+
+void tokenize_in_turn(const std::string& cache, const Launch& launch,
+                      const std::function<bool()>& lacks,
                       const std::function<void(bool writes)>& look_again) {
-  const std::string& cache = config.data.cache_path;
   for (int round = 0;; ++round) {
     std::string own;
-    if (!inputs.datasets.untokenized.empty()) {
+    if (lacks()) {
       own = round == 0   ? identity_of_folder(cache)
             : round == 1 ? host_name() + ":" + std::filesystem::absolute(cache).string()
                          : fmt::format("rank {}", launch.rank);
@@ -93,38 +122,12 @@ void tokenize_in_turn(const Config& config, const Launch& launch, TrainingInputs
   }
 }
 
-}  // namespace
-
 TrainingInputs checked_inputs(const LoadedConfig& loaded, const Launch& launch,
                               const TextAccess& texts, std::optional<Devices>& devices) {
   const Config& config = loaded.config;
   TrainingInputs inputs;
   RequestProblems problems;
-  problems.collect([&] { check_launch(config, launch); });
-  problems.collect([&] {
-    devices.emplace(config);
-    const std::int64_t here = ranks_on_gpus(launch, config.world_size(), devices->count());
-    const TransportRules& transport = transport_rules(config);
-    if (transport.gpu_for_each_rank && here > devices->count()) {
-      const auto others = names_where(config.rules->transports, [](const TransportRules& kind) {
-        return kind.gpu && !kind.gpu_for_each_rank;
-      });
-      throw RequestError(fmt::format(
-          "config: /runtime/transport: \"{}\" needs a GPU for each rank, this machine has {} for "
-          "{} ranks{}",
-          transport.name, devices->count(), here,
-          others.empty() ? "" : fmt::format("; use \"{}\"", others.front())));
-    }
-  });
-  problems.collect([&] {
-    const std::int64_t ranks_here = launch.mpi ? 1 : config.world_size();
-    const CheckpointConfig& saves = config.checkpoint;
-    const std::int64_t kinds = saves.local.interval > 0 ? 2 : 1;
-    const std::int64_t savers = saves.asynchronous ? kinds : 0;
-    need_threads(ranks_here * (config.runtime.threads_per_rank + savers),
-                 fmt::format("config: /runtime/threads_per_rank: {} rank(s) of {} in one process",
-                             ranks_here, config.runtime.threads_per_rank));
-  });
+  check_machine(config, launch, problems, devices);
   problems.collect([&] {
     const std::string& dir = config.checkpoint.local.dir;
     try {
@@ -152,17 +155,20 @@ TrainingInputs checked_inputs(const LoadedConfig& loaded, const Launch& launch,
     access.writes = writes;
     inputs = prepare_training(loaded, on_nodes, access);
   };
-  if (texts.writes) tokenize_in_turn(config, launch, inputs, look_again);
+  const auto lacks = [&] { return !inputs.datasets.untokenized.empty(); };
+  if (texts.writes) tokenize_in_turn(config.data.cache_path, launch, lacks, look_again);
   return inputs;
 }
 
+void add_fingerprint(const std::string& place, const TokenSource& source,
+                     std::vector<Fingerprint>& prints) {
+  if (source.contents().empty()) return;
+  prints.push_back({fmt::format("tokens of {}/path", place), source.contents(),
+                    "give all ranks texts and a tokenizer of the same contents"});
+}
+
 void compare_ranks(const TrainingInputs& inputs, const Devices& devices, const Launch& launch) {
-  const Config& config = inputs.config;
-  Rendezvous& start = *launch.start;
-  if (!launch.mpi || launch.ranks < 2) return;
-  std::vector<Fingerprint> alike = config_fingerprints(config);
-  const auto machine = machine_fingerprints(devices, launch.environment);
-  alike.insert(alike.end(), machine.begin(), machine.end());
+  std::vector<Fingerprint> alike;
   std::string begins = "none";
   for (const FoundCheckpoint& one : inputs.start.checkpoints) {
     if (begins == "none") begins.clear();
@@ -171,20 +177,28 @@ void compare_ranks(const TrainingInputs& inputs, const Devices& devices, const L
   alike.push_back({"checkpoint to go on from", begins,
                    "all ranks have to see the same files in checkpoint.save"});
   for (std::size_t i = 0; inputs.datasets.train && i < inputs.datasets.train->parts().size(); ++i) {
-    const std::string& contents = inputs.datasets.train->parts()[i].source->contents();
-    if (contents.empty()) continue;
-    alike.push_back({fmt::format("tokens of /data/train/{}/path", i), contents,
-                     "give all ranks texts and a tokenizer of the same contents"});
+    add_fingerprint(fmt::format("/data/train/{}", i), *inputs.datasets.train->parts()[i].source,
+                    alike);
   }
   for (const auto& [name, set] : inputs.datasets.validation) {
+    if (inputs.config.data.validation.empty()) continue;  // of data.train
     for (std::size_t i = 0; set && i < set->parts().size(); ++i) {
-      const std::string& contents = set->parts()[i].source->contents();
-      if (contents.empty() || inputs.config.data.validation.empty()) continue;
-      alike.push_back(
-          {fmt::format("tokens of /data/validation{}{}/{}/path", name.empty() ? "" : "/", name, i),
-           contents, "give all ranks texts and a tokenizer of the same contents"});
+      add_fingerprint(fmt::format("/data/validation{}{}/{}", name.empty() ? "" : "/", name, i),
+                      *set->parts()[i].source, alike);
     }
   }
+  compare_ranks(inputs.config, inputs.start.weights, alike, devices, launch);
+}
+
+void compare_ranks(const Config& config, const std::string& weights,
+                   const std::vector<Fingerprint>& more, const Devices& devices,
+                   const Launch& launch) {
+  Rendezvous& start = *launch.start;
+  if (!launch.mpi || launch.ranks < 2) return;
+  std::vector<Fingerprint> alike = config_fingerprints(config);
+  const auto machine = machine_fingerprints(devices, launch.environment);
+  alike.insert(alike.end(), machine.begin(), machine.end());
+  alike.insert(alike.end(), more.begin(), more.end());
   start.agree(alike);
   const std::vector<std::string> hosts = start.hosts();
   std::vector<int> host_of;
@@ -193,7 +207,7 @@ void compare_ranks(const TrainingInputs& inputs, const Devices& devices, const L
         static_cast<int>(std::find(hosts.begin(), hosts.end(), host) - hosts.begin()));
   }
   nodes_of(host_of, static_cast<int>(config.runtime.ranks_per_node), hosts);
-  const std::vector<InputFile> files = input_files(config, inputs.start.weights);
+  const std::vector<InputFile> files = input_files(config, weights);
   // Slow disks give 10 MiB/s; of each file at most 1 GiB is read.
   const std::chrono::seconds longer(100 * files.size());
   start.agree(file_fingerprints(files, launch.rank, [&](const auto& own, const auto& answer) {

@@ -1,11 +1,15 @@
 // What the processes of a job check before it runs, each for itself and with the others.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "config/config.h"
+#include "core/request_problems.h"
+#include "training/run/agreement.h"
 #include "training/run/devices.h"
 #include "training/run/launch.h"
 #include "training/run/trainer.h"
@@ -18,9 +22,25 @@ namespace trident {
 TrainingInputs checked_inputs(const LoadedConfig&, const Launch&, const TextAccess& texts,
                               std::optional<Devices>&);
 
+// Threads, devices, transport: whether `config` can run here as it was started. Opens the devices.
+// Adds to the problems.
+void check_machine(const Config&, const Launch&, RequestProblems&, std::optional<Devices>&);
+
+// One process tokenizes for all that share its cache; its error is everybody's. Those for whom that
+// hasn't been done, as they don't share it after all or have other texts, choose anew. `lacks`:
+// tokens are missing here; look_again(writes): tokenizes, or finds what another process has made.
+// Collective over the job's processes.
+void tokenize_in_turn(const std::string& cache, const Launch&, const std::function<bool()>& lacks,
+                      const std::function<void(bool writes)>& look_again);
+
 // Refuses ranks that would compute something else than the others, before anything is written.
 // Collective over the job's processes.
 void compare_ranks(const TrainingInputs&, const Devices&, const Launch&);
+// The same of a config, the directory of weights that is loaded ("" for none), and `more`.
+void compare_ranks(const Config&, const std::string& weights, const std::vector<Fingerprint>& more,
+                   const Devices&, const Launch&);
+// Of tokens that were made of a text; added where there are such.
+void add_fingerprint(const std::string& place, const TokenSource&, std::vector<Fingerprint>&);
 
 // What made_by() adds to: program, libraries, processor. With others a run that goes on has other
 // last digits.

@@ -34,6 +34,10 @@ LoadOptions options_of(const ConfigRequest& request, const Launch& launch, const
   return load;
 }
 
+std::string text_of(const ConfigRequest& request) {
+  return request.text.empty() ? read_config(request.path) : request.text;
+}
+
 // With the smallest size for "auto", or where the config doesn't go with that, the largest: until
 // the memory is known.
 LoadedConfig load_any_size(const std::string& text, const ConfigRequest& request,
@@ -108,7 +112,7 @@ std::int64_t free_memory(const Config& config, const Launch& launch) {
 }
 
 bool chooses_layout(const ConfigRequest& request) {
-  return layout_is_auto(read_config(request.path), request.set);
+  return layout_is_auto(text_of(request), request.set);
 }
 
 LoadedConfig load(const ConfigRequest& request, const Launch& launch,
@@ -116,7 +120,7 @@ LoadedConfig load(const ConfigRequest& request, const Launch& launch,
   const GpuSearch gpus = find_gpus();
   LoadOptions load = options_of(request, launch, gpus);
   if (load.ranks && *load.ranks < 1) throw RequestError("--ranks: needs at least 1");
-  const std::string text = read_config(request.path);
+  const std::string text = text_of(request);
   LoadedConfig loaded = load_any_size(text, request, load);
   const bool chooses = loaded.parallel_is_auto && request.layouts.has_value();
   if (chooses && !load.ranks) {

@@ -19,6 +19,7 @@ struct ConfigRequest {
   std::optional<std::int64_t> ranks;  // the world size, where the config has "auto"
   // By which parallel "auto" is chosen; without, it stays (LoadedConfig::parallel_is_auto).
   std::optional<MachineSource> layouts = {};
+  std::string text = {};  // the config, where a program has made it; `path` is for errors
 };
 
 // Fills in what is "auto" by what the machines of all processes have: device, threads, the layout

@@ -113,9 +113,11 @@ void settle_start(TrainingInputs& inputs) {
 // the weights that the run begins with don't say.
 void take_tokenizer(TrainingInputs& inputs) {
   if (!inputs.saves_tokenizer()) return;
-  const std::string path = tokenizer_file(inputs.config);
-  std::error_code unreadable;  // then opening it names the reason
-  if (!std::filesystem::exists(path, unreadable) && !unreadable) return;
+  if (inputs.config.data.tokenizer.type == "file") {
+    const std::string path = tokenizer_file(inputs.config);
+    std::error_code unreadable;  // then opening it names the reason
+    if (!std::filesystem::exists(path, unreadable) && !unreadable) return;
+  }
   try {
     TokenizerFiles files = tokenizer_files(inputs.config);
     auto& texts = inputs.extras.files;

@@ -9,6 +9,7 @@
 #include "core/file.h"
 #include "core/json.h"
 #include "core/printable.h"
+#include "training/tokenizer/byte_level.h"
 
 namespace trident {
 namespace {
@@ -51,31 +52,72 @@ std::optional<std::int32_t> end_of_text(const Tokenizer& tokenizer, const std::s
   return std::nullopt;
 }
 
+const std::string& byte_tokenizer() {
+  static const std::string text = [] {
+    nlohmann::ordered_json vocabulary;
+    for (int byte = 0; byte < 256; ++byte) {
+      vocabulary[to_byte_level(std::string(1, static_cast<char>(byte)))] = byte;
+    }
+    const nlohmann::ordered_json bytes = {{"type", "ByteLevel"},
+                                          {"add_prefix_space", false},
+                                          {"trim_offsets", true},
+                                          {"use_regex", false}};
+    return json_text(nlohmann::ordered_json{{"version", "1.0"},
+                                            {"truncation", nullptr},
+                                            {"padding", nullptr},
+                                            {"added_tokens", nlohmann::ordered_json::array()},
+                                            {"normalizer", nullptr},
+                                            {"pre_tokenizer", bytes},
+                                            {"post_processor", nullptr},
+                                            {"decoder", bytes},
+                                            {"model",
+                                             {{"type", "BPE"},
+                                              {"dropout", nullptr},
+                                              {"unk_token", nullptr},
+                                              {"continuing_subword_prefix", nullptr},
+                                              {"end_of_word_suffix", nullptr},
+                                              {"fuse_unk", false},
+                                              {"byte_fallback", false},
+                                              {"ignore_merges", false},
+                                              {"vocab", vocabulary},
+                                              {"merges", nlohmann::ordered_json::array()}}}},
+                     2) +
+           "\n";
+  }();
+  return text;
+}
+
 TokenizerFiles tokenizer_files(const Config& config) {
-  const std::string path = tokenizer_file(config);
   TokenizerFiles files;
-  std::string& text = files.texts["tokenizer.json"] = read_file(path, kMaxTokenizerFile);
+  const bool bytes = config.data.tokenizer.type == "byte";
+  const std::string path = bytes ? "" : tokenizer_file(config);
+  std::string& text = files.texts["tokenizer.json"];
+  text = bytes ? byte_tokenizer() : read_file(path, kMaxTokenizerFile);
   for (const char* name : {"tokenizer_config.json", "generation_config.json"}) {
-    const std::string beside = text_beside(path, name);
+    const std::string beside = bytes ? "" : text_beside(path, name);
     if (!beside.empty()) files.texts[name] = beside;
   }
-  std::optional<Tokenizer> tokenizer;
-  try {
-    tokenizer.emplace(text, path);
-  } catch (const RequestError&) {
-    return files;
+  std::optional<std::string> end;  // the token's text
+  if (!bytes) {
+    try {
+      const Tokenizer tokenizer(text, path);
+      files.end_of_text = end_of_text(tokenizer, config.data.tokenizer.eos_token,
+                                      files.texts["tokenizer_config.json"]);
+      if (files.end_of_text) end = tokenizer.token_of(*files.end_of_text);
+    } catch (const RequestError&) {
+      return files;
+    }
   }
-  files.end_of_text = end_of_text(*tokenizer, config.data.tokenizer.eos_token,
-                                  files.texts["tokenizer_config.json"]);
   if (files.texts["tokenizer_config.json"].empty()) {
     nlohmann::ordered_json made = {{"tokenizer_class", "PreTrainedTokenizerFast"},
                                    {"model_max_length", config.model.max_position_embeddings},
                                    {"clean_up_tokenization_spaces", false}};
-    if (files.end_of_text) made["eos_token"] = *tokenizer->token_of(*files.end_of_text);
+    if (end) made["eos_token"] = *end;
     files.texts["tokenizer_config.json"] = json_text(made, 2) + "\n";
   }
-  if (files.end_of_text && !files.texts.contains("generation_config.json")) {
-    const nlohmann::ordered_json made = {{"eos_token_id", *files.end_of_text}};
+  if (!files.texts.contains("generation_config.json")) {
+    nlohmann::ordered_json made = {{"eos_token_id", nullptr}};
+    if (files.end_of_text) made["eos_token_id"] = *files.end_of_text;
     files.texts["generation_config.json"] = json_text(made, 2) + "\n";
   }
   return files;

@@ -19,13 +19,17 @@ DocumentEncoder document_encoder_of(const Config&);
 
 // What saved weights need for transformers to use the tokenizer: tokenizer.json, and the
 // tokenizer_config.json and generation_config.json that lie beside it, or such as say which token
-// ends a text. By name; RequestError where a file can't be read. A tokenizer that this program
-// doesn't know goes along as it is.
+// ends a text; of bytes, which have no such token, byte_tokenizer(). By name; RequestError where a
+// file can't be read. A tokenizer that this program doesn't know goes along as it is.
 struct TokenizerFiles {
   std::map<std::string, std::string> texts;
   std::optional<std::int32_t> end_of_text;
 };
 TokenizerFiles tokenizer_files(const Config&);
+
+// The tokenizer.json of type "byte": each byte has its number as its id. Where the tokens are
+// known to be bytes by it, they needn't be UTF-8.
+const std::string& byte_tokenizer();
 
 // The token that ends a text: `eos_token`, if given; else what `tokenizer_config` (a
 // tokenizer_config.json, or "") says, else one of the usual names. nullopt where there is none of

@@ -1,0 +1,176 @@
+// `eval`: the loss of trained weights over texts, by source and part.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "app/options.h"
+#include "app/printer.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "core/json.h"
+#include "core/printable.h"
+#include "kernels/cuda_device.h"
+#include "training/checkpoint/checkpoint_tools.h"
+#include "training/hugging_face/model_directory.h"
+#include "training/run/evaluation.h"
+#include "training/run/score.h"
+
+namespace trident::app {
+namespace {
+
+struct Request {
+  EvaluationRequest evaluation;
+  std::string score;  // a file of requests
+  std::string format = "text";
+};
+
+nlohmann::ordered_json json_of(const EvaluationRow& row) {
+  nlohmann::ordered_json one{{"source", row.source}, {"part", row.part},
+                             {"tokens", row.tokens}, {"bytes", nullptr},
+                             {"loss", row.loss()},   {"perplexity", row.perplexity()}};
+  if (row.bytes) one["bytes"] = *row.bytes;
+  const auto bits = row.bits_per_byte();
+  one["bits_per_byte"] = bits ? nlohmann::ordered_json(*bits) : nlohmann::ordered_json();
+  return one;
+}
+
+nlohmann::ordered_json json_of(const std::vector<EvaluationRow>& rows) {
+  auto list = nlohmann::ordered_json::array();
+  for (const EvaluationRow& row : rows) list.push_back(json_of(row));
+  return list;
+}
+
+std::string table_of(const Evaluation& result) {
+  std::vector<EvaluationRow> rows = result.rows;
+  rows.insert(rows.end(), result.sums.begin(), result.sums.end());
+  std::size_t width = 6;
+  for (const EvaluationRow& row : rows) width = std::max(width, row.source.size());
+  std::string text = fmt::format("{:{}}  {:10}  {:>12}  {:>9}  {:>11}  {:>9}\n", "source", width,
+                                 "part", "tokens", "loss", "perplexity", "bits/byte");
+  for (const EvaluationRow& row : rows) {
+    const auto bits = row.bits_per_byte();
+    text += fmt::format("{:{}}  {:10}  {:12}  {:9.5f}  {:11.5g}  {:>9}\n", row.source, width,
+                        row.part, row.tokens, row.loss(), row.perplexity(),
+                        bits ? fmt::format("{:.5f}", *bits) : "-");
+  }
+  return text;
+}
+
+// A line for each request: its log-likelihood, and whether greedy decoding would give it.
+int score_requests(const Request& request, const Launch& launch) {
+  if (launch.mpi) throw RequestError("eval: --score: one process does it; start it without mpirun");
+  const bool standard = request.score == "-";
+  const std::string name = standard ? "standard input" : request.score;
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 32;
+  const std::string text = standard ? read_standard_input(kMost) : read_stream(name, kMost);
+  std::vector<ScoreRequest> requests;
+  std::vector<std::size_t> lines;
+  std::size_t line = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    const std::string_view one = std::string_view(text).substr(at, end - at);
+    at = end + 1;
+    ++line;
+    if (one.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    requests.push_back(read_score_request(one, fmt::format("{}:{}", name, line)));
+    lines.push_back(line);
+  }
+  const std::string weights = weights_directory(request.evaluation.directory);
+  require_whole_weights(weights);
+  const auto device = find_gpus().count > 0 ? make_cuda_device(0) : make_cpu_device();
+  run_local(1, {}, [&](Transport& transport) {
+    Context context(*device, launch.cores);
+    score(
+        context, transport, built_in_architectures(), weights, requests,
+        [&](std::size_t i) { return fmt::format("{}:{}", name, lines[i]); },
+        [](const Score& one) {
+          fmt::print("{}\n", json_text(nlohmann::ordered_json{
+                                 {"log_likelihood", one.log_likelihood}, {"greedy", one.greedy}}));
+        });
+  });
+  return 0;
+}
+
+int run(const Request& request, const Launch& launch) {
+  if (!request.score.empty()) return score_requests(request, launch);
+  launch.start->join("eval");
+  Printer printer;
+  const bool live = isatty(STDERR_FILENO) != 0 && !launch.mpi;
+  EvaluationHooks hooks{.tell = [&](const std::string& line) { printer.error(line); }};
+  Evaluation result;
+  {
+    TokenizingLine tokenizing(printer, live);
+    hooks.tokenizing.threads = launch.cores;
+    hooks.tokenizing.progress = [&](const TokenizingProgress& p) { tokenizing.show(p); };
+    if (live) {
+      hooks.progress = [&](std::int64_t done, std::int64_t total) {
+        printer.live(fmt::format("evaluating: {} of {} tokens", done, total), done == total);
+      };
+    }
+    result = evaluate(request.evaluation, launch, hooks);
+  }
+  printer.drain();
+  if (!launch.leads) return 0;
+  if (request.format == "json") {
+    fmt::print("{}\n", json_text(nlohmann::ordered_json{{"weights", result.directory},
+                                                        {"sequence_length", result.sequence_length},
+                                                        {"stride", result.stride},
+                                                        {"results", json_of(result.rows)},
+                                                        {"all_sources", json_of(result.sums)}},
+                                 2));
+  } else {
+    fmt::print("{}", printable_lines(table_of(result)));
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_eval(CLI::App& app, const Launch& launch, Action& action) {
+  auto* command = app.add_subcommand("eval", "Loss and perplexity of trained weights over texts");
+  auto options = std::make_shared<Request>();
+  EvaluationRequest& asked = options->evaluation;
+  command->add_option("directory", asked.directory, "A Hugging Face directory, or a run")
+      ->required();
+  auto* data =
+      command
+          ->add_option(
+              "--data", asked.data,
+              "Paths as in data.train: texts, folders, patterns, pairs; without, the run's")
+          ->allow_extra_args(true);
+  command->add_option("--split", asked.split,
+                      "Sizes of training, validation and test part, such as 949,50,1");
+  command
+      ->add_option("--part", asked.parts,
+                   "train, validation, test or all, comma-separated; else what is held out, or all")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"train", "validation", "test", "all"}));
+  command->add_option("--tokenizer", asked.tokenizer,
+                      "A tokenizer.json; else that of the weights, or of the run");
+  command
+      ->add_option("--stride", asked.stride,
+                   "Tokens that a window moves on; others before them are context")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+  command
+      ->add_option("--set", asked.set,
+                   "Override a key of the config: the layout, "
+                   "precision.dtype=fp32, batch.micro_batch_size=8, data.sequence_length=512")
+      ->allow_extra_args(false);
+  command->add_option("--ranks", asked.ranks,
+                      "World size; what the layout leaves is data-parallel");
+  command
+      ->add_option("--score", options->score,
+                   "In place of texts a file (or -) of JSON lines {\"context\": [ids], "
+                   "\"continuation\": [ids]}; each gets a line with its log-likelihood")
+      ->excludes(data);
+  add_format_option(*command, options->format);
+  command->callback([options, &launch, &action] {
+    action = [options, &launch] { return run(*options, launch); };
+  });
+}
+
+}  // namespace trident::app

@@ -1,0 +1,394 @@
+#include "training/run/evaluation.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <numbers>
+
+#include "core/error.h"
+#include "core/file.h"
+#include "core/json.h"
+#include "core/request_problems.h"
+#include "training/checkpoint/checkpoint_tools.h"
+#include "training/data/datasets.h"
+#include "training/engine/evaluator.h"
+#include "training/engine/rank_model.h"
+#include "training/hugging_face/hugging_face.h"
+#include "training/hugging_face/hugging_face_check.h"
+#include "training/hugging_face/model_directory.h"
+#include "training/run/job_checks.h"
+#include "training/run/text_stream.h"
+#include "training/setup/from_config.h"
+#include "training/setup/kinds.h"
+#include "training/setup/text_setup.h"
+
+namespace trident {
+namespace {
+
+using nlohmann::json;
+
+// The data section of the run's config; null where the directory is none of a run.
+json data_of_run(const std::string& directory) {
+  const std::string path = directory + "/config.json";
+  const json config = parse_json(read_file(path, std::uint64_t{64} << 20), path);
+  const bool run = config.contains("training") && config.contains("data");
+  return run ? config["data"] : json();
+}
+
+json data_section(const EvaluationRequest& request, const std::string& weights,
+                  std::int64_t vocab_size) {
+  json data = data_of_run(request.directory);
+  const bool of_run = data.is_object();
+  if (!of_run) data = json::object();
+  std::error_code missing;
+  const std::string beside_path = weights + "/tokenizer.json";
+  const bool beside = std::filesystem::is_regular_file(beside_path, missing);
+  const bool bytes = beside ? read_tokenizer(beside_path) == byte_tokenizer() : vocab_size == 256;
+  if (!request.tokenizer.empty()) {
+    data["tokenizer"] = {{"type", "file"}, {"path", request.tokenizer}};
+  } else if (bytes) {
+    data["tokenizer"] = {{"type", "byte"}};
+  } else if (beside || !of_run) {
+    data["tokenizer"]["type"] = "file";
+    data["tokenizer"]["path"] = beside_path;
+  }
+  if (!request.data.empty()) {
+    data["train"] = json::array();
+    for (const std::string& path : request.data) data["train"].push_back({{"path", path}});
+    for (const char* key : {"validation", "split"}) data.erase(key);
+  } else if (!of_run) {
+    throw RequestError(
+        fmt::format("eval: {} isn't a run's directory, whose config names data: give --data",
+                    request.directory));
+  }
+  if (!request.split.empty()) {
+    data["split"] = request.split;
+    data.erase("validation");
+  }
+  // Of this model, not of what the run trained with.
+  for (const char* key : {"sequence_length", "shuffle", "seed"}) data.erase(key);
+  return data;
+}
+
+// A config whose model is that of the weights.
+std::string config_text(const EvaluationRequest& request, const std::string& weights) {
+  const ArchitectureSet architectures = built_in_architectures();
+  const Config single = config_of_directory(architectures, weights);
+  json model =
+      parse_json(model_keys(*architectures.at(single.model.architecture), weights), weights);
+  model["make_vocab_size_divisible_by"] = 1;
+  // Enough tokens for products that are worth it, and micro-batches for a pipeline.
+  const auto sequences = std::max<std::int64_t>(1, 2048 / single.model.max_position_embeddings);
+  return json_text(
+      json{{"model", model},
+           {"precision", {{"dtype", single.precision.dtype}}},
+           {"batch", {{"micro_batch_size", sequences}, {"gradient_accumulation_steps", 8}}},
+           {"data", data_section(request, weights, single.model.vocab_size)},
+           {"training", {{"train_iters", 1}}}});
+}
+
+// A stretch of a source.
+struct Part {
+  EvaluationRow row;
+  std::shared_ptr<const TokenSource> source;
+  std::int64_t begin = 0, end = 0;
+};
+
+class PartList {
+ public:
+  PartList(const Config& config, const EvaluationRequest& request)
+      : config_(config), request_(request) {
+    if (config.data.split.empty() && config.data.validation.empty()) default_ = {"all"};
+  }
+
+  std::vector<Part> open(const TextAccess& access) {
+    std::vector<Part> parts;
+    untokenized_ = false;
+    RequestProblems problems;
+    const bool splits = !config_.data.split.empty();
+    for (const DataSource& one : config_.data.train) {
+      if (!splits && !wants("all") && !wants("train")) continue;
+      problems.collect([&] {
+        const auto source = open(one.path, access);
+        if (source == nullptr) return;
+        const std::int64_t n = source->size();
+        if (!splits) return add(parts, one.path, wants("all") ? "all" : "train", source, 0, n);
+        const auto fractions = config_.data.split_fractions();
+        const auto edges = split_edges(n, fractions);
+        if (wants("all")) add(parts, one.path, "all", source, 0, n);
+        if (wants("train")) add(parts, one.path, "train", source, 0, edges[0]);
+        if (wants("validation") && fractions[1] > 0) {
+          add(parts, one.path, "validation", source, edges[0], edges[1]);
+        }
+        if (wants("test") && fractions[2] > 0) add(parts, one.path, "test", source, edges[1], n);
+      });
+    }
+    for (const ValidationSet& set : config_.data.validation) {
+      if (!wants("validation")) break;
+      for (const DataSource& one : set.sources) {
+        problems.collect([&] {
+          const auto source = open(one.path, access);
+          const std::string name = set.name.empty() ? one.path : set.name + ": " + one.path;
+          if (source != nullptr) add(parts, name, "validation", source, 0, source->size());
+        });
+      }
+    }
+    problems.raise();
+    if (parts.empty() && !untokenized_) {
+      throw RequestError("eval: no source has such a part; --part says which, --split makes them");
+    }
+    return parts;
+  }
+  bool untokenized() const { return untokenized_; }
+
+ private:
+  bool wants(const char* part) const {
+    const auto& asked = !request_.parts.empty() ? request_.parts : default_;
+    return std::ranges::find(asked, part) != asked.end();
+  }
+
+  std::shared_ptr<const TokenSource> open(const std::string& path, const TextAccess& access) {
+    std::shared_ptr<const TokenSource> source =
+        open_token_source(path, config_.model.vocab_size, access);
+    if (source == nullptr) untokenized_ = true;
+    return source;
+  }
+
+  void add(std::vector<Part>& parts, const std::string& name, const char* part,
+           std::shared_ptr<const TokenSource> source, std::int64_t begin, std::int64_t end) const {
+    if (end - begin < 2) {
+      throw RequestError(fmt::format("eval: {}: its part \"{}\" holds {} tokens of {}; needs 2",
+                                     name, part, end - begin, source->size()));
+    }
+    parts.push_back(
+        {{.source = name, .part = part, .tokens = end - begin - 1}, std::move(source), begin, end});
+  }
+
+  const Config& config_;
+  const EvaluationRequest& request_;
+  std::vector<std::string> default_ = {"validation", "test"};
+  bool untokenized_ = false;
+};
+
+// All windows of all parts, and of which part each is.
+struct PlacedWindow {
+  std::size_t part;
+  EvaluationWindow window;
+};
+
+void read_window(const Part& part, const EvaluationWindow& window, std::int64_t sequence,
+                 std::span<std::int32_t> tokens) {
+  // A part shorter than a window ends with whatever; nothing of that counts.
+  const std::int64_t begin = part.begin + window.begin;
+  const std::int64_t there = std::min(sequence + 1, part.end - begin);
+  part.source->read(begin, tokens.first(static_cast<std::size_t>(there)));
+  std::ranges::fill(tokens.subspan(static_cast<std::size_t>(there)), tokens[0]);
+}
+
+// One rank's work: adds the losses, the same sums in the same order on every rank and in every
+// layout, to the rows.
+void run_rank(const Config& config, const std::string& weights, const Schedule& schedule,
+              std::vector<Part>& parts, std::int64_t stride, Transport& transport, Device& device,
+              const EvaluationHooks& hooks) {
+  Context context(device, static_cast<int>(config.runtime.threads_per_rank),
+                  kernel_options(config));
+  const Topology topology = topology_of(config, schedule, transport);
+  RankModel model(context, config, *architecture_of(config), schedule, topology);
+  Evaluator evaluator(model, schedule);
+  load_hugging_face(model, weights);
+  transport.world().patient("files").barrier(context);
+
+  const std::int64_t s = config.data.sequence_length, b = config.batch.micro_batch_size;
+  const std::int64_t m = config.num_microbatches();
+  const auto samples = static_cast<std::size_t>(config.batch.global_batch_size);
+  std::vector<PlacedWindow> windows;
+  std::int64_t total = 0, done = 0;
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    total += parts[p].row.tokens;
+    for (const auto& window : evaluation_windows(parts[p].end - parts[p].begin, s, stride)) {
+      windows.push_back({p, window});
+    }
+  }
+  const auto own = static_cast<std::size_t>(batch_shape(config, topology).place * m * b);
+  std::vector<std::int32_t> tokens(static_cast<std::size_t>(s) + 1);
+  for (std::size_t pass = 0; pass < windows.size(); pass += samples) {
+    std::vector<HostMicroBatch> batches(static_cast<std::size_t>(m));
+    for (std::size_t i = 0; i < static_cast<std::size_t>(m * b); ++i) {
+      // Beyond the end the last one again, which nobody counts.
+      const PlacedWindow& window = windows[std::min(pass + own + i, windows.size() - 1)];
+      HostMicroBatch& batch = batches[i / static_cast<std::size_t>(b)];
+      batch.sample_ids.push_back(static_cast<std::int64_t>(pass + own + i));
+      if (!model.reads_tokens()) continue;
+      read_window(parts[window.part], window.window, s, tokens);
+      batch.tokens.insert(batch.tokens.end(), tokens.begin(), tokens.end() - 1);
+      batch.labels.insert(batch.labels.end(), tokens.begin() + 1, tokens.end());
+    }
+    const std::vector<float> losses = evaluator.token_losses(batches);
+    for (std::size_t i = 0; i < samples && pass + i < windows.size(); ++i) {
+      const auto& [part, window] = windows[pass + i];
+      const auto first = losses.begin() + static_cast<std::int64_t>(i) * s + window.first;
+      double sum = 0;
+      for (auto loss = first; loss != first + window.counted; ++loss) sum += *loss;
+      parts[part].row.loss_sum += sum;
+      done += window.counted;
+    }
+    if (hooks.progress && transport.world().rank() == 0) hooks.progress(done, total);
+  }
+}
+
+// Of the text of all tokens but the first.
+std::int64_t bytes_of(const Part& part, const Tokenizer* tokenizer) {
+  if (tokenizer == nullptr) return part.row.tokens;
+  std::vector<std::int32_t> tokens(std::size_t{1} << 16);
+  std::optional<TextStream> stream;
+  std::int64_t bytes = 0;
+  for (std::int64_t at = part.begin; at < part.end;) {
+    const auto count = std::min<std::int64_t>(std::ssize(tokens), part.end - at);
+    const std::span<std::int32_t> some(tokens.data(), static_cast<std::size_t>(count));
+    part.source->read(at, some);
+    for (const std::int32_t token : some) {
+      if (stream) {
+        bytes += std::ssize(stream->add(token));
+      } else {
+        stream.emplace(tokenizer, std::vector{token}, std::vector<std::string>{});
+      }
+    }
+    at += count;
+  }
+  return bytes + std::ssize(stream->finish());
+}
+
+std::vector<EvaluationRow> sums_by_part(const std::vector<EvaluationRow>& rows) {
+  std::vector<EvaluationRow> sums;
+  for (const EvaluationRow& row : rows) {
+    auto sum = std::ranges::find(sums, row.part, &EvaluationRow::part);
+    if (sum == sums.end()) {
+      sum = sums.insert(sum, {.source = "all sources", .part = row.part, .bytes = 0});
+    }
+    sum->tokens += row.tokens;
+    sum->loss_sum += row.loss_sum;
+    sum->bytes = sum->bytes && row.bytes ? std::optional(*sum->bytes + *row.bytes) : std::nullopt;
+  }
+  return sums.size() < rows.size() ? sums : std::vector<EvaluationRow>();
+}
+
+}  // namespace
+
+double EvaluationRow::perplexity() const {
+  return std::exp(loss());
+}
+
+std::optional<double> EvaluationRow::bits_per_byte() const {
+  if (!bytes || *bytes == 0) return std::nullopt;
+  return loss_sum / std::numbers::ln2 / static_cast<double>(*bytes);
+}
+
+std::vector<EvaluationWindow> evaluation_windows(std::int64_t tokens, std::int64_t sequence_length,
+                                                 std::int64_t stride) {
+  const std::int64_t s = sequence_length;
+  std::vector<EvaluationWindow> windows = {{0, 0, std::min(s, tokens - 1)}};
+  for (std::int64_t end = s; end < tokens - 1;) {
+    const std::int64_t counted = std::min(stride, tokens - 1 - end);
+    end += counted;
+    windows.push_back({end - s, s - counted, counted});
+  }
+  return windows;
+}
+
+Evaluation evaluate(const EvaluationRequest& request, const Launch& launch,
+                    const EvaluationHooks& hooks) {
+  const std::string weights = weights_directory(request.directory);
+  require_whole_weights(weights);
+  const ConfigRequest asked{.path = "eval",
+                            .set = request.set,
+                            .ranks = request.ranks,
+                            .text = config_text(request, weights)};
+  const LoadedConfig loaded = load(asked, launch);
+  const Config& config = loaded.config;
+  if (loaded.parallel_is_auto) throw RequestError("eval: --set parallel: \"auto\" isn't for this");
+  const std::int64_t stride = request.stride > 0 ? request.stride : config.data.sequence_length;
+  RequestProblems problems;
+  std::optional<Devices> devices;
+  check_machine(config, launch, problems, devices);
+  Schedule schedule;
+  problems.collect([&] { schedule = schedule_of(config); });
+  problems.collect([&] { check_hugging_face(weights, config, *architecture_of(config)); });
+  problems.collect([&] {
+    if (stride <= config.data.sequence_length) return;
+    throw RequestError(fmt::format("eval: --stride {}: is beyond data.sequence_length, {}", stride,
+                                   config.data.sequence_length));
+  });
+  std::optional<DocumentEncoder> encoder;
+  TextAccess access;
+  access.encoder = [&] {
+    if (!encoder) encoder = document_encoder_of(config);
+    return *encoder;
+  };
+  access.cache = config.data.cache_path;
+  access.tokenizing = hooks.tokenizing;
+  access.tell = hooks.tell;
+  PartList list(config, request);
+  std::vector<Part> parts;
+  problems.collect([&] { parts = list.open(access); });
+  problems.raise();
+  tokenize_in_turn(
+      config.data.cache_path, launch, [&] { return list.untokenized(); },
+      [&](bool writes) {
+        access.writes = writes;
+        parts = list.open(access);
+      });
+  std::vector<Fingerprint> prints{{"--stride", std::to_string(stride), "give all ranks the same"}};
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    prints.push_back({fmt::format("part {}", i),
+                      fmt::format("{} [{}, {})", parts[i].row.part, parts[i].begin, parts[i].end),
+                      "give all ranks the same --part and --split"});
+    add_fingerprint(fmt::format("part {}", i), *parts[i].source, prints);
+  }
+  compare_ranks(config, weights, prints, *devices, launch);
+  launch.start->done();
+
+  const auto on_rank = [&](Transport& transport) {
+    std::vector<Part> own = parts;
+    end_all_on_error(transport, [&] {
+      run_rank(config, weights, schedule, own, stride, transport,
+               devices->of(launch.mpi ? launch.local_rank : transport.world().rank()), hooks);
+      return 0;
+    });
+    return own;
+  };
+  const TransportKind& kind = transport_of(config);
+  std::vector<Part> done;
+  if (launch.mpi && kind.run_process != nullptr) {
+    kind.run_process(transport_options(config),
+                     [&](Transport& transport) { done = on_rank(transport); });
+  } else {
+    kind.run_threads(static_cast<int>(config.world_size()), transport_options(config),
+                     [&](Transport& transport) {
+                       std::vector<Part> own = on_rank(transport);
+                       if (transport.world().rank() == 0) done = std::move(own);
+                     });
+  }
+  Evaluation result{
+      .directory = weights, .sequence_length = config.data.sequence_length, .stride = stride};
+  for (Part& part : done) {
+    if (launch.leads) {
+      try {
+        const DocumentEncoder known = access.encoder();
+        if (known.tokenizer || config.model.vocab_size == 256) {
+          part.row.bytes = bytes_of(part, known.tokenizer.get());
+        }
+      } catch (const RequestError&) {
+        // Tokens of an unknown tokenizer.
+      }
+    }
+    result.rows.push_back(part.row);
+  }
+  result.sums = sums_by_part(result.rows);
+  return result;
+}
+
+}  // namespace trident
