@@ -22,7 +22,7 @@
 namespace trident::app {
 namespace {
 
-struct Request {
+struct EvalOptions {
   EvaluationRequest evaluation;
   std::string score;  // a file of requests
   std::string format = "text";
@@ -61,7 +61,7 @@ std::string table_of(const Evaluation& result) {
 }
 
 // A line for each request: its log-likelihood, and whether greedy decoding would give it.
-int score_requests(const Request& request, const Launch& launch) {
+int score_requests(const EvalOptions& request, const Launch& launch) {
   if (launch.mpi) throw RequestError("eval: --score: one process does it; start it without mpirun");
   const bool standard = request.score == "-";
   const std::string name = standard ? "standard input" : request.score;
@@ -95,7 +95,7 @@ int score_requests(const Request& request, const Launch& launch) {
   return 0;
 }
 
-int run(const Request& request, const Launch& launch) {
+int evaluate_texts(const EvalOptions& request, const Launch& launch) {
   if (!request.score.empty()) return score_requests(request, launch);
   launch.start->join("eval");
   Printer printer;
@@ -132,7 +132,7 @@ int run(const Request& request, const Launch& launch) {
 
 void add_eval(CLI::App& app, const Launch& launch, Action& action) {
   auto* command = app.add_subcommand("eval", "Loss and perplexity of trained weights over texts");
-  auto options = std::make_shared<Request>();
+  auto options = std::make_shared<EvalOptions>();
   EvaluationRequest& asked = options->evaluation;
   command->add_option("directory", asked.directory, "A Hugging Face directory, or a run")
       ->required();
@@ -169,7 +169,7 @@ void add_eval(CLI::App& app, const Launch& launch, Action& action) {
       ->excludes(data);
   add_format_option(*command, options->format);
   command->callback([options, &launch, &action] {
-    action = [options, &launch] { return run(*options, launch); };
+    action = [options, &launch] { return evaluate_texts(*options, launch); };
   });
 }
 
