@@ -25,6 +25,18 @@ void check_heads(const Check& check, const AttentionShape& shape, const Tensor& 
   check.shape(x, name, {shape.batch * shape.sequence, shape.heads * shape.head_dim});
 }
 
+void check_cache(const Check& check, const CacheArgs& args) {
+  const AttentionShape& shape = args.shape;
+  check_projection(check, shape, args.qkv, "qkv");
+  check.dtype(args.cache, "cache", args.qkv.dtype());
+  const std::int64_t positions = args.cache.shape().rank() == 3 ? args.cache.dim(1) : 0;
+  check.shape(args.cache, "cache", {shape.batch, positions, 2 * shape.groups * shape.head_dim});
+  check.that(args.begin >= 0 && args.begin + shape.sequence <= positions,
+             "positions " + std::to_string(args.begin) + " to " +
+                 std::to_string(args.begin + shape.sequence),
+             "up to " + std::to_string(positions));
+}
+
 void check_log_sums(const Check& check, const AttentionShape& shape, const Tensor& x) {
   check.dtype(x, "log_sum_exp", DType::f32);
   check.shape(x, "log_sum_exp", {shape.batch, shape.heads, shape.sequence});
@@ -50,6 +62,18 @@ void attention_forward(Context& context, const AttentionArgs& args) {
   launch(context, &Backend::attention_forward, args);
 }
 
+void append_to_cache(Context& context, const CacheArgs& args) {
+  check_cache(Check("append_to_cache"), args);
+  launch(context, &Backend::append_to_cache, args);
+}
+
+void attention_cached(Context& context, const CacheArgs& args, const Tensor& out) {
+  const Check check("attention_cached");
+  check_cache(check, args);
+  check_heads(check, args.shape, out, "out", args.qkv.dtype());
+  launch(context, &Backend::attention_cached, args, out);
+}
+
 void attention_backward(Context& context, const AttentionBackwardArgs& args) {
   const Check check("attention_backward");
   check_projection(check, args.shape, args.qkv, "qkv");
@@ -67,6 +91,10 @@ void rotary(Context& context, const RotaryArgs& args) {
   check_projection(check, args.shape, args.qkv, "qkv");
   check.that(args.shape.head_dim % 2 == 0, "head_dim " + std::to_string(args.shape.head_dim),
              "an even one");
+  check.that(args.begin >= 0 && args.begin + args.shape.sequence <= args.tabulated(),
+             "positions " + std::to_string(args.begin) + " to " +
+                 std::to_string(args.begin + args.shape.sequence),
+             "up to " + std::to_string(args.tabulated()));
   launch(context, &Backend::rotary, args);
 }
 

@@ -30,6 +30,19 @@ struct AttentionArgs {
 };
 void attention_forward(Context&, const AttentionArgs&);
 
+// Keys and values of text that goes on: row s of sample b is position begin + s.
+struct CacheArgs {
+  AttentionShape shape{};  // of the new positions
+  std::int64_t begin = 0;  // positions before them; begin + S <= P
+  Tensor qkv;              // (B·S, (A + 2G)·D)
+  Tensor cache;  // (B, P, 2·G·D), of qkv's type: a position's key heads, then value heads
+};
+// The new positions' go into the cache.
+void append_to_cache(Context&, const CacheArgs&);
+// out (B·S, A·D) = the attention of the new positions to all until them, which the cache has.
+// Queries are taken one by one, as is good for few of them.
+void attention_cached(Context&, const CacheArgs&, const Tensor& out);
+
 struct AttentionBackwardArgs {
   AttentionShape shape{};
   Tensor qkv, out, log_sum_exp;  // as in forward
@@ -48,6 +61,10 @@ struct RotaryArgs {
   Tensor qkv;
   float base = 10000.0f;
   bool inverse = false;
+  std::int64_t begin = 0;      // the position of each sample's first row
+  std::int64_t positions = 0;  // whose angles are kept for the next call, begin + S at least; 0: S
+
+  std::int64_t tabulated() const { return positions > 0 ? positions : shape.sequence; }
 };
 void rotary(Context&, const RotaryArgs&);
 

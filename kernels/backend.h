@@ -60,6 +60,8 @@ struct Backend {
   void (*cross_entropy_gradient)(A, C, const CrossEntropyShape&, T logits, T labels, T maximum,
                                  T statistics, float scale);
   void (*attention_forward)(A, C, const AttentionArgs&);
+  void (*append_to_cache)(A, C, const CacheArgs&);
+  void (*attention_cached)(A, C, const CacheArgs&, T out);
   void (*attention_backward)(A, C, const AttentionBackwardArgs&);
   void (*rotary)(A, C, const RotaryArgs&);
   void (*dropout_add)(A, C, const DropoutAddArgs&);

@@ -83,6 +83,22 @@ void attention_forward(A, C context, const AttentionArgs& args) {
   attention(context, "attention_forward", args.shape, 2, 2, args.out, {args.qkv},
             {args.out, args.log_sum_exp});
 }
+// Each query against all keys before it.
+void attention_cached(A, C context, const CacheArgs& args, T out) {
+  const AttentionShape& shape = args.shape;
+  const double keys = static_cast<double>(args.begin) + static_cast<double>(shape.sequence + 1) / 2;
+  const double flops = 4.0 * keys * static_cast<double>(shape.batch * shape.sequence) *
+                       static_cast<double>(shape.heads * shape.head_dim);
+  const std::int64_t read = shape.batch * args.begin * 2 * shape.groups * shape.head_dim *
+                            static_cast<std::int64_t>(size_of(args.cache.dtype()));
+  context.trace()->add({.name = "attention_cached",
+                        .shape = out.shape(),
+                        .dtype = out.dtype(),
+                        .flops = flops,
+                        .model_flops = flops,
+                        .bytes_read = args.qkv.bytes() + read,
+                        .bytes_written = out.bytes()});
+}
 // Five products: the scores again, and the gradients of values, probabilities, queries and keys.
 void attention_backward(A, C context, const AttentionBackwardArgs& args) {
   attention(context, "attention_backward", args.shape, 5, 4, args.grad_qkv,
@@ -186,6 +202,12 @@ const Backend& costs_backend() {
                    {logits}, cross_entropy_apart(logits));
           },
       .attention_forward = attention_forward,
+      .append_to_cache =
+          [](A, C c, const CacheArgs& args) {
+            const Tensor& x = args.qkv;
+            record(c, "append_to_cache", x, {x}, {x});
+          },
+      .attention_cached = attention_cached,
       .attention_backward = attention_backward,
       .rotary = [](A, C c, const RotaryArgs& a) { record(c, "rotary", a.qkv, {a.qkv}, {a.qkv}); },
       .dropout_add =

@@ -12,8 +12,9 @@ void check_ids(const Check& check, const Tensor& ids) {
 }
 
 void check_positions(const Check& check, const Tensor& table, std::int64_t sequence,
-                     std::int64_t first_row) {
-  check.that(sequence > 0 && sequence <= table.dim(0), "sequence " + std::to_string(sequence),
+                     std::int64_t first_row, std::int64_t begin = 0) {
+  check.that(sequence > 0 && begin >= 0 && begin + sequence <= table.dim(0),
+             "sequence " + std::to_string(sequence) + " from " + std::to_string(begin),
              "1 to the table's " + std::to_string(table.dim(0)) + " positions");
   check.that(first_row >= 0, "first_row " + std::to_string(first_row), "0 or more");
 }
@@ -47,7 +48,7 @@ void position_forward(Context& context, const PositionArgs& args) {
   check.dtype(args.x, "x", args.table.dtype());
   check.rank(args.x, "x", 2);
   check.shape(args.x, "x", {args.x.dim(0), args.table.dim(1)});
-  check_positions(check, args.table, args.sequence, args.first_row);
+  check_positions(check, args.table, args.sequence, args.first_row, args.begin);
   launch(context, &Backend::position_forward, args);
 }
 

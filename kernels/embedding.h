@@ -24,11 +24,12 @@ struct EmbeddingBackwardArgs {
 };
 void embedding_backward(Context&, const EmbeddingBackwardArgs&);
 
-// x[t] += table[(first_row + t) % sequence]; table (P, H), P >= sequence.
+// x[t] += table[begin + (first_row + t) % sequence]; table (P, H), P >= begin + sequence.
 struct PositionArgs {
   Tensor x, table;  // (T, H), (P, H)
   std::int64_t sequence = 0;
   std::int64_t first_row = 0;
+  std::int64_t begin = 0;  // the position of each sample's first row
 };
 void position_forward(Context&, const PositionArgs&);
 // grad_table[(first_row + t) % sequence] += grad_x[t], ascending t; grad_table (P, H) fp32.

@@ -72,13 +72,38 @@ void Attention::core(Context& context, const MicroBatch& batch, AttentionRecord&
                               .head_offset = head_offset_});
 }
 
+void Attention::cached_core(Context& context, const MicroBatch& batch,
+                            AttentionRecord& record) const {
+  const AttentionShape shape = shape_of(batch);
+  Tensor& cache = batch.cache->of_layer(this);
+  if (!cache) {
+    cache =
+        context.empty({shape.batch, batch.cache->positions(), 2 * shape.groups * shape.head_dim},
+                      record.qkv.dtype(), Category::activation);
+  }
+  const CacheArgs args{.shape = shape, .begin = batch.begin, .qkv = record.qkv, .cache = cache};
+  append_to_cache(context, args);
+  if (batch.begin == 0) return core(context, batch, record);
+  record.out = context.empty({shape.batch * shape.sequence, heads_ * head_dim_}, record.qkv.dtype(),
+                             Category::activation);
+  attention_cached(context, args, record.out);
+}
+
 Tensor Attention::forward(Context& context, const MicroBatch& batch, const Tensor& x,
                           AttentionRecord& record) const {
   record.qkv = projection_.forward(context, batch.version, x, record.projection);
   if (rotary_) {
-    rotary(context, {.shape = shape_of(batch), .qkv = record.qkv, .base = rotary_base_});
+    rotary(context, {.shape = shape_of(batch),
+                     .qkv = record.qkv,
+                     .base = rotary_base_,
+                     .begin = batch.begin,
+                     .positions = batch.cache != nullptr ? batch.cache->positions() : 0});
   }
-  core(context, batch, record);
+  if (batch.cache != nullptr) {
+    cached_core(context, batch, record);
+  } else {
+    core(context, batch, record);
+  }
   Tensor y = output_.forward(context, batch.version, record.out, record.output);
   if (recompute_core_) record.out = record.log_sum_exp = record.output.input = Tensor();
   return y;

@@ -28,6 +28,8 @@ class Attention {
  private:
   // Fills out and log_sum_exp from qkv.
   void core(Context&, const MicroBatch&, AttentionRecord&) const;
+  // The same for a text that is kept in the batch's cache, where it may go on.
+  void cached_core(Context&, const MicroBatch&, AttentionRecord&) const;
   AttentionShape shape_of(const MicroBatch&) const;
   DropoutArgs dropout_of(const MicroBatch&) const;
 

@@ -51,7 +51,8 @@ Tensor Embedding::forward(Context& context, const MicroBatch& batch, const Tenso
     position_forward(context, {.x = x,
                                .table = positions_.acquire(batch.version).tensor(),
                                .sequence = batch.sequence,
-                               .first_row = first_row(parallel_, x)});
+                               .first_row = first_row(parallel_, x),
+                               .begin = batch.begin});
   }
   if (batch.training && dropout_ > 0) {
     dropout_add(

@@ -72,7 +72,8 @@ Tensor LanguageModelHead::forward(Context& context, const MicroBatch& batch, con
   };
   Tensor result;
   if (!batch.labels) {
-    result = logits_of(y);
+    const std::int64_t wanted = batch.logit_rows > 0 ? batch.logit_rows : rows;
+    result = logits_of(y.rows(rows - wanted, wanted));
   } else {
     result = context.empty({rows}, DType::f32, Category::activation);
     if (batch.training) {

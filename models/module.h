@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -12,6 +13,20 @@
 #include "parallel/parameter.h"
 
 namespace trident {
+
+// The keys and values of the positions that a text has had so far, for the layers of a model:
+// (B, P, 2·G·D) each, made at a layer's first use. For generation, without gradients.
+class KeyValueCache {
+ public:
+  // P: the most positions.
+  explicit KeyValueCache(std::int64_t positions) : positions_(positions) {}
+  std::int64_t positions() const { return positions_; }
+  Tensor& of_layer(const void* layer) { return layers_[layer]; }
+
+ private:
+  std::int64_t positions_;
+  std::map<const void*, Tensor> layers_;
+};
 
 // One micro-batch as the modules see it.
 struct MicroBatch {
@@ -23,6 +38,11 @@ struct MicroBatch {
   bool training = true;       // false: no dropout
   float loss_scale = 1;       // the gradient is that of loss_scale · Σ losses
   WeightVersion version = 0;
+  // Where it goes on with texts: begin positions of each have been before, which the cache has, and
+  // it gets those of this one. Without, texts begin here.
+  std::int64_t begin = 0;
+  KeyValueCache* cache = nullptr;
+  std::int64_t logit_rows = 0;  // logits of the last so many rows alone; 0: of all
 };
 
 // What one module keeps of one micro-batch from forward to backward_weight. The caller owns it, so

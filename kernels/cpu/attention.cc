@@ -1,5 +1,7 @@
 #include "kernels/attention.h"
 
+#include <algorithm>
+
 #include "kernels/cpu/dropout.h"
 #include "kernels/cpu/kernels.h"
 #include "kernels/cpu/state.h"
@@ -21,6 +23,11 @@ void reserve(const Access& access, Context& context, const AttentionShape& shape
   if (threads > 0) {
     take_scratch(access, context, threads * scratch_floats(context, shape, backward));
   }
+}
+
+// For the scores of one query.
+std::int64_t score_floats(const CacheArgs& args) {
+  return (args.begin + args.shape.sequence + 15) / 16 * 16;
 }
 
 // Runs body(task index, scratch) for each index on the team, each thread with its own scratch.
@@ -84,6 +91,47 @@ void attention_forward(const Access& access, Context& context, const AttentionAr
   });
 }
 
+void append_to_cache(const Access& access, Context&, const CacheArgs& args) {
+  const AttentionShape& shape = args.shape;
+  const std::int64_t pairs = 2 * shape.groups * shape.head_dim, positions = args.cache.dim(1);
+  by_dtype(args.qkv.dtype(), [&]<class T>(T*) {
+    const T* const qkv = data<T>(access, args.qkv);
+    T* const cache = data<T>(access, args.cache);
+    for (std::int64_t row = 0; row < shape.batch * shape.sequence; ++row) {
+      const std::int64_t sample = row / shape.sequence, s = row % shape.sequence;
+      std::copy_n(qkv + row * shape.row() + shape.heads * shape.head_dim, pairs,
+                  cache + (sample * positions + args.begin + s) * pairs);
+    }
+  });
+}
+
+void attention_cached(const Access& access, Context& context, const CacheArgs& args,
+                      const Tensor& to) {
+  const AttentionShape& shape = args.shape;
+  const std::int64_t d = shape.head_dim, pairs = 2 * shape.groups * d;
+  const std::int64_t positions = args.cache.dim(1), heads = shape.heads / shape.groups;
+  const std::int64_t tasks = shape.batch * shape.sequence * shape.heads;
+  const std::int64_t threads = std::min<std::int64_t>(context.team().size(), tasks);
+  if (threads == 0) return;
+  const std::int64_t floats = score_floats(args);
+  auto* const scratch = take_scratch(access, context, threads * floats);
+  by_dtype(args.qkv.dtype(), [&]<class T>(T*) {
+    const auto& leaves = state_of(context).table->get<T>();
+    const T* const qkv = data<T>(access, args.qkv);
+    const T* const cache = data<T>(access, args.cache);
+    T* const out = data<T>(access, to);
+    context.team().run(static_cast<int>(threads), [&](int thread) {
+      for (std::int64_t i = tasks * thread / threads; i < tasks * (thread + 1) / threads; ++i) {
+        const std::int64_t row = i / shape.heads, head = i % shape.heads;
+        const T* const keys = cache + row / shape.sequence * positions * pairs + head / heads * d;
+        leaves.attend(qkv + row * shape.row() + head * d, keys, keys + shape.groups * d, pairs,
+                      args.begin + row % shape.sequence + 1, d, scratch + thread * floats,
+                      out + i * d);
+      }
+    });
+  });
+}
+
 void attention_backward(const Access& access, Context& context, const AttentionBackwardArgs& args) {
   const AttentionShape& shape = args.shape;
   const std::int64_t heads = shape.heads / shape.groups;
@@ -109,27 +157,34 @@ void attention_backward(const Access& access, Context& context, const AttentionB
 void reserve_attention_forward(const Access& access, Context& context, const AttentionArgs& args) {
   reserve(access, context, args.shape, false);
 }
+void reserve_attention_cached(const Access& access, Context& context, const CacheArgs& args,
+                              const Tensor&) {
+  const std::int64_t threads = std::min<std::int64_t>(
+      context.team().size(), args.shape.batch * args.shape.sequence * args.shape.heads);
+  if (threads > 0) take_scratch(access, context, threads * score_floats(args));
+}
 void reserve_attention_backward(const Access& access, Context& context,
                                 const AttentionBackwardArgs& args) {
   reserve(access, context, args.shape, true);
 }
 void reserve_rotary(const Access&, Context& context, const RotaryArgs& args) {
-  state_of(context).hold_rotary(context, args.shape.sequence, args.shape.head_dim, args.base);
+  state_of(context).hold_rotary(context, args.tabulated(), args.shape.head_dim, args.base);
 }
 
 void rotary(const Access& access, Context& context, const RotaryArgs& args) {
   const AttentionShape& shape = args.shape;
   const std::int64_t half = shape.head_dim / 2, s = shape.sequence;
   State& state = state_of(context);
-  const float* const cosines = state.rotary_table(access, context, s, shape.head_dim, args.base);
-  const float* const sines = cosines + s * half;
+  const float* const cosines =
+      state.rotary_table(access, context, args.tabulated(), shape.head_dim, args.base);
+  const float* const sines = cosines + args.tabulated() * half;
   by_dtype(args.qkv.dtype(), [&]<class T>(T*) {
     T* const qkv = data<T>(access, args.qkv);
     const auto& leaves = state.table->get<T>();
     context.team().parallel_for(
         shape.batch * s, grain_rows(shape.row()), [&](std::int64_t begin, std::int64_t end) {
           for (std::int64_t t = begin; t < end; ++t) {
-            const std::int64_t at = t % s * half;
+            const std::int64_t at = (args.begin + t % s) * half;
             for (std::int64_t head = 0; head < shape.heads + shape.groups; ++head) {
               T* const first = qkv + t * shape.row() + head * shape.head_dim;
               // Turning back by an angle is turning (second, first) by it.

@@ -35,6 +35,8 @@ const Backend& cpu_backend() {
       .cross_entropy = nullptr,
       .cross_entropy_gradient = cpu::cross_entropy_gradient,
       .attention_forward = cpu::attention_forward,
+      .append_to_cache = cpu::append_to_cache,
+      .attention_cached = cpu::attention_cached,
       .attention_backward = cpu::attention_backward,
       .rotary = cpu::rotary,
       .dropout_add = cpu::dropout_add,

@@ -70,7 +70,7 @@ void position_forward(const Access& access, Context& context, const PositionArgs
     context.team().parallel_for(
         args.x.dim(0), grain_rows(columns), [&](std::int64_t begin, std::int64_t end) {
           for (std::int64_t t = begin; t < end; ++t) {
-            const std::int64_t position = (args.first_row + t) % args.sequence;
+            const std::int64_t position = args.begin + (args.first_row + t) % args.sequence;
             T* const row = x + t * columns;
             leaves.add_bias(row, table + position * columns, row, columns);
           }

@@ -43,6 +43,8 @@ void cross_entropy_gradient(const Access&, Context&, const CrossEntropyShape&, c
                             float scale);
 void attention_forward(const Access&, Context&, const AttentionArgs&);
 void attention_backward(const Access&, Context&, const AttentionBackwardArgs&);
+void append_to_cache(const Access&, Context&, const CacheArgs&);
+void attention_cached(const Access&, Context&, const CacheArgs&, const Tensor& out);
 void rotary(const Access&, Context&, const RotaryArgs&);
 void dropout_add(const Access&, Context&, const DropoutAddArgs&);
 void adam(const Access&, Context&, const AdamArgs&);
@@ -58,6 +60,7 @@ void reduce_peers(const Access&, const ReducePeers&);
 void reserve_gemm(const Access&, Context&, const GemmArgs&);
 void reserve_attention_forward(const Access&, Context&, const AttentionArgs&);
 void reserve_attention_backward(const Access&, Context&, const AttentionBackwardArgs&);
+void reserve_attention_cached(const Access&, Context&, const CacheArgs&, const Tensor& out);
 void reserve_rotary(const Access&, Context&, const RotaryArgs&);
 void reserve_adafactor_squares(const Access&, Context&, const AdafactorSquares&);
 void reserve_adafactor_size(const Access&, Context&, const AdafactorSize&);

@@ -40,6 +40,8 @@ const Backend& planning_cpu_backend() {
       .cross_entropy = nullptr,
       .cross_entropy_gradient = nothing,
       .attention_forward = cpu::reserve_attention_forward,
+      .append_to_cache = [](const Access&, Context&, const CacheArgs&) {},
+      .attention_cached = cpu::reserve_attention_cached,
       .attention_backward = cpu::reserve_attention_backward,
       .rotary = cpu::reserve_rotary,
       .dropout_add = nothing,

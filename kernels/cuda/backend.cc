@@ -35,6 +35,8 @@ const Backend& cuda_backend() {
       .cross_entropy = cuda::cross_entropy,
       .cross_entropy_gradient = cuda::cross_entropy_gradient,
       .attention_forward = cuda::attention_forward,
+      .append_to_cache = cuda::append_to_cache,
+      .attention_cached = cuda::attention_cached,
       .attention_backward = cuda::attention_backward,
       .rotary = cuda::rotary,
       .dropout_add = cuda::dropout_add,

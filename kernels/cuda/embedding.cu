@@ -165,10 +165,10 @@ template <class T>
 struct AddPosition {
   const T* table;
   T* x;
-  std::int64_t columns, sequence, first_row;
+  std::int64_t columns, sequence, first_row, begin;
   template <int N>
   __device__ void run(std::int64_t i) const {
-    const std::int64_t position = (first_row + i / columns) % sequence;
+    const std::int64_t position = begin + (first_row + i / columns) % sequence;
     float a[N], p[N];
     load(x + i, a);
     load(table + position * columns + i % columns, p);
@@ -282,7 +282,8 @@ void position_forward(const Access& access, Context&, const PositionArgs& args) 
                            .x = data<T>(access, args.x),
                            .columns = args.x.dim(1),
                            .sequence = args.sequence,
-                           .first_row = args.first_row};
+                           .first_row = args.first_row,
+                           .begin = args.begin};
     elementwise<pack_size<T>>(queue_of(access), args.x.numel(),
                               aligned(f.table, f.x) && f.columns % pack_size<T> == 0, f);
   });

@@ -46,6 +46,8 @@ void cross_entropy(const Access&, Context&, const CrossEntropyShape&, const Tens
                    const Tensor& labels, const Tensor& losses, std::optional<float> gradient_scale);
 void attention_forward(const Access&, Context&, const AttentionArgs&);
 void attention_backward(const Access&, Context&, const AttentionBackwardArgs&);
+void append_to_cache(const Access&, Context&, const CacheArgs&);
+void attention_cached(const Access&, Context&, const CacheArgs&, const Tensor& out);
 void rotary(const Access&, Context&, const RotaryArgs&);
 void dropout_add(const Access&, Context&, const DropoutAddArgs&);
 void adam(const Access&, Context&, const AdamArgs&);

@@ -86,7 +86,7 @@ void reserve_attention_backward(const Access&, Context& context,
 
 void reserve_rotary(const Access&, Context& context, const RotaryArgs& args) {
   Tensor& table = context.kernel_state<Planned>().rotary;
-  const std::int64_t elements = args.shape.sequence * args.shape.head_dim;
+  const std::int64_t elements = args.tabulated() * args.shape.head_dim;
   if (table && table.numel() == elements) return;
   table = context.empty({elements}, DType::f32, Category::workspace);
 }
@@ -122,6 +122,7 @@ const Backend& planning_cuda_backend() {
     b.cross_entropy = [](const Access&, Context&, const CrossEntropyShape&, const Tensor&,
                          const Tensor&, const Tensor&, std::optional<float>) {};
     b.attention_forward = [](const Access&, Context&, const AttentionArgs&) {};
+    b.attention_cached = [](const Access&, Context&, const CacheArgs&, const Tensor&) {};
     b.attention_backward = cuda::reserve_attention_backward;
     b.rotary = cuda::reserve_rotary;
     b.adafactor_squares = cuda::reserve_squares;

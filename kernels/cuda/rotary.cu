@@ -25,7 +25,7 @@ struct Rotate {
   T* qkv;
   const float *cosines, *sines;
   std::int64_t row;  // elements of a token
-  unsigned sequence;
+  unsigned sequence, begin;
   int half, pairs;  // of a head, of the A + G heads
   bool inverse;
 };
@@ -38,7 +38,8 @@ __global__ void __launch_bounds__(256, 4) rotate_kernel(Rotate<T> a) {
   const int pair = i % a.half;
   T* const first = a.qkv + static_cast<std::int64_t>(blockIdx.x) * a.row + 2 * i -
                    pair;  // head · 2 · half + pair
-  const std::int64_t at = static_cast<std::int64_t>(blockIdx.x % a.sequence) * a.half + pair;
+  const std::int64_t at =
+      static_cast<std::int64_t>(a.begin + blockIdx.x % a.sequence) * a.half + pair;
   const Packed<N, T> raw_x = fetch<N>(first), raw_y = fetch<N>(first + a.half);
   float x[N], y[N], c[N], s[N];
   load(a.cosines + at, c);
@@ -76,14 +77,15 @@ const float* State::rotary_table(const Access& access, Context& context, std::in
 void rotary(const Access& access, Context& context, const RotaryArgs& args) {
   const AttentionShape& shape = args.shape;
   const float* const table =
-      state_of(context).rotary_table(access, context, shape.sequence, shape.head_dim, args.base);
+      state_of(context).rotary_table(access, context, args.tabulated(), shape.head_dim, args.base);
   by_dtype(args.qkv.dtype(), [&]<class T>(T*) {
     const int half = static_cast<int>(shape.head_dim / 2);
     const Rotate<T> a{.qkv = data<T>(access, args.qkv),
                       .cosines = table,
-                      .sines = table + shape.sequence * half,
+                      .sines = table + args.tabulated() * half,
                       .row = shape.row(),
                       .sequence = static_cast<unsigned>(shape.sequence),
+                      .begin = static_cast<unsigned>(args.begin),
                       .half = half,
                       .pairs = static_cast<int>(shape.heads + shape.groups) * half,
                       .inverse = args.inverse};

@@ -129,6 +129,56 @@ TEST_P(AttentionTest, RotaryTurnsPairsAndBack) {
   }
 }
 
+// A text that comes in parts, of which the last ones are single positions.
+TEST_P(AttentionTest, CachedPositionsSeeWhatTheWholeSees) {
+  for (const AttentionShape& whole :
+       {AttentionShape{2, 19, 4, 2, 12}, AttentionShape{1, 9, 1, 1, 1},
+        AttentionShape{1, 300, 3, 3, 64}, AttentionShape{2, 140, 2, 1, 130}}) {
+    const reference::Attention a{whole};
+    const Values qkv = random(whole.batch * whole.sequence * whole.row(), "qkv", 1.5);
+    const Values want = a.forward(qkv);
+    const std::int64_t width = whole.heads * whole.head_dim, positions = whole.sequence + 3;
+    const Tensor cache = empty({whole.batch, positions, 2 * whole.groups * whole.head_dim});
+    for (std::int64_t begin = 0; begin < whole.sequence;) {
+      AttentionShape part = whole;
+      part.sequence = begin == 0 ? whole.sequence / 2 : begin + 3 < whole.sequence ? 2 : 1;
+      const auto rows = [&](const Values& from, std::int64_t row) {
+        Values some;
+        for (std::int64_t sample = 0; sample < whole.batch; ++sample) {
+          const auto at = from.begin() + (sample * whole.sequence + begin) * row;
+          some.insert(some.end(), at, at + part.sequence * row);
+        }
+        return some;
+      };
+      const Tensor out = empty({part.batch * part.sequence, width});
+      const CacheArgs args{
+          .shape = part,
+          .begin = begin,
+          .qkv = put(rows(qkv, whole.row()), {part.batch * part.sequence, part.row()}),
+          .cache = cache};
+      append_to_cache(context, args);
+      attention_cached(context, args, out);
+      expect_near(out, rows(want, width), "out");
+      begin += part.sequence;
+    }
+  }
+}
+
+TEST_P(AttentionTest, RotaryGoesOnAfterOtherPositions) {
+  const AttentionShape whole{1, 9, 4, 2, 6};
+  const Values x = random(9 * whole.row(), "x");
+  const Tensor all = put(x, {9, whole.row()});
+  rotary(context, {.shape = whole, .qkv = all, .base = 500});
+  AttentionShape part = whole;
+  part.sequence = 4;
+  const auto from = x.begin() + 5 * whole.row();
+  const Tensor some = put(Values(from, x.end()), {4, whole.row()});
+  rotary(context, {.shape = part, .qkv = some, .base = 500, .begin = 5, .positions = 12});
+  const Values want = get(all);
+  EXPECT_EQ(get(some), Values(want.begin() + 5 * whole.row(), want.end()));
+  EXPECT_THROW(rotary(context, {.shape = part, .qkv = some, .begin = 5, .positions = 8}), Error);
+}
+
 TEST_P(AttentionTest, RefusesHeadsThatGroupsDoNotDivide) {
   const AttentionShape shape{1, 4, 3, 2, 8};
   EXPECT_THROW(attention_forward(context, {.shape = shape,

@@ -127,6 +127,23 @@ TEST_P(EmbeddingTest, PositionsWrapAtTheSequenceAndStartAtFirstRow) {
   expect_near(y, want, "x");
 }
 
+TEST_P(EmbeddingTest, PositionsGoOnAfterOthers) {
+  const std::int64_t columns = 17;
+  const Values table = random(7 * columns, "table"), x = random(4 * columns, "x");
+  Values want = x;
+  for (std::int64_t t = 0; t < 4; ++t) {  // two samples of positions 4 and 5
+    for (std::int64_t i = 0; i < columns; ++i) {
+      reference::at(want, t * columns + i) += reference::at(table, (4 + t % 2) * columns + i);
+    }
+  }
+  const Tensor y = put(x, {4, columns});
+  const Tensor positions = put(table, {7, columns});
+  position_forward(context, {.x = y, .table = positions, .sequence = 2, .begin = 4});
+  expect_near(y, want, "x");
+  EXPECT_THROW(position_forward(context, {.x = y, .table = positions, .sequence = 2, .begin = 6}),
+               Error);
+}
+
 TEST_P(EmbeddingTest, RefusesASequenceBeyondTheTable) {
   EXPECT_THROW(
       position_forward(context, {.x = empty({4, 3}), .table = empty({4, 3}), .sequence = 5}),

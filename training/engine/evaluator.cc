@@ -97,29 +97,42 @@ std::vector<float> Evaluator::token_losses(const std::vector<HostMicroBatch>& ba
 }
 
 std::vector<float> Evaluator::logits(std::span<const std::int32_t> tokens, std::int64_t first) {
+  return last_logits(tokens, std::ssize(tokens) - first, nullptr, 0);
+}
+
+std::vector<float> Evaluator::next_logits(std::span<const std::int32_t> tokens,
+                                          KeyValueCache& cache, std::int64_t begin) {
+  return last_logits(tokens, 1, &cache, begin);
+}
+
+std::vector<float> Evaluator::last_logits(std::span<const std::int32_t> tokens, std::int64_t rows,
+                                          KeyValueCache* cache, std::int64_t begin) {
   need_settled("logits");
   const int ranks = model_.topology().size(Group::tensor) * model_.topology().size(Group::pipeline);
   const auto length = static_cast<std::int64_t>(tokens.size());
-  if (ranks > 1 || first < 0 || first >= length) {
+  if (ranks > 1 || rows < 1 || rows > length) {
     throw Error(fmt::format(
-        "Evaluator::logits: got {} tokens, those from {} on, and a model on {} ranks, need a token "
-        "and one rank",
-        length, first, ranks));
+        "Evaluator::logits: got {} tokens, the last {} of them, and a model on {} ranks, need a "
+        "token and one rank",
+        length, rows, ranks));
   }
   Context& context = model_.context();
   MicroBatch batch{.batch = 1,
                    .sequence = length,
                    .training = false,
-                   .version = model_.stash() != nullptr ? model_.stash()->live() : 0};
+                   .version = model_.stash() != nullptr ? model_.stash()->live() : 0,
+                   .begin = begin,
+                   .cache = cache,
+                   .logit_rows = rows};
   batch.tokens = context.from_host<std::int32_t>({length}, tokens, Category::activation);
-  const Tensor padded = runner_->logits(batch);  // (length, V'), V' padded
+  const Tensor padded = runner_->logits(batch);  // (rows, V'), V' padded
   const std::int64_t vocabulary = model_.shape().vocabulary;
-  const Tensor rows = context.empty({length - first, vocabulary}, DType::f32, Category::activation);
-  for (std::int64_t i = first; i < length; ++i) {
+  const Tensor result = context.empty({rows, vocabulary}, DType::f32, Category::activation);
+  for (std::int64_t i = 0; i < rows; ++i) {
     copy(context, padded.flat(i * padded.dim(1), vocabulary),
-         rows.flat((i - first) * vocabulary, vocabulary));
+         result.flat(i * vocabulary, vocabulary));
   }
-  return context.to_host<float>(rows);
+  return context.to_host<float>(result);
 }
 
 }  // namespace trident

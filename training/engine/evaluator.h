@@ -41,9 +41,16 @@ class Evaluator {
   std::vector<float> next_logits(std::span<const std::int32_t> tokens) {
     return logits(tokens, static_cast<std::int64_t>(tokens.size()) - 1);
   }
+  // The same where `tokens` follow `begin` others, whose keys and values the cache has, as it has
+  // those of these afterwards. What it has of later ones is forgotten.
+  std::vector<float> next_logits(std::span<const std::int32_t> tokens, KeyValueCache& cache,
+                                 std::int64_t begin);
 
  private:
   void need_settled(const char* what) const;
+  // (rows, V) fp32, of the last rows of this sequence.
+  std::vector<float> last_logits(std::span<const std::int32_t> tokens, std::int64_t rows,
+                                 KeyValueCache* cache, std::int64_t begin);
   // The sums of losses of each micro-batch, as ModelStageRunner::finish().
   Tensor run(const std::vector<HostMicroBatch>&);
 

@@ -23,13 +23,26 @@ std::vector<std::vector<std::int32_t>> generate(Context& context, Transport& tra
   WholeModel model(context, transport, architectures, directory);
   model.require_known(prompt, "generate: the prompt");
   const std::int64_t window = model.positions();
+  KeyValueCache cache(window);
+  std::vector<std::int32_t> cached;  // tokens whose keys and values it has
+  // Beyond the window every token has another position each time, so nothing can be kept.
+  const auto next_logits = [&](const std::vector<std::int32_t>& tokens) {
+    if (std::ssize(tokens) > window) {
+      return model.evaluator().next_logits(
+          std::span(tokens).last(static_cast<std::size_t>(window)));
+    }
+    // The last one is taken anew for its logits.
+    const auto common = std::ranges::mismatch(cached, std::span(tokens).first(tokens.size() - 1));
+    const auto begin = common.in1 - cached.begin();
+    cached = tokens;
+    return model.evaluator().next_logits(std::span(tokens).subspan(static_cast<std::size_t>(begin)),
+                                         cache, begin);
+  };
   std::vector<std::vector<std::int32_t>> texts;
   for (std::int64_t text = 0; text < options.texts; ++text) {
     std::vector<std::int32_t>& tokens = texts.emplace_back(prompt);
     for (std::int64_t i = 0; i < options.tokens; ++i) {
-      const auto length = std::min<std::int64_t>(window, static_cast<std::int64_t>(tokens.size()));
-      std::vector<float> logits =
-          model.evaluator().next_logits(std::span(tokens).last(static_cast<std::size_t>(length)));
+      std::vector<float> logits = next_logits(tokens);
       if (!std::ranges::all_of(logits, [](float logit) { return std::isfinite(logit); })) {
         throw Error(fmt::format("generate: {}: after {} tokens the logits are not finite",
                                 directory, tokens.size()));

@@ -425,9 +425,50 @@ std::int64_t attention_scratch(std::int64_t sequence, std::int64_t head_dim, boo
 }
 
 template <class T>
+void attend(const T* q, const T* keys, const T* values, std::int64_t row, std::int64_t count,
+            std::int64_t head_dim, float* scores, T* out) {
+  const float scale = inverse_root(head_dim);
+  float largest = -__builtin_inff();
+  for (std::int64_t t = 0; t < count; ++t) {
+    const T* const key = keys + t * row;
+    __builtin_prefetch(key + 4 * row);
+    F sum{};
+    each(head_dim, [&](std::int64_t i, auto lanes) {
+      sum = fma(load(q + i, lanes), load(key + i, lanes), sum);
+    });
+    scores[t] = sum_lanes(sum) * scale;
+    if (!(scores[t] <= largest)) largest = scores[t];  // NaN goes on
+  }
+  F sums{};
+  each(count, [&](std::int64_t t, auto lanes) {
+    const F e = only(exp(load(scores + t, lanes) - splat(largest)), lanes);
+    store(scores + t, e, lanes);
+    sums = sums + e;
+  });
+  const F factor = splat(1.0f / sum_lanes(sums));
+  // Some vectors of the result at a time, so that their sums stay in registers.
+  constexpr std::int64_t wide = 8 * W;
+  for (std::int64_t begin = 0; begin < head_dim; begin += wide) {
+    const std::int64_t columns = least(wide, head_dim - begin);
+    float total[wide] = {};
+    for (std::int64_t t = 0; t < count; ++t) {
+      const F weight = splat(scores[t]);
+      const T* const value = values + t * row + begin;
+      each(columns, [&](std::int64_t i, auto lanes) {
+        store(total + i, fma(weight, load(value + i, lanes), load(total + i, lanes)), lanes);
+      });
+    }
+    each(columns, [&](std::int64_t i, auto lanes) {
+      store(out + begin + i, load(total + i, lanes) * factor, lanes);
+    });
+  }
+}
+
+template <class T>
 void set(Leaves<T>& leaves) {
   leaves.attention_forward = attention_forward<T>;
   leaves.attention_backward = attention_backward<T>;
+  leaves.attend = attend<T>;
 }
 
 }  // namespace

@@ -124,6 +124,10 @@ struct Leaves {
   // scratch: attention_scratch floats, 64-byte aligned.
   void (*attention_forward)(const AttentionTask<T>&, float* scratch);
   void (*attention_backward)(const AttentionTask<T>&, float* scratch);
+  // out = softmax(q · keys / sqrt(D)) values: one query of D, `count` keys and values, which lie
+  // `row` apart; scores: `count` floats to work in.
+  void (*attend)(const T* q, const T* keys, const T* values, std::int64_t row, std::int64_t count,
+                 std::int64_t head_dim, float* scores, T* out);
 };
 
 struct Table {

@@ -48,6 +48,28 @@ TEST(Evaluator, GivesTheLogitsOfWhichTheMeanLossIsMade) {
   }
 }
 
+// However a text is cut, and after going back to an earlier place in it.
+TEST(Evaluator, ACacheChangesNoLogits) {
+  for (const char* model : {"gpt2", "llama"}) {
+    const TempDir dir;
+    const Config config = seeded_config(model, dir.path());
+    on_ranks(config, transport_options(config), [&](Rank& own) {
+      const HostMicroBatch batch = random_batches(own.model, 0).front();
+      const std::span tokens =
+          std::span(batch.tokens).first(batch.tokens.size() / batch.sample_ids.size());
+      KeyValueCache cache(config.model.max_position_embeddings);
+      for (const auto& [begin, end] :
+           {std::pair(0, 3), {3, 4}, {4, 5}, {5, 8}, {4, 7}, {7, 8}, {0, 2}, {2, 3}}) {
+        const auto from = static_cast<std::size_t>(begin), to = static_cast<std::size_t>(end);
+        const auto some = own.evaluator.next_logits(tokens.subspan(from, to - from), cache, begin);
+        const auto all = own.evaluator.next_logits(tokens.first(to));
+        ASSERT_EQ(some.size(), all.size());
+        for (std::size_t i = 0; i < all.size(); ++i) EXPECT_NEAR(some[i], all[i], 2e-5);
+      }
+    });
+  }
+}
+
 TEST(Evaluator, GivesNoLogitsOfAPartOfAModel) {
   for (const Layout& layout : {Layout{1, 2, 1}, Layout{1, 1, 2}}) {
     const TempDir dir;
