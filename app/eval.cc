@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "app/options.h"
 #include "app/printer.h"
@@ -24,7 +25,7 @@ namespace {
 
 struct EvalOptions {
   EvaluationRequest evaluation;
-  std::string score;  // a file of requests
+  std::optional<std::string> score;  // a file of requests
   std::string format = "text";
 };
 
@@ -63,8 +64,8 @@ std::string table_of(const Evaluation& result) {
 // A line for each request: its log-likelihood, and whether greedy decoding would give it.
 int score_requests(const EvalOptions& request, const Launch& launch) {
   if (launch.mpi) throw RequestError("eval: --score: one process does it; start it without mpirun");
-  const bool standard = request.score == "-";
-  const std::string name = standard ? "standard input" : request.score;
+  const bool standard = *request.score == "-";
+  const std::string name = standard ? "standard input" : *request.score;
   constexpr std::uint64_t kMost = std::uint64_t{1} << 32;
   const std::string text = standard ? read_standard_input(kMost) : read_stream(name, kMost);
   std::vector<ScoreRequest> requests;
@@ -96,8 +97,8 @@ int score_requests(const EvalOptions& request, const Launch& launch) {
 }
 
 int evaluate_texts(const EvalOptions& request, const Launch& launch) {
-  if (!request.score.empty()) return score_requests(request, launch);
   launch.start->join("eval");
+  if (request.score) return score_requests(request, launch);
   Printer printer;
   const bool live = isatty(STDERR_FILENO) != 0 && !launch.mpi;
   EvaluationHooks hooks{.tell = [&](const std::string& line) { printer.error(line); }};
@@ -140,33 +141,44 @@ void add_eval(CLI::App& app, const Launch& launch, Action& action) {
       command
           ->add_option(
               "--data", asked.data,
-              "Paths as in data.train: texts, folders, patterns, pairs; without, the run's")
+              "Behind the directory: paths as in data.train, texts, folders, patterns, pairs; "
+              "without, the run's")
           ->allow_extra_args(true);
-  command->add_option("--split", asked.split,
-                      "Sizes of training, validation and test part, such as 949,50,1");
-  command
-      ->add_option("--part", asked.parts,
-                   "train, validation, test or all, comma-separated; else what is held out, or all")
-      ->delimiter(',')
-      ->check(CLI::IsMember({"train", "validation", "test", "all"}));
-  command->add_option("--tokenizer", asked.tokenizer,
-                      "A tokenizer.json; else that of the weights, or of the run");
-  command
-      ->add_option("--stride", asked.stride,
-                   "Tokens that a window moves on; others before them are context")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
-  command
-      ->add_option("--set", asked.set,
-                   "Override a key of the config: the layout, "
-                   "precision.dtype=fp32, batch.micro_batch_size=8, data.sequence_length=512")
-      ->allow_extra_args(false);
-  command->add_option("--ranks", asked.ranks,
-                      "World size; what the layout leaves is data-parallel");
+  auto* split = command->add_option(
+      "--split", asked.split, "Sizes of training, validation and test part, such as 949,50,1");
+  auto* part =
+      command
+          ->add_option(
+              "--part", asked.parts,
+              "train, validation, test or all, comma-separated; else what is held out, or all")
+          ->delimiter(',')
+          ->allow_extra_args(false)
+          ->check(CLI::IsMember({"train", "validation", "test", "all"}));
+  auto* tokenizer = command->add_option(
+      "--tokenizer", asked.tokenizer, "A tokenizer.json; else that of the weights, or of the run");
+  auto* stride = command
+                     ->add_option("--stride", asked.stride,
+                                  "Tokens that a window moves on; others before them are context")
+                     ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+  auto* set =
+      command
+          ->add_option("--set", asked.set,
+                       "Override a key of the config: the layout, "
+                       "precision.dtype=fp32, batch.micro_batch_size=8, data.sequence_length=512")
+          ->allow_extra_args(false);
+  auto* ranks = command->add_option("--ranks", asked.ranks,
+                                    "World size; what the layout leaves is data-parallel");
   command
       ->add_option("--score", options->score,
                    "In place of texts a file (or -) of JSON lines {\"context\": [ids], "
                    "\"continuation\": [ids]}; each gets a line with its log-likelihood")
-      ->excludes(data);
+      ->excludes(data)
+      ->excludes(split)
+      ->excludes(part)
+      ->excludes(tokenizer)
+      ->excludes(stride)
+      ->excludes(set)
+      ->excludes(ranks);
   add_format_option(*command, options->format);
   command->callback([options, &launch, &action] {
     action = [options, &launch] { return evaluate_texts(*options, launch); };

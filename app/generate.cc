@@ -144,6 +144,7 @@ int run(const Request& request, const Launch& launch) {
   const bool bytes = known == nullptr && config.model.vocab_size == 256;
   std::vector<TextStream> streams_of(static_cast<std::size_t>(options.texts),
                                      TextStream(known, prompt, request.stop));
+  std::vector<std::string> text_of_samples(static_cast<std::size_t>(options.texts));
   std::int64_t begun = 0;  // texts of which something is shown
   const auto end_text = [&] {
     show((text ? streams_of[static_cast<std::size_t>(begun - 1)].finish() : "") + "\n");
@@ -160,6 +161,7 @@ int run(const Request& request, const Launch& launch) {
     if (streams) begin_texts(index + 1);
     TextStream& stream = streams_of[static_cast<std::size_t>(index)];
     const std::string more = known != nullptr || bytes ? stream.add(token) : "";
+    text_of_samples[static_cast<std::size_t>(index)] += more;
     if (streams) show(text ? more : fmt::format(" {}", token));
     return !stream.stopped();
   };
@@ -178,8 +180,7 @@ int run(const Request& request, const Launch& launch) {
   for (std::size_t i = 0; i < texts.size(); ++i) {
     nlohmann::ordered_json one{{"tokens", texts[i]}};
     if (known != nullptr || bytes) {
-      streams_of[i].finish();
-      one["text"] = (text ? prompt_text : "") + streams_of[i].text();
+      one["text"] = (text ? prompt_text : "") + text_of_samples[i] + streams_of[i].finish();
     }
     list.push_back(std::move(one));
   }
@@ -202,6 +203,7 @@ void add_generate(CLI::App& app, const Launch& launch, Action& action) {
   command
       ->add_option("--ids", options->ids, "Token ids in its place, comma-separated; ids out, too")
       ->delimiter(',')
+      ->check([](const std::string& id) { return id.empty() ? "needs ids" : ""; })
       ->excludes(prompt);
   command
       ->add_option("--tokens,--max-new-tokens", options->generate.tokens, "The most tokens to add")

@@ -5,7 +5,7 @@
     python3 scripts/lm_eval_adapter.py --model_args weights=runs/my/weights --tasks arc_easy,lambada_openai
 
 Takes the options of `lm_eval`. --model_args: `weights=` a Hugging Face directory with a
-tokenizer.json, or a run's; `program=` the program (build/release/trident); `prefix_token=` an id
+tokenizer.json; `program=` the program (build/release/trident); `prefix_token=` an id
 for texts without a context, where the model has neither a first nor a last token.
 
 Choices are scored by `trident eval --score`, a process for all of a task; texts are generated
@@ -27,14 +27,6 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
-def weights_of(directory):
-    """Where a run's folder says that its weights are; the folder itself where it is no run's."""
-    config = json.loads((directory / "config.json").read_text())
-    if "training" not in config or "checkpoint" not in config:
-        return directory
-    return pathlib.Path(config["checkpoint"]["save"])
-
-
 @register_model("trident")
 class Trident(TemplateLM):
     def __init__(self, weights, program=str(ROOT / "build/release/trident"), prefix_token=None,
@@ -43,8 +35,11 @@ class Trident(TemplateLM):
         if others:
             raise ValueError(f"--model_args: there is no {', '.join(others)}")
         self.program = program
-        self.directory = weights_of(pathlib.Path(weights))
+        self.directory = pathlib.Path(weights)
         config = json.loads((self.directory / "config.json").read_text())
+        if "training" in config and "checkpoint" in config:
+            raise ValueError(f"{weights} is a run's folder: name that of its weights, which was "
+                             f"checkpoint.save: {config['checkpoint']['save']}")
         self.max_length = config.get("n_positions") or config["max_position_embeddings"]
         self.tokenizer = tokenizers.Tokenizer.from_file(str(self.directory / "tokenizer.json"))
         self.tokenizer.no_truncation()
@@ -108,23 +103,22 @@ class Trident(TemplateLM):
         return results
 
     def loglikelihood_rolling(self, requests, disable_tqdm=False):
-        results = []
-        for request in requests:
-            windows = map(make_disjoint_window, get_rolling_token_windows(
-                token_list=self.tok_encode(request.args[0]), prefix_token=self.prefix_token_id,
-                max_seq_len=self.max_length, context_len=1))
-            results.append(sum(score for score, _ in self.scores(windows)))
-        return results
+        windows = [[*map(make_disjoint_window, get_rolling_token_windows(
+            token_list=self.tok_encode(request.args[0]), prefix_token=self.prefix_token_id,
+            max_seq_len=self.max_length, context_len=1))] for request in requests]
+        scores = iter(self.scores(window for text in windows for window in text))
+        return [sum(next(scores)[0] for _ in text) for text in windows]
 
     def generate_until(self, requests, disable_tqdm=False):
         results = []
         for context, settings in (request.args for request in requests):
-            if settings.get("do_sample") or settings.get("temperature"):
+            if settings.get("do_sample") and settings.get("temperature") != 0:
                 raise ValueError("only greedy decoding is compared: do_sample false, temperature 0")
             until = settings.get("until") or []
             until = [until] if isinstance(until, str) else until
             count = settings.get("max_gen_toks", 256)
-            ids = self.tok_encode(context)[-max(1, self.max_length - count):]
+            ids = self.tok_encode(context) or [self.prefix_token_id]
+            ids = ids[-max(1, self.max_length - count):]
             stops = [f"--stop={stop}" for stop in until if stop]
             answer = self.run("generate", str(self.directory), "--ids", ",".join(map(str, ids)),
                               "--tokens", str(count), "--temperature", "0", "--format", "json",

@@ -104,22 +104,25 @@ std::string TokenCache::hash_of(const std::string& file) const {
   const std::string known =
       fmt::format("{}/files/{}.json", folder_, hexadecimal(content_hash(path)));
   const json now = state_of(path);
-  const std::string state = json_text(now);
-  if (const auto hash = hashes_->find(state); hash != hashes_->end()) return hash->second;
   json kept = json_if_readable(known);
   if (kept.is_object() && kept.contains("hash") && kept["hash"].is_string()) {
     const auto hash = kept["hash"].get<std::string>();
     kept.erase("hash");
     if (kept == now) return hash;
   }
-  const std::string hash =
-      hexadecimal(content_hash_of_file(path, std::numeric_limits<std::uint64_t>::max()));
-  (*hashes_)[state] = hash;
-  if (state_of(path) != now) throw Error(fmt::format("{}: changed while it was read", file));
-  // A file that has changed a moment ago may change again without its time being another.
+  std::string& hash = (*hashes_)[json_text(now)];
+  if (hash.empty()) {
+    hash = hexadecimal(content_hash_of_file(path, std::numeric_limits<std::uint64_t>::max()));
+    if (state_of(path) != now) throw Error(fmt::format("{}: changed while it was read", file));
+  }
+  // A file that has changed a moment ago may change again without its time being another. The
+  // folder isn't made for this.
   const auto age = std::chrono::system_clock::now().time_since_epoch() -
                    std::chrono::nanoseconds(now["changed"].get<std::int64_t>());
-  if (!writes_ || age < std::chrono::seconds(3)) return hash;
+  std::error_code missing;
+  if (!remembers_ || age < std::chrono::seconds(3) || !fs::is_directory(folder_, missing)) {
+    return hash;
+  }
   try {
     fs::create_directories(folder_ + "/files");
     json keep = now;

@@ -29,10 +29,10 @@ using KnownHashes = std::map<std::string, std::string>;
 
 class TokenCache {
  public:
-  // `writes`: may keep hashes of files that it has read. Nothing is made yet.
-  TokenCache(std::string folder, bool writes,
+  // `remembers`: keeps hashes of files that it has read, once the folder is there.
+  TokenCache(std::string folder, bool remembers,
              std::shared_ptr<KnownHashes> hashes = std::make_shared<KnownHashes>())
-      : folder_(std::move(folder)), writes_(writes), hashes_(std::move(hashes)) {}
+      : folder_(std::move(folder)), remembers_(remembers), hashes_(std::move(hashes)) {}
 
   // Those of `files`, if they are there. Reads files whose hash isn't known, or that have changed.
   std::optional<CachedTokens> find(const std::vector<SourceFile>& files,
@@ -48,7 +48,7 @@ class TokenCache {
   std::optional<CachedTokens> find_by_key(const std::string& key) const;
 
   std::string folder_;
-  bool writes_;
+  bool remembers_;
   std::shared_ptr<KnownHashes> hashes_;
 };
 

@@ -90,7 +90,7 @@ std::unique_ptr<TokenSource> open_texts(const std::string& path, const SourceFil
     throw RequestError(fmt::format("{}: the tokenizer has {} ids, model.vocab_size is {}; use {}",
                                    path, encoder.vocab_size(), vocab_size, encoder.vocab_size()));
   }
-  const TokenCache cache(access.cache, access.writes, access.hashes);
+  const TokenCache cache(access.cache, access.writes || access.remembers, access.hashes);
   std::optional<CachedTokens> tokens = cache.find(found.files, encoder);
   if (!tokens && !access.writes) return nullptr;
   if (!tokens) {

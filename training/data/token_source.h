@@ -42,8 +42,9 @@ class TokenSource {
 struct TextAccess {
   // Reads the tokenizer when a text asks for it first. RequestError.
   std::function<DocumentEncoder()> encoder;
-  std::string cache;    // the folder of their tokens
-  bool writes = false;  // tokenizes what isn't there; else such a source is left out
+  std::string cache;       // the folder of their tokens
+  bool writes = false;     // tokenizes what isn't there; else such a source is left out
+  bool remembers = false;  // what files hold, in the cache, if it is there
   TokenizingOptions tokenizing = {};
   // What copies of this know of files.
   std::shared_ptr<KnownHashes> hashes = std::make_shared<KnownHashes>();

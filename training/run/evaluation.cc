@@ -47,7 +47,9 @@ json data_section(const EvaluationRequest& request, const std::string& weights,
   std::error_code missing;
   const std::string beside_path = weights + "/tokenizer.json";
   const bool beside = std::filesystem::is_regular_file(beside_path, missing);
-  const bool bytes = beside ? read_tokenizer(beside_path) == byte_tokenizer() : vocab_size == 256;
+  const bool of_file = data.value(json::json_pointer("/tokenizer/type"), "") == "file";
+  const bool bytes =
+      beside ? read_tokenizer(beside_path) == byte_tokenizer() : vocab_size == 256 && !of_file;
   if (!request.tokenizer.empty()) {
     data["tokenizer"] = {{"type", "file"}, {"path", request.tokenizer}};
   } else if (bytes) {
@@ -108,6 +110,7 @@ class PartList {
   std::vector<Part> open(const TextAccess& access) {
     std::vector<Part> parts;
     untokenized_ = false;
+    left_.clear();
     RequestProblems problems;
     const bool splits = !config_.data.split.empty();
     for (const DataSource& one : config_.data.train) {
@@ -139,11 +142,22 @@ class PartList {
     }
     problems.raise();
     if (parts.empty() && !untokenized_) {
-      throw RequestError("eval: no source has such a part; --part says which, --split makes them");
+      throw RequestError(left_.empty() ? "eval: no source has such a part; --part says which, "
+                                         "--split makes them"
+                                       : "eval: " + left_.front());
     }
     return parts;
   }
   bool untokenized() const { return untokenized_; }
+  bool needs_encoder() const {
+    return std::ranges::any_of(config_.data.train, [&](const DataSource& one) {
+      std::error_code missing;
+      return std::filesystem::exists(one.path, missing) &&
+             is_tokenized(one.path, config_.data.tokenizer.type == "byte");
+    });
+  }
+  // Parts that are too short.
+  const std::vector<std::string>& left() const { return left_; }
 
  private:
   bool wants(const char* part) const {
@@ -159,10 +173,13 @@ class PartList {
   }
 
   void add(std::vector<Part>& parts, const std::string& name, const char* part,
-           std::shared_ptr<const TokenSource> source, std::int64_t begin, std::int64_t end) const {
+           std::shared_ptr<const TokenSource> source, std::int64_t begin, std::int64_t end) {
     if (end - begin < 2) {
-      throw RequestError(fmt::format("eval: {}: its part \"{}\" holds {} tokens of {}; needs 2",
-                                     name, part, end - begin, source->size()));
+      const std::string why = fmt::format("{}: its part \"{}\" holds {} tokens of {}; needs 2",
+                                          name, part, end - begin, source->size());
+      if (!request_.parts.empty()) throw RequestError("eval: " + why);
+      left_.push_back(why + ", and is left out");
+      return;
     }
     parts.push_back(
         {{.source = name, .part = part, .tokens = end - begin - 1}, std::move(source), begin, end});
@@ -172,6 +189,7 @@ class PartList {
   const EvaluationRequest& request_;
   std::vector<std::string> default_ = {"validation", "test"};
   bool untokenized_ = false;
+  std::vector<std::string> left_;
 };
 
 // All windows of all parts, and of which part each is.
@@ -238,6 +256,29 @@ void run_rank(const Config& config, const std::string& weights, const Schedule& 
     }
     if (hooks.progress && transport.world().rank() == 0) hooks.progress(done, total);
   }
+}
+
+// Short texts need no more samples at once than they have windows, in a micro-batch the same for
+// all layouts; the number of micro-batches is one that a schedule of several ranks may need.
+void fit_batch(Config& config, const EvaluationRequest& request, const std::vector<Part>& parts,
+               std::int64_t stride) {
+  const bool given = std::ranges::any_of(
+      request.set, [](const std::string& one) { return one.starts_with("batch"); });
+  if (given) return;
+  std::int64_t windows = 0;
+  for (const Part& part : parts) {
+    windows +=
+        std::ssize(evaluation_windows(part.end - part.begin, config.data.sequence_length, stride));
+  }
+  BatchConfig& batch = config.batch;
+  const std::int64_t before = batch.micro_batch_size * batch.gradient_accumulation_steps;
+  const std::int64_t places = batch.global_batch_size / before;
+  batch.micro_batch_size = std::min(batch.micro_batch_size, windows);
+  const std::int64_t needed = (windows + batch.micro_batch_size - 1) / batch.micro_batch_size;
+  if (config.world_size() == 1) {
+    batch.gradient_accumulation_steps = std::min(batch.gradient_accumulation_steps, needed);
+  }
+  batch.global_batch_size = batch.micro_batch_size * batch.gradient_accumulation_steps * places;
 }
 
 // Of the text of all tokens but the first.
@@ -308,14 +349,13 @@ Evaluation evaluate(const EvaluationRequest& request, const Launch& launch,
                             .ranks = request.ranks,
                             .text = config_text(request, weights)};
   const LoadedConfig loaded = load(asked, launch);
-  const Config& config = loaded.config;
+  Config config = loaded.config;
   if (loaded.parallel_is_auto) throw RequestError("eval: --set parallel: \"auto\" isn't for this");
   const std::int64_t stride = request.stride > 0 ? request.stride : config.data.sequence_length;
   RequestProblems problems;
   std::optional<Devices> devices;
   check_machine(config, launch, problems, devices);
-  Schedule schedule;
-  problems.collect([&] { schedule = schedule_of(config); });
+  problems.collect([&] { schedule_of(config); });
   problems.collect([&] { check_hugging_face(weights, config, *architecture_of(config)); });
   problems.collect([&] {
     if (stride <= config.data.sequence_length) return;
@@ -331,9 +371,13 @@ Evaluation evaluate(const EvaluationRequest& request, const Launch& launch,
   access.cache = config.data.cache_path;
   access.tokenizing = hooks.tokenizing;
   access.tell = hooks.tell;
+  access.remembers = true;
   PartList list(config, request);
   std::vector<Part> parts;
-  problems.collect([&] { parts = list.open(access); });
+  problems.collect([&] {
+    if (list.needs_encoder()) access.encoder();  // said once, not for each source
+    parts = list.open(access);
+  });
   problems.raise();
   tokenize_in_turn(
       config.data.cache_path, launch, [&] { return list.untokenized(); },
@@ -350,6 +394,11 @@ Evaluation evaluate(const EvaluationRequest& request, const Launch& launch,
   }
   compare_ranks(config, weights, prints, *devices, launch);
   launch.start->done();
+  if (launch.leads && hooks.tell) {
+    for (const std::string& part : list.left()) hooks.tell(part);
+  }
+  fit_batch(config, request, parts, stride);
+  const Schedule schedule = schedule_of(config);
 
   const auto on_rank = [&](Transport& transport) {
     std::vector<Part> own = parts;
@@ -375,6 +424,10 @@ Evaluation evaluate(const EvaluationRequest& request, const Launch& launch,
   Evaluation result{
       .directory = weights, .sequence_length = config.data.sequence_length, .stride = stride};
   for (Part& part : done) {
+    if (!std::isfinite(part.row.loss_sum)) {
+      throw Error(fmt::format("eval: {}: the loss of {} ({}) is not finite", weights,
+                              part.row.source, part.row.part));
+    }
     if (launch.leads) {
       try {
         const DocumentEncoder known = access.encoder();

@@ -141,6 +141,7 @@ TrainingInputs checked_inputs(const LoadedConfig& loaded, const Launch& launch,
   problems.collect([&] {
     TextAccess looking = texts;
     looking.writes = false;
+    looking.remembers = texts.writes;
     inputs = prepare_training(loaded, on_nodes, looking);
     prepared = true;
   });

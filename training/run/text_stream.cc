@@ -1,6 +1,7 @@
 #include "training/run/text_stream.h"
 
 #include <algorithm>
+#include <span>
 #include <string_view>
 
 #include "core/utf8.h"
@@ -37,9 +38,10 @@ std::size_t whole_characters(std::string_view text, bool bytes) {
 TextStream::TextStream(const Tokenizer* tokenizer, const std::vector<std::int32_t>& prompt,
                        std::vector<std::string> stop)
     : tokenizer_(tokenizer), stop_(std::move(stop)) {
-  const std::size_t last = std::min(prompt.size(), 4 * kContext);
-  for (std::size_t i = prompt.size() - last; i < prompt.size(); ++i) append(prompt[i]);
-  take(false);
+  for (const std::int32_t token : prompt) {
+    append(token);
+    take(false);
+  }
   held_.clear();
 }
 
@@ -52,31 +54,49 @@ void TextStream::append(std::int32_t token) {
   ++waiting_;
 }
 
+std::string TextStream::decoded(std::size_t begin, std::size_t end) const {
+  const auto some = std::span(tokens_).subspan(begin, end - begin);
+  if (tokenizer_ != nullptr) return tokenizer_->decode(some);
+  std::string bytes;
+  for (const std::int32_t token : some) bytes += static_cast<char>(token);
+  return bytes;
+}
+
 void TextStream::take(bool all) {
-  const auto decoded = [&] {
-    if (tokenizer_ != nullptr) return tokenizer_->decode(tokens_);
-    std::string bytes;
-    for (const std::int32_t token : tokens_) bytes += static_cast<char>(token);
-    return bytes;
-  };
-  const std::string text = decoded();
+  std::string text = decoded(0, tokens_.size());
+  if (!text.starts_with(taken_)) {
+    // With these, what has been given would read otherwise: a run of bytes of which one is wrong.
+    tokens_.erase(tokens_.begin(), tokens_.end() - static_cast<std::ptrdiff_t>(waiting_));
+    taken_.clear();
+    text = decoded(0, tokens_.size());
+  }
   all = all || waiting_ > kLongestWait;
   const std::size_t end = all ? text.size() : whole_characters(text, tokenizer_ == nullptr);
-  if (end > taken_) {
-    held_.append(text, taken_, end - taken_);
-    taken_ = end;
+  if (end > taken_.size()) {
+    held_.append(text, taken_.size(), end - taken_.size());
+    taken_ = text.substr(0, end);
   }
   if (end < text.size()) return;
   waiting_ = 0;
-  if (tokens_.size() < 2 * kContext) return;
-  tokens_.erase(tokens_.begin(), tokens_.end() - kContext);
-  taken_ = decoded().size();
+  shorten();
+}
+
+void TextStream::shorten() {
+  const std::size_t count = tokens_.size();
+  if (count < 2 * kContext) return;
+  // Not within a run of bytes' tokens, which are a text only together; a first space may be lost.
+  for (std::size_t k = count - kContext; k > 0; --k) {
+    const std::string head = decoded(0, k), tail = decoded(k, count);
+    if (taken_ != head + tail && taken_ != head + " " + tail) continue;
+    tokens_.erase(tokens_.begin(), tokens_.begin() + static_cast<std::ptrdiff_t>(k));
+    taken_ = tail;
+    return;
+  }
 }
 
 std::string TextStream::show(std::size_t bytes) {
   const std::string more = held_.substr(0, bytes);
   held_.erase(0, bytes);
-  shown_ += more;
   return more;
 }
 

@@ -23,21 +23,23 @@ class TextStream {
   std::string finish();
   // A stop string has come; it and what follows aren't given.
   bool stopped() const { return stopped_; }
-  const std::string& text() const { return shown_; }  // all that has been given
 
  private:
   void append(std::int32_t token);
+  std::string decoded(std::size_t begin, std::size_t end) const;  // of tokens_
   // Moves what the last tokens add to held_; `all`: half a character, too.
   void take(bool all);
+  // Forgets tokens that no longer matter for the text of later ones.
+  void shorten();
   std::string show(std::size_t bytes);  // of held_
 
   const Tokenizer* tokenizer_;
   // The last ones: enough before the new ones for these to have the text that they have among all.
   std::vector<std::int32_t> tokens_;
-  std::size_t taken_ = 0;    // bytes of their text that have been taken
+  std::string taken_;        // their text, as far as it has been taken
   std::size_t waiting_ = 0;  // tokens since
   std::vector<std::string> stop_;
-  std::string held_, shown_;
+  std::string held_;
   bool stopped_ = false;
 };
 

@@ -109,14 +109,42 @@ void settle_start(TrainingInputs& inputs) {
   }
 }
 
+// Whether the tokens are the bytes of texts, as far as can be told: pairs may have been made by
+// any tokenizer, and weights that the run begins with may bring one.
+bool learns_bytes(const TrainingInputs& inputs) {
+  const Config& config = inputs.config;
+  if (config.model.vocab_size != 256 || config.checkpoint.save.empty()) return false;
+  try {
+    const bool texts = std::ranges::all_of(
+        config.data.train, [](const DataSource& one) { return is_tokenized(one.path, false); });
+    if (!texts) return false;
+  } catch (const RequestError&) {
+    return false;  // who opens it says so
+  }
+  const StartingPoint& start = inputs.start;
+  std::string loaded;
+  if (!start.checkpoints.empty()) {
+    const auto companions = companions_of(start.checkpoints.front());
+    const auto found = companions.find("tokenizer.json");
+    if (found != companions.end()) loaded = found->second;
+  } else if (!start.weights.empty()) {
+    const std::string path = start.weights + "/tokenizer.json";
+    std::error_code missing;
+    if (std::filesystem::is_regular_file(path, missing)) loaded = read_tokenizer(path);
+  }
+  return loaded.empty() || loaded == byte_tokenizer();
+}
+
 // The tokenizer goes among the extras, where there is one, and the token that ends a text, where
 // the weights that the run begins with don't say.
 void take_tokenizer(TrainingInputs& inputs) {
-  if (!inputs.saves_tokenizer()) return;
   if (inputs.config.data.tokenizer.type == "file") {
+    if (!inputs.saves_tokenizer()) return;
     const std::string path = tokenizer_file(inputs.config);
     std::error_code unreadable;  // then opening it names the reason
     if (!std::filesystem::exists(path, unreadable) && !unreadable) return;
+  } else if (!learns_bytes(inputs)) {
+    return;
   }
   try {
     TokenizerFiles files = tokenizer_files(inputs.config);

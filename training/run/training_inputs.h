@@ -47,11 +47,9 @@ struct TrainingInputs {
   FileSystem* files = &real_files();           // that checkpoints go to
   double product_rate = 0;  // FLOP/s of all ranks' cores together, for MFU; 0: unknown
 
-  // A tokenizer goes along with the saved weights, if its file is there; of bytes one is made, but
-  // tokens of other numbers come from elsewhere.
+  // A tokenizer goes along with the saved weights, if its file is there.
   bool saves_tokenizer() const {
-    const bool bytes = config.data.tokenizer.type == "byte" && config.model.vocab_size == 256;
-    return (bytes || !config.data.tokenizer.path.empty()) && !config.checkpoint.save.empty();
+    return !config.data.tokenizer.path.empty() && !config.checkpoint.save.empty();
   }
 };
 

@@ -126,13 +126,16 @@ TokenizerFiles tokenizer_files(const Config& config) {
 DocumentEncoder document_encoder_of(const Config& config) {
   DocumentEncoder encoder{.replace_errors = config.data.tokenizer.errors == "replace",
                           .json_key = config.data.json_key};
-  if (config.data.tokenizer.type == "byte") {
+  const auto bytes = [&] {
+    encoder.tokenizer_text.clear();
     if (config.data.append_eod) encoder.end_of_document = '\n';
     return encoder;
-  }
+  };
+  if (config.data.tokenizer.type == "byte") return bytes();
   const std::string path = tokenizer_file(config);
   try {
     encoder.tokenizer_text = read_file(path, kMaxTokenizerFile);
+    if (encoder.tokenizer_text == byte_tokenizer()) return bytes();
     encoder.tokenizer = std::make_shared<Tokenizer>(encoder.tokenizer_text, path);
     if (!config.data.append_eod) return encoder;
     encoder.end_of_document = end_of_text(*encoder.tokenizer, config.data.tokenizer.eos_token,

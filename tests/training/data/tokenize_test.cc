@@ -6,6 +6,7 @@
 #include <zlib.h>
 #include <zstd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -343,6 +344,22 @@ TEST_F(Tokenizing, BordersOfDocumentsAreKept) {
   // Two sequences, three borders: 0, 1, 2, the last 24 bytes.
   EXPECT_EQ(idx.substr(idx.size() - 24),
             std::string("\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0", 24));
+}
+
+// So that later starts read neither the text nor all of its tokens.
+TEST_F(Tokenizing, WhatFilesHoldIsRemembered) {
+  const DocumentEncoder encoder = golden_encoder();
+  spit(dir_ / "a.txt", "some text");
+  const TextAccess access{
+      .encoder = [&] { return encoder; }, .cache = dir_ / ".cache", .remembers = true};
+  EXPECT_EQ(open_token_source(dir_ / "a.txt", 1 << 20, access), nullptr);
+  EXPECT_FALSE(std::filesystem::exists(dir_ / ".cache")) << "made for nothing";
+  open(dir_ / "a.txt", encoder);
+  // What has changed a moment ago isn't.
+  std::this_thread::sleep_for(std::chrono::milliseconds(3100));
+  EXPECT_NE(open_token_source(dir_ / "a.txt", 1 << 20, access), nullptr);
+  const auto files = std::filesystem::directory_iterator(dir_ / ".cache/files");
+  EXPECT_EQ(std::distance(begin(files), end(files)), 3) << "the text and the pair";
 }
 
 // Two at once: one tokenizes, the other waits, and both have the same.

@@ -1,0 +1,215 @@
+#!/usr/bin/env python3
+"""Texts beside the packages that others use: tokenizing, starting, generating.
+
+    $(scripts/peers_python) bench/texts.py [tokenize] [start] [generate] [--program P] [--gigabytes 5]
+
+- tokenize: documents in a .jsonl to tokens on the disk, beside the `tokenizers` package, which
+  reads, parses and encodes the same file with as many threads. Ours is what a first start of a run
+  takes longer than the next one.
+- start: a text of some gigabytes, which was made before: from the command to the first iteration's
+  end, beside the same run on a small text; and the most memory of the run that tokenizes it.
+- generate: GPT-2 124M with drawn weights, tokens a second after the first, beside transformers.
+Medians of alternating runs. Prints a table for each.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import random
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from side_by_side import PROGRAM, ROOT, THREADS, machine
+
+RUNS = 3
+
+
+def documents(kind, megabytes):
+    """Texts of a kind, again and again in another order, of so many megabytes together."""
+    if kind == "code":
+        paths = sorted(pathlib.Path(os.__file__).parent.glob("*.py"))
+    elif kind == "languages":
+        import pycountry
+        paths = sorted(pathlib.Path(pycountry.LOCALES_DIR).glob("*/LC_MESSAGES/iso3166-1.mo"))
+    else:
+        paths = sorted([*ROOT.glob("docs/*.md"), *ROOT.glob("*.md")])
+    texts = [path.read_text(encoding="utf-8", errors="ignore") for path in paths]
+    rng, size = random.Random(1), 0
+    while size < megabytes * 1e6:
+        rng.shuffle(texts)
+        for text in texts:
+            yield text
+            size += len(text.encode())
+
+
+def gpt2_tokenizer(folder):
+    sys.path.insert(0, str(ROOT / "scripts"))
+    import tokenize_corpus
+    path = folder / "gpt2.json"
+    tokenize_corpus.gpt2_tokenizer().save(str(path))
+    return path
+
+
+def unigram_tokenizer(folder):
+    import tokenizers
+    tokenizer = tokenizers.SentencePieceUnigramTokenizer()
+    tokenizer.train_from_iterator(list(documents("english", 1)), vocab_size=8000,
+                                  special_tokens=["<unk>", "</s>"], unk_token="<unk>")
+    path = folder / "unigram.json"
+    tokenizer.save(str(path))
+    return path
+
+
+def config(data, tokenizer):
+    return {"model": {"architecture": "gpt2", "num_layers": 1, "hidden_size": 8,
+                      "num_attention_heads": 1, "vocab_size": 50304,
+                      "max_position_embeddings": 8},
+            "batch": {"micro_batch_size": 1},
+            "data": {"train": [{"path": str(data)}], "cache_path": "cache",
+                     "tokenizer": {"type": "file", "path": str(tokenizer)}},
+            "training": {"train_iters": 1},
+            "logging": {"dir": "run", "overwrite": True, "tensorboard": False, "trace": False}}
+
+
+def train(program, folder, settings):
+    """Seconds of a run."""
+    (folder / "c.json").write_text(json.dumps(settings))
+    begin = time.perf_counter()
+    subprocess.run([program, "train", "c.json"], cwd=folder, check=True, capture_output=True)
+    return time.perf_counter() - begin
+
+
+def clear(folder):
+    for path in sorted(folder.glob("cache/**/*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+
+
+THEIRS = """
+import json, sys, time, tokenizers
+tokenizer = tokenizers.Tokenizer.from_file(sys.argv[1])
+begin, batch, count = time.perf_counter(), [], 0
+def encode():
+    global count
+    count += sum(len(one.ids) for one in tokenizer.encode_batch_fast(batch))
+    batch.clear()
+for line in open(sys.argv[2], encoding="utf-8"):
+    batch.append(json.loads(line)["text"])
+    if len(batch) == 1000:
+        encode()
+encode()
+print(time.perf_counter() - begin)
+"""
+
+
+def tokenize(program, folder):
+    print(f"| text | tokenizer | `tokenizers`, MB/s | ours, MB/s | ratio |\n|{' --- |' * 5}")
+    made = {"GPT-2": gpt2_tokenizer(folder), "Unigram": unigram_tokenizer(folder)}
+    for kind in ("english", "code", "languages"):
+        data = folder / f"{kind}.jsonl"
+        with data.open("w", encoding="utf-8") as file:
+            for text in documents(kind, 20):
+                file.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
+        megabytes = data.stat().st_size / 1e6
+        for name, path in made.items():
+            if name == "Unigram" and kind == "languages":
+                continue  # one unknown token after the other
+            ours, theirs = [], []
+            for _ in range(RUNS):
+                clear(folder)
+                cold = train(program, folder, config(data, path))
+                ours.append(cold - train(program, folder, config(data, path)))
+                theirs.append(float(subprocess.run(
+                    [sys.executable, "-c", THEIRS, path, data], check=True, capture_output=True,
+                    text=True, env=os.environ | {"RAYON_NUM_THREADS": str(THREADS)}).stdout))
+            own, other = (megabytes / statistics.median(times) for times in (ours, theirs))
+            print(f"| {kind} | {name} | {other:.1f} | {own:.1f} | {own / other:.1f} |", flush=True)
+
+
+def start(program, folder, gigabytes):
+    tokenizer = gpt2_tokenizer(folder)
+    small, large = folder / "small.txt", folder / "large.txt"
+    block = "\n".join(documents("english", 1))
+    small.write_text(block)
+    with large.open("w") as file:
+        for i in range(int(gigabytes * 1e9 / len(block.encode()))):
+            file.write(f"{i}\n{block}\n")
+    time.sleep(4)  # what has changed a moment ago is read again at each start
+    first = train(program, folder, config(large, tokenizer))
+    memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    train(program, folder, config(small, tokenizer))
+    train(program, folder, config(large, tokenizer))
+    times = [[train(program, folder, config(data, tokenizer)) for data in (small, large)]
+             for _ in range(RUNS)]
+    usual, cached = (statistics.median(column) for column in zip(*times, strict=True))
+    size = large.stat().st_size
+    print(f"{size / 1e9:.2f} GB of text: tokenized by the first run in {first:.0f} s "
+          f"({size / 1e6 / first:.1f} MB/s) with {memory:.0f} MiB at most; later runs of one tiny "
+          f"iteration take {cached:.2f} s, on a text of 1 MB {usual:.2f} s")
+
+
+TRANSFORMERS = """
+import sys, time, torch, transformers
+torch.set_num_threads(int(sys.argv[2]))
+model = transformers.AutoModelForCausalLM.from_pretrained(sys.argv[1]).eval()
+def seconds(tokens):
+    begin = time.perf_counter()
+    with torch.no_grad():
+        model.generate(torch.arange(100, 132)[None], max_new_tokens=tokens, do_sample=False,
+                       eos_token_id=None, pad_token_id=0)
+    return time.perf_counter() - begin
+seconds(8)
+print(seconds(201) - seconds(1))
+"""
+
+
+def generate(program, folder):
+    import transformers
+    weights = folder / "gpt2"
+    transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(bos_token_id=0, eos_token_id=0)).save_pretrained(weights)
+
+    def seconds(tokens):
+        begin = time.perf_counter()
+        subprocess.run([program, "generate", weights, "--ids", ",".join(map(str, range(100, 132))),
+                        "--tokens", str(tokens), "--temperature", "0", "--ignore-eos", "--format",
+                        "json"], check=True, capture_output=True)
+        return time.perf_counter() - begin
+
+    ours, theirs = [], []
+    for _ in range(RUNS):
+        ours.append(200 / (seconds(201) - seconds(1)))
+        theirs.append(200 / float(subprocess.run(
+            [sys.executable, "-c", TRANSFORMERS, weights, str(THREADS)], check=True,
+            capture_output=True, text=True).stdout))
+    own, other = statistics.median(ours), statistics.median(theirs)
+    print(f"GPT-2 124M, fp32, after 32 tokens: ours {own:.1f} tokens/s, transformers "
+          f"{other:.1f}, ratio {own / other:.2f}")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", nargs="*", default=["tokenize", "start", "generate"],
+                        choices=["tokenize", "start", "generate"])
+    parser.add_argument("--program", default=str(PROGRAM))
+    parser.add_argument("--gigabytes", type=float, default=5)
+    arguments = parser.parse_args()
+    program = str(pathlib.Path(arguments.program).resolve())
+    print(f"{machine()}; {THREADS} threads")
+    for what in arguments.what:
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            if what == "tokenize":
+                tokenize(program, folder)
+            elif what == "start":
+                start(program, folder, arguments.gigabytes)
+            else:
+                generate(program, folder)
+
+
+if __name__ == "__main__":
+    main()
