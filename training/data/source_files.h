@@ -2,6 +2,7 @@
 // folder with all that it holds, or a pattern with * ? [ ].
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,9 @@ struct SourceFile {
 };
 // Any file: lines of JSON (.jsonl, .ndjson, .json), .parquet, or text; .gz and .zst after them.
 SourceFile source_file(const std::string& path);
+
+// Of contents that this process has read, by what tells one state of a file from others.
+using KnownHashes = std::map<std::string, std::string>;
 
 struct SourceFiles {
   std::vector<std::string> pairs;  // prefixes of .bin/.idx pairs; then there are no files

@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,9 +22,6 @@ struct CachedTokens {
   std::int64_t tokens = 0, documents = 0;
   std::uint64_t text_bytes = 0;
 };
-
-// Of files that this process has read, by their state.
-using KnownHashes = std::map<std::string, std::string>;
 
 class TokenCache {
  public:

@@ -9,6 +9,7 @@
 #include "training/data/indexed_source.h"
 #include "training/data/source_files.h"
 #include "training/data/text_source.h"
+#include "training/data/token_cache.h"
 
 namespace trident {
 namespace {

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "training/data/document_encoder.h"
-#include "training/data/token_cache.h"
 #include "training/data/tokenize.h"
 
 namespace trident {
