@@ -16,7 +16,6 @@
 #include "app/options.h"
 #include "core/error.h"
 #include "core/file.h"
-#include "core/json.h"
 #include "core/printable.h"
 #include "core/utf8.h"
 #include "kernels/cuda_device.h"
@@ -37,12 +36,6 @@ struct Request {
   bool ignore_eos = false;
   GenerateOptions generate;
 };
-
-std::string text_of(const std::string& path) {
-  std::error_code missing;
-  return std::filesystem::is_regular_file(path, missing) ? read_file(path, std::uint64_t{4} << 20)
-                                                         : "";
-}
 
 // nullopt: bytes are the tokens, or ids are given and taken.
 std::optional<Tokenizer> tokenizer_of(const Request& request, const std::string& directory,
@@ -65,24 +58,6 @@ std::optional<Tokenizer> tokenizer_of(const Request& request, const std::string&
         directory, vocab_size));
   }
   return std::nullopt;
-}
-
-// Of generation_config.json, else of config.json, else the tokenizer's own.
-std::vector<std::int32_t> end_tokens(const std::string& directory, const Tokenizer* tokenizer) {
-  for (const char* name : {"generation_config.json", "config.json"}) {
-    const nlohmann::json document = json_or_null(text_of(directory + "/" + name));
-    if (!document.is_object() || !document.contains("eos_token_id")) continue;
-    nlohmann::json ids = document["eos_token_id"];
-    if (ids.is_number_integer()) ids = nlohmann::json::array({ids});
-    std::vector<std::int32_t> result;
-    for (const auto& id : ids) {
-      if (id.is_number_integer()) result.push_back(id.get<std::int32_t>());
-    }
-    if (!result.empty()) return result;
-  }
-  if (tokenizer == nullptr) return {};
-  const auto id = end_of_text(*tokenizer, "", text_of(directory + "/tokenizer_config.json"));
-  return id ? std::vector{*id} : std::vector<std::int32_t>{};
 }
 
 // Without --prompt and --ids it is what comes on standard input, without its last line end.

@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "config/config.h"
@@ -25,6 +27,20 @@ struct HuggingFaceTensor {
   std::string name;
   std::int64_t row_begin = 0, rows = 0;
   bool transposed = false;
+};
+
+// What llama.cpp calls a family, its sizes and its tensors (GGUF).
+struct GgufForm {
+  // Those of a Hugging Face tensor; a "*" in both is the layer. `rotary_heads`: rows of so many
+  // heads, which llama.cpp turns in pairs of neighbours, transformers in halves.
+  struct Name {
+    std::string hugging_face, gguf;
+    std::int64_t rotary_heads = 0;
+  };
+  std::string architecture;
+  std::vector<std::pair<std::string, std::int64_t>> sizes;  // keys, behind "ARCHITECTURE."
+  std::vector<std::pair<std::string, double>> numbers;
+  std::vector<Name> names;
 };
 
 class Architecture {
@@ -59,6 +75,8 @@ class Architecture {
   virtual std::string model_config(std::string_view hugging_face_config) const = 0;
   // The keys of a config.json that go on with its weights (HuggingFaceConfig::kept).
   virtual std::string kept_config(std::string_view hugging_face_config, bool conversion) const;
+  // nullopt: llama.cpp doesn't know it.
+  virtual std::optional<GgufForm> gguf(const Config&) const { return std::nullopt; }
   // Tensors that a directory may hold and that follow from its config, of a layer and of none.
   virtual std::vector<std::string> buffers(std::int64_t layer) const;
 };

@@ -139,6 +139,34 @@ class Gpt2 final : public Architecture {
     return read(text).kept(conversion);
   }
 
+  std::optional<GgufForm> gguf(const Config& config) const override {
+    const ModelConfig& m = config.model;
+    GgufForm form{.architecture = "gpt2",
+                  .sizes = {{"context_length", m.max_position_embeddings},
+                            {"embedding_length", m.hidden_size},
+                            {"block_count", m.num_layers},
+                            {"feed_forward_length", m.ffn_hidden_size},
+                            {"attention.head_count", m.num_attention_heads}},
+                  .numbers = {{"attention.layer_norm_epsilon", m.norm_epsilon}},
+                  .names = {{"transformer.wte.weight", "token_embd.weight"},
+                            {"transformer.wpe.weight", "position_embd.weight"},
+                            {"lm_head.weight", "output.weight"}}};
+    static constexpr std::pair<const char*, const char*> names[] = {
+        {"transformer.ln_f", "output_norm"},
+        {"transformer.h.*.ln_1", "blk.*.attn_norm"},
+        {"transformer.h.*.attn.c_attn", "blk.*.attn_qkv"},
+        {"transformer.h.*.attn.c_proj", "blk.*.attn_output"},
+        {"transformer.h.*.ln_2", "blk.*.ffn_norm"},
+        {"transformer.h.*.mlp.c_fc", "blk.*.ffn_up"},
+        {"transformer.h.*.mlp.c_proj", "blk.*.ffn_down"}};
+    for (const auto& [theirs, there] : names) {
+      for (const std::string kind : {".weight", ".bias"}) {
+        form.names.push_back({theirs + kind, there + kind});
+      }
+    }
+    return form;
+  }
+
   std::vector<std::string> buffers(std::int64_t layer) const override {
     const std::string attention = fmt::format("transformer.h.{}.attn.", layer);
     return {attention + "bias", attention + "masked_bias"};  // the causal mask

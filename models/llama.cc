@@ -143,6 +143,34 @@ class Llama final : public Architecture {
     return read(text).kept(conversion);
   }
 
+  std::optional<GgufForm> gguf(const Config& config) const override {
+    const ModelConfig& m = config.model;
+    const std::string layer = "model.layers.*.";
+    return GgufForm{
+        .architecture = "llama",
+        .sizes = {{"context_length", m.max_position_embeddings},
+                  {"embedding_length", m.hidden_size},
+                  {"block_count", m.num_layers},
+                  {"feed_forward_length", m.ffn_hidden_size},
+                  {"attention.head_count", m.num_attention_heads},
+                  {"attention.head_count_kv", m.num_query_groups},
+                  {"rope.dimension_count", config.head_dim()}},
+        .numbers = {{"attention.layer_norm_rms_epsilon", m.norm_epsilon},
+                    {"rope.freq_base", m.rotary_base}},
+        .names = {{"model.embed_tokens.weight", "token_embd.weight"},
+                  {"model.norm.weight", "output_norm.weight"},
+                  {"lm_head.weight", "output.weight"},
+                  {layer + "input_layernorm.weight", "blk.*.attn_norm.weight"},
+                  {layer + "self_attn.q_proj.weight", "blk.*.attn_q.weight", m.num_attention_heads},
+                  {layer + "self_attn.k_proj.weight", "blk.*.attn_k.weight", m.num_query_groups},
+                  {layer + "self_attn.v_proj.weight", "blk.*.attn_v.weight"},
+                  {layer + "self_attn.o_proj.weight", "blk.*.attn_output.weight"},
+                  {layer + "post_attention_layernorm.weight", "blk.*.ffn_norm.weight"},
+                  {layer + "mlp.gate_proj.weight", "blk.*.ffn_gate.weight"},
+                  {layer + "mlp.up_proj.weight", "blk.*.ffn_up.weight"},
+                  {layer + "mlp.down_proj.weight", "blk.*.ffn_down.weight"}}};
+  }
+
   std::vector<std::string> buffers(std::int64_t layer) const override {
     return {fmt::format("model.layers.{}.self_attn.rotary_emb.inv_freq", layer),
             "model.rotary_emb.inv_freq"};  // follow from the base

@@ -49,6 +49,22 @@ class ModelFiles : public ::testing::Test {
                     {"logging", {{"dir", "run"}}}};
 };
 
+TEST_F(ModelFiles, ExportsForLlamaCpp) {
+  ASSERT_EQ(run(train_arguments({})).code, 0);
+  const Outcome written = run({"export", "run", "x.gguf", "--outtype", "q8_0"});
+  ASSERT_EQ(written.code, 0) << written.err;
+  EXPECT_THAT(written.err, IsEmpty()) << "llama.cpp has a tokenizer of bytes";
+  const std::string before = slurp(dir / "x.gguf");
+  EXPECT_EQ(before.substr(0, 4), "GGUF");
+  expect_refused({"export", "run", "x.gguf"}, "x.gguf: is there already");
+  expect_refused({"export", "run", "out", "--outtype", "f16"}, "--outtype is for a FILE.gguf");
+  expect_refused({"checkpoint", "export", "weights", "out.gguf"},
+                 "out.gguf: a directory is written");
+  EXPECT_EQ(slurp(dir / "x.gguf"), before);
+  EXPECT_EQ(run({"export", "run", "x.gguf", "--outtype", "f32", "--overwrite"}).code, 0);
+  EXPECT_GT(slurp(dir / "x.gguf").size(), before.size());
+}
+
 TEST_F(ModelFiles, IdsOfTokensAndSettingsOfGenerationSurviveTrainingOnExportAndImport) {
   ASSERT_EQ(run(train_arguments({})).code, 0);
   change("weights/config.json", {{"eos_token_id", 11}, {"bos_token_id", 12}, {"pad_token_id", 13}});

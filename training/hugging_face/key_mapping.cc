@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <optional>
 #include <set>
 #include <string_view>
 
@@ -13,21 +12,6 @@
 
 namespace trident {
 namespace {
-
-// `to` where `name` is `from`, the text of its "*" put in; nothing where it isn't.
-std::optional<std::string> mapped(const std::string& name, const std::string& from,
-                                  const std::string& to) {
-  const std::size_t star = from.find('*');
-  if (star == std::string::npos) return name == from ? std::optional(to) : std::nullopt;
-  const std::string_view head = std::string_view(from).substr(0, star);
-  const std::string_view tail = std::string_view(from).substr(star + 1);
-  if (name.size() < head.size() + tail.size() || !name.starts_with(head) || !name.ends_with(tail)) {
-    return std::nullopt;
-  }
-  std::string result = to;
-  return result.replace(to.find('*'), 1,
-                        name.substr(star, name.size() - head.size() - tail.size()));
-}
 
 // Characters that have to be the same; a name without a pattern has more than any that is about it.
 std::size_t text_of(const std::string& from) {
@@ -39,6 +23,20 @@ std::string place_of(const std::string& entry) {
 }
 
 }  // namespace
+
+std::optional<std::string> mapped_name(const std::string& name, const std::string& from,
+                                       const std::string& to) {
+  const std::size_t star = from.find('*');
+  if (star == std::string::npos) return name == from ? std::optional(to) : std::nullopt;
+  const std::string_view head = std::string_view(from).substr(0, star);
+  const std::string_view tail = std::string_view(from).substr(star + 1);
+  if (name.size() < head.size() + tail.size() || !name.starts_with(head) || !name.ends_with(tail)) {
+    return std::nullopt;
+  }
+  std::string result = to;
+  return result.replace(to.find('*'), 1,
+                        name.substr(star, name.size() - head.size() - tail.size()));
+}
 
 std::map<std::string, std::string> mapped_names(const std::vector<std::string>& names,
                                                 const std::map<std::string, std::string>& mapping) {
@@ -58,7 +56,7 @@ std::map<std::string, std::string> mapped_names(const std::vector<std::string>& 
     std::string& renamed = result[name] = name;
     std::string best, equal;  // entries; `equal`: another one of as much text
     for (const auto& [from, to] : mapping) {
-      const auto other = mapped(name, from, to);
+      const auto other = mapped_name(name, from, to);
       if (!other || (!best.empty() && text_of(from) < text_of(best))) continue;
       equal = !best.empty() && text_of(from) == text_of(best) ? best : "";
       best = from;

@@ -13,7 +13,24 @@ std::vector<std::int64_t> stored_shape(const HuggingFaceTensor& tensor, const Sh
   return {tensor.rows, global.dim(1)};
 }
 
+void add(std::vector<WholeWeight>& list, const Architecture& architecture,
+         const TransformerShape& shape, const Parameter& parameter) {
+  const ParameterSpec& spec = parameter.spec();
+  if (spec.placement.copy) return;
+  const Shape& global = spec.placement.global;
+  list.push_back({spec.name, global, architecture.hugging_face(shape, spec.name, global)});
+}
+
 }  // namespace
+
+std::vector<WholeWeight> whole_weights(const Architecture& architecture,
+                                       const TransformerShape& shape) {
+  std::vector<WholeWeight> list;
+  const auto chunks = build_chunks(architecture, shape, {}, {shape.layers}, {0});
+  for (const auto& parameter : unique_parameters(chunks))
+    add(list, architecture, shape, *parameter);
+  return list;
+}
 
 std::vector<WholeWeight> whole_weights(const RankModel& model) {
   std::vector<WholeWeight> list;
@@ -22,11 +39,7 @@ std::vector<WholeWeight> whole_weights(const RankModel& model) {
     const auto chunks = build_chunks(model.architecture(), model.shape(), parallel,
                                      model.config().pipeline.layer_split, {stage});
     for (const auto& parameter : unique_parameters(chunks)) {
-      const ParameterSpec& spec = parameter->spec();
-      if (spec.placement.copy) continue;
-      list.push_back(
-          {spec.name, spec.placement.global,
-           model.architecture().hugging_face(model.shape(), spec.name, spec.placement.global)});
+      add(list, model.architecture(), model.shape(), *parameter);
     }
   }
   return list;

@@ -21,6 +21,8 @@ struct WholeWeight {
 
 // Of all stages, in the order of the files.
 std::vector<WholeWeight> whole_weights(const RankModel&);
+// The same of a model in one piece.
+std::vector<WholeWeight> whole_weights(const Architecture&, const TransformerShape&);
 
 std::vector<TensorDeclaration> declarations(const std::vector<WholeWeight>&, DType dtype);
 

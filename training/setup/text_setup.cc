@@ -87,6 +87,24 @@ const std::string& byte_tokenizer() {
   return text;
 }
 
+std::vector<std::int32_t> end_tokens(const std::string& directory, const Tokenizer* tokenizer) {
+  const std::string beside = directory + "/tokenizer.json";
+  for (const char* name : {"generation_config.json", "config.json"}) {
+    const nlohmann::json document = json_or_null(text_beside(beside, name));
+    if (!document.is_object() || !document.contains("eos_token_id")) continue;
+    nlohmann::json ids = document["eos_token_id"];
+    if (ids.is_number_integer()) ids = nlohmann::json::array({ids});
+    std::vector<std::int32_t> result;
+    for (const auto& id : ids) {
+      if (id.is_number_integer()) result.push_back(id.get<std::int32_t>());
+    }
+    if (!result.empty()) return result;
+  }
+  if (tokenizer == nullptr) return {};
+  const auto id = end_of_text(*tokenizer, "", text_beside(beside, "tokenizer_config.json"));
+  return id ? std::vector{*id} : std::vector<std::int32_t>{};
+}
+
 TokenizerFiles tokenizer_files(const Config& config) {
   TokenizerFiles files;
   const bool bytes = config.data.tokenizer.type == "byte";

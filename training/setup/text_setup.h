@@ -1,9 +1,11 @@
 // The tokenizer that a config names.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "config/config.h"
 #include "training/data/document_encoder.h"
@@ -36,5 +38,9 @@ const std::string& byte_tokenizer();
 // that name, or no usual one.
 std::optional<std::int32_t> end_of_text(const Tokenizer&, const std::string& eos_token,
                                         const std::string& tokenizer_config);
+
+// The tokens that end what the model in a Hugging Face directory writes: those of its
+// generation_config.json, else of its config.json, else the tokenizer's own (may be null).
+std::vector<std::int32_t> end_tokens(const std::string& directory, const Tokenizer* tokenizer);
 
 }  // namespace trident

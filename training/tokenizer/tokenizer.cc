@@ -126,6 +126,14 @@ std::vector<std::int32_t> Tokenizer::encode_prompt(std::string_view text) const 
   return ids;
 }
 
+std::span<const std::int32_t> Tokenizer::before_prompt() const {
+  return parts_->surroundings.before;
+}
+
+std::span<const std::int32_t> Tokenizer::after_prompt() const {
+  return parts_->surroundings.after;
+}
+
 std::size_t Tokenizer::next_cut(std::string_view text, std::size_t from, Memory& memory) const {
   return parts_->cuts.next(text, from, parts_->normalizers, memory.parts_->classes);
 }

@@ -42,6 +42,8 @@ class Tokenizer {
               bool continued = false) const;
   // With the tokens that the post-processor puts around a text, as transformers does it.
   std::vector<std::int32_t> encode_prompt(std::string_view text) const;
+  std::span<const std::int32_t> before_prompt() const;
+  std::span<const std::int32_t> after_prompt() const;
 
   // The first place after `from` and before the end at which text may be cut such that both parts,
   // encoded apart, have the ids of the whole; npos where there is none, or none can be told. What

@@ -1,0 +1,360 @@
+#!/usr/bin/env python3
+"""Compares the files that `trident export FILE.gguf` writes with others' readers of them.
+
+    python tests/peers/gguf_peer.py [--llama-cpp] [--seed N] [--program build/release/trident]
+
+- With the `gguf` package, for a GPT-2 and two Llamas with drawn weights, in each way to store them:
+  keys, tensors to the bit (Q8_0 as the package itself rounds), refusals.
+- With --llama-cpp (scripts/requirements-llama-cpp.txt, which takes minutes to build) by llama.cpp:
+  200 greedy tokens and the perplexity of transformers' model from the same weights; texts in many
+  scripts to the ids of `tokenizers`, and back; a model of bytes.
+A failure prints the seed. Ends with `N passed, 0 failed`.
+"""
+
+import argparse
+import json
+import math
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+
+os.environ |= {"HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+import gguf
+import numpy
+import tokenizer_peer
+import tokenizers
+import torch
+import transformers
+from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+
+ROOT = tokenizer_peer.ROOT
+TYPES = {"f32": "F32", "f16": "F16", "bf16": "BF16", "q8_0": "Q8_0"}
+# Of perplexities, relative: llama.cpp rounds GELU to F16 always, and what it multiplies by F16 and
+# Q8_0 as those are.
+TOLERANCE = {"f32": 1e-3, "f16": 1e-3, "q8_0": 1e-2}
+
+
+def gpt2():
+    tokenizer = tokenizer_peer.tokenize_corpus.gpt2_tokenizer()
+    tokenizer.add_special_tokens(["<|endoftext|>"])  # which llama.cpp takes for one in any case
+    return tokenizer
+
+
+def smollm(texts):
+    tokenizer = tokenizers.Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.train_from_iterator(texts, trainers.BpeTrainer(
+        vocab_size=3000, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False,
+        special_tokens=["<|endoftext|>"]))
+    return tokenizer
+
+
+def plain_byte_level(texts, pattern, ignore_merges):
+    """As Llama 3 and Qwen 2 have it, without added tokens that llama.cpp treats in its own way."""
+    document = json.loads(tokenizer_peer.byte_level(texts, pattern).to_str())
+    document["added_tokens"] = [one for one in document["added_tokens"] if one["special"]]
+    document["model"]["ignore_merges"] = ignore_merges
+    if not ignore_merges:
+        document["normalizer"] = {"type": "NFC"}
+    return tokenizers.Tokenizer.from_str(json.dumps(document))
+
+
+class Model:
+    """A model with drawn weights as transformers saves it."""
+
+    def __init__(self, rng, folder, architecture, tied, tokenizer=None, entries=None, **sizes):
+        torch.manual_seed(rng.randrange(2**31))
+        entries = entries or (tokenizer.get_vocab_size() if tokenizer else rng.randrange(200, 400))
+        hidden = rng.choice((48, 64, 96))
+        # Large enough weights for predictions that differ from place to place.
+        common = {"vocab_size": entries, "initializer_range": 0.15, "tie_word_embeddings": tied,
+                  "bos_token_id": None, "eos_token_id": 0}
+        if architecture == "gpt2":
+            self.config = transformers.GPT2Config(**common | {
+                "n_layer": rng.choice((2, 3)), "n_embd": hidden, "n_head": 4, "n_positions": 256,
+                "n_inner": rng.choice((None, 160)), "layer_norm_epsilon": 1e-4} | sizes)
+            self.model = transformers.GPT2LMHeadModel(self.config).eval()
+        else:
+            self.config = transformers.LlamaConfig(**common | {
+                "num_hidden_layers": rng.choice((2, 3)), "hidden_size": hidden,
+                "num_attention_heads": 4, "num_key_value_heads": rng.choice((1, 2, 4)),
+                "intermediate_size": rng.choice((96, 112)), "max_position_embeddings": 256,
+                "rope_theta": rng.choice((1e4, 5e5)), "rms_norm_eps": 1e-5} | sizes)
+            self.model = transformers.LlamaForCausalLM(self.config).eval()
+        # Vectors that aren't ones and zeros.
+        with torch.no_grad():
+            for parameter in self.model.parameters():
+                if parameter.dim() == 1:
+                    parameter += 0.1 * torch.randn_like(parameter)
+        self.model.to(rng.choice((torch.float32, torch.bfloat16, torch.float16)))
+        self.weights = folder
+        self.model.save_pretrained(folder)
+        # Anew, as a change of type rounds the angles of rotary positions, too.
+        self.model = type(self.model).from_pretrained(folder, dtype=torch.float32).eval()
+        if tokenizer:
+            tokenizer.save(str(folder / "tokenizer.json"))
+
+    def tensors(self):
+        """By the names and in the order of elements that llama.cpp has (its convert_hf_to_gguf.py)."""
+        stems = {
+            "transformer.wte": "token_embd", "transformer.wpe": "position_embd",
+            "transformer.ln_f": "output_norm", "ln_1": "attn_norm", "attn.c_attn": "attn_qkv",
+            "attn.c_proj": "attn_output", "ln_2": "ffn_norm", "mlp.c_fc": "ffn_up",
+            "mlp.c_proj": "ffn_down", "model.embed_tokens": "token_embd",
+            "model.norm": "output_norm", "lm_head": "output", "input_layernorm": "attn_norm",
+            "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
+            "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
+            "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn_gate",
+            "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
+        result = {}
+        for name, value in self.model.state_dict().items():
+            if name == "lm_head.weight" and self.config.tie_word_embeddings:
+                continue
+            stem, kind = name.rsplit(".", 1)
+            values = value.numpy()
+            for layers in ("transformer.h.", "model.layers."):
+                if stem.startswith(layers):
+                    layer, stem = stem[len(layers):].split(".", 1)
+                    if values.ndim == 2 and layers == "transformer.h.":
+                        values = values.T
+                    heads = {"self_attn.q_proj": self.config.num_attention_heads,
+                             "self_attn.k_proj": getattr(self.config, "num_key_value_heads", 0)}
+                    if stem in heads:
+                        rows, columns = values.shape
+                        values = values.reshape(heads[stem], 2, -1, columns)
+                        values = values.swapaxes(1, 2).reshape(rows, columns)
+                    result[f"blk.{layer}.{stems[stem]}.{kind}"] = values
+                    break
+            else:
+                result[f"{stems[stem]}.{kind}"] = values
+        return result
+
+    def loss(self, ids):
+        with torch.no_grad():
+            logits = self.model(torch.tensor([ids[:-1]])).logits[0].double()
+        return torch.nn.functional.cross_entropy(logits, torch.tensor(ids[1:])).item()
+
+
+def export(program, model, path, outtype, *more):
+    done = subprocess.run([program, "export", model.weights, path, "--outtype", outtype, *more],
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def test_file(program, model, outtype, path):
+    export(program, model, path, outtype)
+    reader = gguf.GGUFReader(path)
+    config = model.config
+    kind = config.model_type
+    fields = {name: field.contents() for name, field in reader.fields.items()}
+    expected = {
+        "general.architecture": kind, f"{kind}.block_count": config.num_hidden_layers,
+        f"{kind}.embedding_length": config.hidden_size, f"{kind}.context_length": 256,
+        f"{kind}.attention.head_count": 4, f"{kind}.vocab_size": config.vocab_size,
+        "general.file_type": {"f32": 0, "f16": 1, "q8_0": 7, "bf16": 32}[outtype]}
+    if kind == "gpt2":
+        expected |= {"gpt2.feed_forward_length": config.n_inner or 4 * config.n_embd,
+                     "gpt2.attention.layer_norm_epsilon": float(numpy.float32(1e-4))}
+    else:
+        expected |= {"llama.feed_forward_length": config.intermediate_size,
+                     "llama.attention.head_count_kv": config.num_key_value_heads,
+                     "llama.rope.dimension_count": config.hidden_size // 4,
+                     "llama.rope.freq_base": config.rope_parameters["rope_theta"],
+                     "llama.attention.layer_norm_rms_epsilon": float(numpy.float32(1e-5))}
+    for name, value in expected.items():
+        assert fields[name] == value, (name, fields[name], value)
+    wanted = model.tensors()
+    assert {tensor.name for tensor in reader.tensors} == set(wanted)
+    for tensor in reader.tensors:
+        values = wanted[tensor.name]
+        assert tensor.shape.tolist() == list(values.shape[::-1]), tensor.name
+        plain = values.ndim == 1 or tensor.name == "position_embd.weight"
+        stored = "F32" if plain else "F16" if outtype == "q8_0" and values.shape[1] % 32 \
+            else TYPES[outtype]
+        assert tensor.tensor_type.name == stored, (tensor.name, tensor.tensor_type)
+        if stored == "F16":
+            same = numpy.array_equal(numpy.asarray(tensor.data), values.astype(numpy.float16))
+        else:
+            same = numpy.asarray(tensor.data).tobytes() == \
+                gguf.quants.quantize(values, tensor.tensor_type).tobytes()
+        assert same, tensor.name
+
+
+def test_refusals(program, model, folder):
+    def refused(*arguments, code=2, name="there.gguf"):
+        done = subprocess.run([program, "export", model.weights, folder / name, *arguments],
+                              capture_output=True, text=True)
+        assert done.returncode == code and not done.stdout, done
+        return done.stderr
+
+    (folder / "there.gguf").write_text("mine")
+    assert "is there already" in refused()
+    assert (folder / "there.gguf").read_text() == "mine"
+    assert "--outtype" in refused("--outtype", "q4_0")
+    assert "--outtype" in refused("--outtype", "f16", name="directory")
+    refused(name="missing/x.gguf", code=3)
+    export(program, model, folder / "there.gguf", "f16", "--overwrite")
+    # A value that F16 hasn't.
+    with torch.no_grad():
+        next(iter(model.model.parameters()))[3, 1] = 1e30
+    model.model.save_pretrained(model.weights)
+    message = refused("--outtype", "f16", code=3, name="large.gguf")
+    assert "finite" in message and "weight" in message, message
+    assert not [*folder.glob("large*")]
+
+
+class LlamaCpp:
+    def __init__(self, path, vocab_only=False):
+        import llama_cpp
+        self.llama = llama_cpp.Llama(str(path), n_ctx=256, logits_all=True, verbose=False,
+                                     type_k=0, type_v=0, vocab_only=vocab_only)
+
+    def greedy(self, ids, count):
+        result = list(ids)
+        self.llama.reset()
+        for token in self.llama.generate(ids, temp=0.0, repeat_penalty=1.0, reset=True):
+            result.append(token)
+            if len(result) == len(ids) + count:
+                return result
+
+    def loss(self, ids):
+        self.llama.reset()
+        self.llama.eval(ids[:-1])
+        logits = torch.tensor(self.llama.scores[:len(ids) - 1]).double()
+        return torch.nn.functional.cross_entropy(logits, torch.tensor(ids[1:])).item()
+
+
+def test_model_there(program, rng, model, outtype, path):
+    export(program, model, path, outtype, "--overwrite")
+    there = LlamaCpp(path)
+    ids = [rng.randrange(model.config.vocab_size) for _ in range(256)]
+    ratio = math.exp(there.loss(ids) - model.loss(ids))
+    assert abs(ratio - 1) < TOLERANCE[outtype], ratio
+    if outtype != "f32":
+        return
+    with torch.no_grad():
+        expected = model.model.generate(
+            torch.tensor([ids[:20]]), attention_mask=torch.ones(1, 20), max_new_tokens=200,
+            do_sample=False, eos_token_id=None, pad_token_id=0)
+    own = there.greedy(ids[:20], 200)
+    assert own == expected[0].tolist(), (own, expected[0].tolist())
+
+
+def test_tokenizer_there(program, rng, folder, tokenizer, texts):
+    folder.mkdir()
+    model = Model(rng, folder, "llama", False, tokenizer, tokenizer.get_vocab_size() + 3,
+                  num_hidden_layers=1, hidden_size=8)
+    told = export(program, model, folder / "x.gguf", "f16")
+    normal = tokenizer.normalizer if isinstance(tokenizer.normalizer, normalizers.NFC) else None
+    assert ("normal form C" if normal else "") in told and (normal or not told), told
+    there = LlamaCpp(folder / "x.gguf", vocab_only=True).llama
+    for text in texts:
+        text = normal.normalize_str(text) if normal else text
+        for specials in (False, True):
+            expected = tokenizer.encode(text, add_special_tokens=specials).ids
+            own = there.tokenize(text.encode(), add_bos=specials, special=True)
+            assert own == expected, (text[:200], own[:50], expected[:50])
+
+
+def test_bytes_there(program, folder):
+    folder.mkdir()
+    (folder / "x.txt").write_text("naïve text 日本\n" * 50)
+    (folder / "c.json").write_text(json.dumps({
+        "model": {"architecture": "llama", "num_layers": 2, "hidden_size": 32,
+                  "num_attention_heads": 2, "ffn_hidden_size": 64},
+        "batch": {"micro_batch_size": 4},
+        "data": {"train": [{"path": "x.txt"}], "sequence_length": 64},
+        "optimizer": {"params": {"lr": 0.01}},
+        "training": {"train_iters": 30}, "checkpoint": {"save": "weights"},
+        "logging": {"dir": "run"}}))
+    for command in (["train", "c.json"], ["export", "run", "x.gguf"]):
+        subprocess.run([program, *command], cwd=folder, check=True, capture_output=True)
+    there = LlamaCpp(folder / "x.gguf")
+    everything = bytes(range(256)) * 2 + "naïve 日本".encode()
+    assert there.llama.tokenize(everything, add_bos=False) == list(everything)
+    assert there.llama.detokenize(list(everything)) == everything
+    ours = subprocess.run([program, "generate", "run", "--prompt", "na", "--tokens", "40",
+                           "--temperature", "0", "--format", "json"], cwd=folder, check=True,
+                          capture_output=True, text=True).stdout
+    assert there.greedy(list(b"na"), 40) == json.loads(ours)["tokens"]
+    made = there.llama.create_completion("na", max_tokens=40, temperature=0, repeat_penalty=1)
+    assert json.loads(ours)["text"] == "na" + made["choices"][0]["text"]
+
+
+def test_unknown_tokenizers(program, rng, folder, texts):
+    """What llama.cpp would do in another way is told."""
+    folder.mkdir()
+    for name, what in (("unigram", "Unigram"), ("word_piece", "WordPiece"),
+                       ("metaspace", "bytes"), ("digits", "NFKC"), ("qwen2", "cut text")):
+        tokenizer = tokenizer_peer.tokenizers_by_name(texts)[name]()
+        (folder / name).mkdir()
+        model = Model(rng, folder / name, "gpt2", True, tokenizer)
+        told = export(program, model, folder / f"{name}.gguf", "f32")
+        assert what in told, (name, told)
+        fields = gguf.GGUFReader(folder / f"{name}.gguf").fields
+        kind = fields["tokenizer.ggml.model"].contents()
+        assert kind == "none", (name, kind)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seed", type=int, default=random.randrange(10**6))
+    parser.add_argument("--program", default=str(ROOT / "build/release/trident"))
+    parser.add_argument("--llama-cpp", action="store_true")
+    arguments = parser.parse_args()
+    program = str(pathlib.Path(arguments.program).resolve())
+    passed = failed = 0
+
+    def check(name, test, *given):
+        nonlocal passed, failed
+        try:
+            test(*given)
+            passed += 1
+            print(f"ok {name}", flush=True)
+        except Exception as error:
+            failed += 1
+            print(f"FAILED {name} (--seed {arguments.seed}): {type(error).__name__}: {error}")
+
+    rng = random.Random(arguments.seed)
+    texts = [*tokenizer_peer.translations()][::7] + [*tokenizer_peer.code()][:20]
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        for i, (architecture, tied) in enumerate((("gpt2", True), ("llama", False), ("llama", True))):
+            model = Model(rng, folder / f"m{i}", architecture, tied)
+            for outtype in TYPES:
+                check(f"{architecture} {outtype} file", test_file, program, model, outtype,
+                      folder / f"m{i}-{outtype}.gguf")
+            if arguments.llama_cpp:
+                for outtype in TOLERANCE:
+                    check(f"{architecture} {outtype} in llama.cpp", test_model_there, program, rng,
+                          model, outtype, folder / f"m{i}-{outtype}.gguf")
+        check("refusals", test_refusals, program, model, folder)
+        check("tokenizers that llama.cpp hasn't", test_unknown_tokenizers, program, rng,
+              folder / "unknown", texts)
+        if arguments.llama_cpp:
+            check("bytes in llama.cpp", test_bytes_there, program, folder / "bytes")
+            compared = [*texts, tokenizer_peer.emoji(), *tokenizer_peer.awkward(),
+                        *tokenizer_peer.random_texts(rng)]
+            for name, make in {
+                    "gpt2": gpt2,
+                    "mistral": tokenizer_peer.mistral,
+                    "small_mistral": lambda: tokenizer_peer.small_mistral(texts),
+                    "llama3": lambda: plain_byte_level(texts, tokenizer_peer.LLAMA3, True),
+                    "dbrx": lambda: plain_byte_level(texts, tokenizer_peer.LLAMA3, False),
+                    "qwen2": lambda: plain_byte_level(texts, tokenizer_peer.QWEN2, False),
+                    "smollm": lambda: smollm(texts)}.items():
+                check(f"{name} tokenizer in llama.cpp", test_tokenizer_there, program, rng,
+                      folder / name, make(), compared)
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
