@@ -169,9 +169,10 @@ int diff(const CheckpointOptions& options) {
 
 int export_one(const CheckpointOptions& options) {
   if (options.second.ends_with(".gguf")) {
-    throw RequestError(fmt::format("{}: a directory is written here; `trident export {} {}` writes "
-                                   "such a file",
-                                   options.second, options.first, options.second));
+    throw RequestError(
+        fmt::format("{}: a directory is written here; `trident export {} {}` writes "
+                    "such a file",
+                    options.second, options.first, options.second));
   }
   export_checkpoint(checkpoint_at(options.first), options.second, options.overwrite);
   fmt::print("wrote {}\n", options.second);

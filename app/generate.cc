@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -30,7 +32,7 @@ namespace {
 
 struct Request {
   std::string directory, format = "text";
-  std::optional<std::string> prompt;
+  std::optional<std::string> prompt, ids_given;
   std::vector<std::int32_t> ids;
   std::vector<std::string> stop;
   bool ignore_eos = false;
@@ -58,6 +60,28 @@ std::optional<Tokenizer> tokenizer_of(const Request& request, const std::string&
         directory, vocab_size));
   }
   return std::nullopt;
+}
+
+// Numbers with commas or white space between them; "-": on standard input.
+std::vector<std::int32_t> ids_of(const std::string& given) {
+  std::string text = given == "-" ? read_standard_input(std::uint64_t{64} << 20) : given;
+  std::ranges::replace_if(
+      text, [](char c) { return c == '\n' || c == '\r' || c == ' '; }, ',');
+  std::vector<std::int32_t> ids;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find(',', at), text.size());
+    const std::string_view one = std::string_view(text).substr(at, end - at);
+    at = end + 1;
+    if (one.empty()) continue;
+    std::int32_t id = 0;
+    const auto [rest, error] = std::from_chars(one.data(), one.data() + one.size(), id);
+    if (error != std::errc() || rest != one.data() + one.size()) {
+      throw RequestError(fmt::format("generate: --ids: \"{}\" is no id", printable(one, 40)));
+    }
+    ids.push_back(id);
+  }
+  if (ids.empty()) throw RequestError("generate: --ids: needs ids");
+  return ids;
 }
 
 // Without --prompt and --ids it is what comes on standard input, without its last line end.
@@ -176,9 +200,8 @@ void add_generate(CLI::App& app, const Launch& launch, Action& action) {
   auto* prompt = command->add_option("--prompt", options->prompt,
                                      "Text to go on with; without it, standard input");
   command
-      ->add_option("--ids", options->ids, "Token ids in its place, comma-separated; ids out, too")
-      ->delimiter(',')
-      ->check([](const std::string& id) { return id.empty() ? "needs ids" : ""; })
+      ->add_option("--ids", options->ids_given,
+                   "Token ids in its place, comma-separated, or - for standard input; ids out, too")
       ->excludes(prompt);
   command
       ->add_option("--tokens,--max-new-tokens", options->generate.tokens, "The most tokens to add")
@@ -216,7 +239,10 @@ void add_generate(CLI::App& app, const Launch& launch, Action& action) {
   command->add_option("--seed", sampling.seed)->capture_default_str();
   add_format_option(*command, options->format);
   command->callback([options, &launch, &action] {
-    action = [options, &launch] { return run(*options, launch); };
+    action = [options, &launch] {
+      if (options->ids_given) options->ids = ids_of(*options->ids_given);
+      return run(*options, launch);
+    };
   });
 }
 

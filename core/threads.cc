@@ -49,10 +49,11 @@ std::string thread_limit_text() {
 }
 
 void want_cores(int count) {
-  cpu_set_t set;
-  if (::sched_getaffinity(0, sizeof set, &set) != 0 || CPU_COUNT(&set) >= count) return;
-  for (std::size_t i = 0; i < CPU_SETSIZE; ++i) CPU_SET(i, &set);
-  ::sched_setaffinity(0, sizeof set, &set);
+  cpu_set_t own, wider;
+  if (::sched_getaffinity(0, sizeof own, &own) != 0 || CPU_COUNT(&own) >= count) return;
+  if (::sched_getaffinity(::getppid(), sizeof wider, &wider) != 0) return;
+  CPU_OR(&wider, &wider, &own);
+  ::sched_setaffinity(0, sizeof wider, &wider);
 }
 
 void lower_priority(int niceness, IoPriority io) {

@@ -14,7 +14,7 @@ void need_threads(std::int64_t wanted, const std::string& who);
 std::string thread_limit_text();
 
 // Where the calling thread may run on fewer than `count` cores, as in a process that a launcher has
-// bound, it may run on all that its control group has from here on.
+// bound, it may run from here on where the launcher itself may.
 void want_cores(int count);
 
 // What the calling thread asks of the system less than others do.

@@ -120,9 +120,9 @@ class Trident(TemplateLM):
             ids = self.tok_encode(context) or [self.prefix_token_id]
             ids = ids[-max(1, self.max_length - count):]
             stops = [f"--stop={stop}" for stop in until if stop]
-            answer = self.run("generate", str(self.directory), "--ids", ",".join(map(str, ids)),
-                              "--tokens", str(count), "--temperature", "0", "--format", "json",
-                              *stops)
+            answer = self.run("generate", str(self.directory), "--ids", "-", "--tokens", str(count),
+                              "--temperature", "0", "--format", "json", *stops,
+                              text=",".join(map(str, ids)))
             # As the harness does: the new tokens decoded by themselves.
             text = self.tokenizer.decode(json.loads(answer)["tokens"][len(ids):])
             for stop in filter(None, until):

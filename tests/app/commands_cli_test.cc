@@ -1,4 +1,4 @@
-// The other commands as black boxes: reports, bench, generate, export and import, plan.
+// The other commands as black boxes: reports, bench, plan.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -211,80 +211,6 @@ TEST_F(CliTest, BenchGemmAndCollectivesReportEveryCase) {
                   1e-6 * r.at("gb_per_second").get<double>());
     }
   }
-}
-
-TEST_F(CliTest, GeneratesFromTextAndFromIdsAndRefusesWhatItCanNot) {
-  train_once();
-  const Outcome text = run({"generate", "weights", "--prompt", "In", "--tokens", "5"});
-  EXPECT_EQ(text.code, 0) << text.err;
-  EXPECT_THAT(text.out, StartsWith("In"));
-  EXPECT_EQ(text.out.size(), 2u + 5u + 1u);
-  const Outcome ids =
-      run({"generate", "weights", "--ids", "73,110", "--tokens", "5", "--format", "json"});
-  const json tokens = json::parse(ids.out).at("tokens");
-  ASSERT_EQ(tokens.size(), 7u);
-  EXPECT_EQ(tokens[1], 110);
-  EXPECT_EQ(tokens[2], static_cast<unsigned char>(text.out[2])) << "the same prompt and seed";
-  expect_refused({"generate", "weights", "--ids", "1,300"},
-                 {"the prompt: token 300 is beyond the vocabulary"});
-  expect_refused({"generate", "weights"}, {"the prompt is empty"});
-  expect_refused({"generate", "nowhere", "--prompt", "x"}, {"nowhere/config.json"});
-}
-
-TEST_F(CliTest, EvaluatesARunsHeldOutPartsAndOtherTexts) {
-  ASSERT_EQ(run(train({"data.split=8,1,1"})).code, 0);
-  const Outcome held_out = run({"eval", "run", "--format", "json"});
-  ASSERT_EQ(held_out.code, 0) << held_out.err;
-  const json rows = json::parse(held_out.out).at("results");
-  ASSERT_EQ(rows.size(), 2u);
-  EXPECT_EQ(rows[0].at("part"), "validation");
-  EXPECT_EQ(rows[1].at("part"), "test");
-  for (const json& row : rows) {
-    const double loss = row.at("loss");
-    EXPECT_EQ(row.at("bytes"), row.at("tokens"));
-    EXPECT_NEAR(row.at("perplexity").get<double>(), std::exp(loss), 1e-9 * std::exp(loss));
-    EXPECT_NEAR(row.at("bits_per_byte").get<double>(), loss / std::log(2.0), 1e-12);
-  }
-  const Outcome table = run({"eval", "weights", "--data", "text.txt", "text.txt"});
-  ASSERT_EQ(table.code, 0) << table.err;
-  EXPECT_THAT(table.out, HasSubstr("\nall sources"));
-  const Outcome layout = run({"eval", "weights", "--data", "text.txt", "text.txt", "--set",
-                              "parallel.pipeline_model_parallel_size=2", "--ranks", "4"});
-  EXPECT_EQ(layout.out, table.out);
-  spit(dir / "text.jsonl", "{\"text\": \"one\"}\n{\"other\": \"two\"}\n");
-  expect_refused({"eval", "weights"}, {"weights isn't a run's directory"});
-  expect_refused({"eval", "weights", "--data", "none"}, {"none: no such file"});
-  expect_refused({"eval", "weights", "--data", "text.txt", "--set", "model.num_layers=7"},
-                 {"num_layers"});
-}
-
-// Bytes of any kind, whose tokenizer.json transformers can read (tests/peers).
-TEST_F(CliTest, AByteModelHasATokenizerAndTakesAnyBytes) {
-  train_once();
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "generation_config.json"}) {
-    EXPECT_TRUE(std::filesystem::exists(dir / (std::string("weights/") + name))) << name;
-  }
-  ASSERT_EQ(run({"export", "run", "exported"}).code, 0);
-  EXPECT_EQ(slurp(dir / "exported/tokenizer.json"), slurp(dir / "weights/tokenizer.json"));
-  const Outcome outcome =
-      run({"generate", "exported", "--prompt", "\xff\xfe", "--tokens", "3", "--format", "json"});
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
-  const json tokens = json::parse(outcome.out).at("tokens");
-  EXPECT_EQ(tokens[0], 255);
-  EXPECT_EQ(tokens[1], 254);
-}
-
-TEST_F(CliTest, ExportAndImportKeepEveryByteOfTheWeights) {
-  train_once();
-  ASSERT_EQ(run({"export", "run", "exported"}).code, 0);
-  ASSERT_EQ(run({"import", "exported", "imported"}).code, 0);
-  const std::string weights = slurp(dir / "weights/model.safetensors");
-  EXPECT_GT(weights.size(), 40000u);
-  EXPECT_EQ(slurp(dir / "exported/model.safetensors"), weights);
-  EXPECT_EQ(slurp(dir / "imported/model.safetensors"), weights);
-  EXPECT_EQ(slurp(dir / "imported/config.json"), slurp(dir / "weights/config.json"));
-  expect_refused({"export", "nowhere", "x"}, {"nowhere/config.json"});
-  expect_refused({"export", "run", "file/x"}, {"file/x: can't make this directory"});
 }
 
 TEST_F(CliTest, ThePlanSaysWhatFitsAndAutoTakesIt) {

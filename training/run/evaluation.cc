@@ -30,6 +30,10 @@ struct Part {
   EvaluationRow row;
   std::shared_ptr<const TokenSource> source;
   std::int64_t begin = 0, end = 0;
+
+  EvaluationWindows windows(const Config& config, std::int64_t stride) const {
+    return {end - begin, config.data.sequence_length, stride};
+  }
 };
 
 class PartList {
@@ -124,10 +128,30 @@ class PartList {
   std::vector<std::string> left_;
 };
 
-// All windows of all parts, and of which part each is.
-struct PlacedWindow {
-  std::size_t part;
-  EvaluationWindow window;
+// The windows of all parts, one part after the other.
+class WindowList {
+ public:
+  WindowList(const std::vector<Part>& parts, const Config& config, std::int64_t stride) {
+    for (const Part& part : parts) {
+      windows_.push_back(part.windows(config, stride));
+      ends_.push_back(count() + windows_.back().count());
+    }
+  }
+
+  struct Placed {
+    std::size_t part;
+    EvaluationWindow window;
+  };
+  std::int64_t count() const { return ends_.empty() ? 0 : ends_.back(); }
+  Placed operator[](std::int64_t index) const {
+    const auto part =
+        static_cast<std::size_t>(std::ranges::upper_bound(ends_, index) - ends_.begin());
+    return {part, windows_[part][part == 0 ? index : index - ends_[part - 1]]};
+  }
+
+ private:
+  std::vector<EvaluationWindows> windows_;
+  std::vector<std::int64_t> ends_;  // of each part's windows among all
 };
 
 void read_window(const Part& part, const EvaluationWindow& window, std::int64_t sequence,
@@ -154,33 +178,28 @@ void run_rank(const Config& config, const std::string& weights, const Schedule& 
 
   const std::int64_t s = config.data.sequence_length, b = config.batch.micro_batch_size;
   const std::int64_t m = config.num_microbatches();
-  const auto samples = static_cast<std::size_t>(config.batch.global_batch_size);
-  std::vector<PlacedWindow> windows;
+  const std::int64_t samples = config.batch.global_batch_size;
+  const WindowList windows(parts, config, stride);
   std::int64_t total = 0, done = 0;
-  for (std::size_t p = 0; p < parts.size(); ++p) {
-    total += parts[p].row.tokens;
-    for (const auto& window : evaluation_windows(parts[p].end - parts[p].begin, s, stride)) {
-      windows.push_back({p, window});
-    }
-  }
-  const auto own = static_cast<std::size_t>(batch_shape(config, topology).place * m * b);
+  for (const Part& part : parts) total += part.row.tokens;
+  const std::int64_t own = batch_shape(config, topology).place * m * b;
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(s) + 1);
-  for (std::size_t pass = 0; pass < windows.size(); pass += samples) {
+  for (std::int64_t pass = 0; pass < windows.count(); pass += samples) {
     std::vector<HostMicroBatch> batches(static_cast<std::size_t>(m));
-    for (std::size_t i = 0; i < static_cast<std::size_t>(m * b); ++i) {
+    for (std::int64_t i = 0; i < m * b; ++i) {
       // Beyond the end the last one again, which nobody counts.
-      const PlacedWindow& window = windows[std::min(pass + own + i, windows.size() - 1)];
-      HostMicroBatch& batch = batches[i / static_cast<std::size_t>(b)];
-      batch.sample_ids.push_back(static_cast<std::int64_t>(pass + own + i));
+      const auto window = windows[std::min(pass + own + i, windows.count() - 1)];
+      HostMicroBatch& batch = batches[static_cast<std::size_t>(i / b)];
+      batch.sample_ids.push_back(pass + own + i);
       if (!model.reads_tokens()) continue;
       read_window(parts[window.part], window.window, s, tokens);
       batch.tokens.insert(batch.tokens.end(), tokens.begin(), tokens.end() - 1);
       batch.labels.insert(batch.labels.end(), tokens.begin() + 1, tokens.end());
     }
     const std::vector<float> losses = evaluator.token_losses(batches);
-    for (std::size_t i = 0; i < samples && pass + i < windows.size(); ++i) {
-      const auto& [part, window] = windows[pass + i];
-      const auto first = losses.begin() + static_cast<std::int64_t>(i) * s + window.first;
+    for (std::int64_t i = 0; i < samples && pass + i < windows.count(); ++i) {
+      const auto [part, window] = windows[pass + i];
+      const auto first = losses.begin() + i * s + window.first;
       double sum = 0;
       for (auto loss = first; loss != first + window.counted; ++loss) sum += *loss;
       parts[part].row.loss_sum += sum;
@@ -197,11 +216,7 @@ void fit_batch(Config& config, const EvaluationRequest& request, const std::vect
   const bool given = std::ranges::any_of(
       request.set, [](const std::string& one) { return one.starts_with("batch"); });
   if (given) return;
-  std::int64_t windows = 0;
-  for (const Part& part : parts) {
-    windows +=
-        std::ssize(evaluation_windows(part.end - part.begin, config.data.sequence_length, stride));
-  }
+  const std::int64_t windows = WindowList(parts, config, stride).count();
   BatchConfig& batch = config.batch;
   const std::int64_t before = batch.micro_batch_size * batch.gradient_accumulation_steps;
   const std::int64_t places = batch.global_batch_size / before;
@@ -260,16 +275,16 @@ std::optional<double> EvaluationRow::bits_per_byte() const {
   return loss_sum / std::numbers::ln2 / static_cast<double>(*bytes);
 }
 
-std::vector<EvaluationWindow> evaluation_windows(std::int64_t tokens, std::int64_t sequence_length,
-                                                 std::int64_t stride) {
-  const std::int64_t s = sequence_length;
-  std::vector<EvaluationWindow> windows = {{0, 0, std::min(s, tokens - 1)}};
-  for (std::int64_t end = s; end < tokens - 1;) {
-    const std::int64_t counted = std::min(stride, tokens - 1 - end);
-    end += counted;
-    windows.push_back({end - s, s - counted, counted});
-  }
-  return windows;
+std::int64_t EvaluationWindows::count() const {
+  const std::int64_t rest = std::max<std::int64_t>(0, tokens - 1 - sequence_length);
+  return 1 + (rest + stride - 1) / stride;
+}
+
+EvaluationWindow EvaluationWindows::operator[](std::int64_t index) const {
+  if (index == 0) return {0, 0, std::min(sequence_length, tokens - 1)};
+  const std::int64_t before = sequence_length + (index - 1) * stride;
+  const std::int64_t counted = std::min(stride, tokens - 1 - before);
+  return {before + counted - sequence_length, sequence_length - counted, counted};
 }
 
 Evaluation evaluate(const EvaluationRequest& request, const Launch& launch,
@@ -363,7 +378,7 @@ Evaluation evaluate(const EvaluationRequest& request, const Launch& launch,
     if (launch.leads) {
       try {
         const DocumentEncoder known = access.encoder();
-        if (known.tokenizer || config.model.vocab_size == 256) {
+        if (known.tokenizer || config.model.vocab_size == 256 || has_byte_tokenizer(weights)) {
           part.row.bytes = bytes_of(part, known.tokenizer.get());
         }
       } catch (const RequestError&) {

@@ -22,7 +22,7 @@ struct EvaluationRequest {
   std::vector<std::string>
       parts;                     // of "train", "validation", "test", "all"; none: what is held out
   std::string tokenizer;         // "": the one beside the weights, else the run's
-  std::int64_t stride = 0;       // 0: the sequence length (windows())
+  std::int64_t stride = 0;       // 0: the sequence length (EvaluationWindows)
   std::vector<std::string> set;  // overrides of the config that this makes: the layout, …
   std::optional<std::int64_t> ranks;
 };
@@ -34,8 +34,12 @@ struct EvaluationWindow {
 // Windows over n tokens, of which all but the first are predicted, each once: the first window
 // counts all its tokens, later ones the last `stride` (1 to s) or fewer at the end, so that at
 // least s - stride come before each. A text shorter than a window counts its first n - 1.
-std::vector<EvaluationWindow> evaluation_windows(std::int64_t tokens, std::int64_t sequence_length,
-                                                 std::int64_t stride);
+struct EvaluationWindows {
+  std::int64_t tokens, sequence_length, stride;
+
+  std::int64_t count() const;
+  EvaluationWindow operator[](std::int64_t index) const;
+};
 
 struct EvaluationRow {
   std::string source, part;

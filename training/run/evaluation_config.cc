@@ -36,13 +36,14 @@ json data_section(const EvaluationRequest& request, const std::string& weights,
   const std::string beside_path = weights + "/tokenizer.json";
   const bool beside = std::filesystem::is_regular_file(beside_path, missing);
   const bool of_file = data.value(json::json_pointer("/tokenizer/type"), "") == "file";
-  const bool bytes =
-      beside ? read_tokenizer(beside_path) == byte_tokenizer() : vocab_size == 256 && !of_file;
+  const bool bytes = beside ? has_byte_tokenizer(weights) : vocab_size == 256 && !of_file;
+  // The default, where a run's tokens came ready-made: which text they are, nothing says.
+  const bool unknown = of_run && !beside && !of_file && !request.data.empty();
   if (!request.tokenizer.empty()) {
     data["tokenizer"] = {{"type", "file"}, {"path", request.tokenizer}};
   } else if (bytes) {
     data["tokenizer"] = {{"type", "byte"}};
-  } else if (beside || !of_run) {
+  } else if (beside || !of_run || unknown) {
     data["tokenizer"]["type"] = "file";
     data["tokenizer"]["path"] = beside_path;
   }

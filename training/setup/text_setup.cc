@@ -87,6 +87,10 @@ const std::string& byte_tokenizer() {
   return text;
 }
 
+bool has_byte_tokenizer(const std::string& directory) {
+  return text_beside(directory + "/tokenizer.json", "tokenizer.json") == byte_tokenizer();
+}
+
 std::vector<std::int32_t> end_tokens(const std::string& directory, const Tokenizer* tokenizer) {
   const std::string beside = directory + "/tokenizer.json";
   for (const char* name : {"generation_config.json", "config.json"}) {

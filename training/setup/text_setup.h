@@ -32,6 +32,8 @@ TokenizerFiles tokenizer_files(const Config&);
 // The tokenizer.json of type "byte": each byte has its number as its id. Where the tokens are
 // known to be bytes by it, they needn't be UTF-8.
 const std::string& byte_tokenizer();
+// Whether it lies in the directory.
+bool has_byte_tokenizer(const std::string& directory);
 
 // The token that ends a text: `eos_token`, if given; else what `tokenizer_config` (a
 // tokenizer_config.json, or "") says, else one of the usual names. nullopt where there is none of
