@@ -1,23 +1,24 @@
 #!/usr/bin/env python3
 """Texts beside the packages that others use: tokenizing, starting, generating.
 
-    $(scripts/peers_python) bench/texts.py [tokenize] [start] [generate] [--program P] [--gigabytes 5]
+    $(scripts/peers_python --llama-cpp) bench/texts.py [tokenize] [start] [generate] [--program P] [--gigabytes 5]
 
 - tokenize: documents in a .jsonl to tokens on the disk, beside the `tokenizers` package, which
   reads, parses and encodes the same file with as many threads. Ours is what a first start of a run
   takes longer than the next one.
 - start: a text of some gigabytes, which was made before: from the command to the first iteration's
   end, beside the same run on a small text; and the most memory of the run that tokenizes it.
-- generate: GPT-2 124M with drawn weights, tokens a second after the first, beside transformers.
+- generate: GPT-2 124M with drawn weights, tokens a second after the first, beside transformers and,
+  where llama-cpp-python is installed, llama.cpp with the same weights in F32.
 Medians of alternating runs. Prints a table for each.
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import pathlib
 import random
-import resource
 import statistics
 import subprocess
 import sys
@@ -139,8 +140,13 @@ def start(program, folder, gigabytes):
         for i in range(int(gigabytes * 1e9 / len(block.encode()))):
             file.write(f"{i}\n{block}\n")
     time.sleep(4)  # what has changed a moment ago is read again at each start
-    first = train(program, folder, config(large, tokenizer))
-    memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    (folder / "c.json").write_text(json.dumps(config(large, tokenizer)))
+    begin = time.perf_counter()
+    process = subprocess.Popen([program, "train", "c.json"], cwd=folder, stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    assert status == 0, status
+    first, memory = time.perf_counter() - begin, usage.ru_maxrss / 1024
     train(program, folder, config(small, tokenizer))
     train(program, folder, config(large, tokenizer))
     times = [[train(program, folder, config(data, tokenizer)) for data in (small, large)]
@@ -167,6 +173,22 @@ print(seconds(201) - seconds(1))
 """
 
 
+# Its cache of keys and values in F32 as well.
+LLAMA_CPP = """
+import sys, time, llama_cpp
+model = llama_cpp.Llama(sys.argv[1], n_ctx=512, n_threads=int(sys.argv[2]), type_k=0, type_v=0,
+                        verbose=False)
+def seconds(tokens):
+    model.reset()
+    begin = time.perf_counter()
+    for i, _ in enumerate(model.generate(list(range(100, 132)), temp=0.0, repeat_penalty=1.0), 1):
+        if i == tokens:
+            return time.perf_counter() - begin
+seconds(8)
+print(seconds(201) - seconds(1))
+"""
+
+
 def generate(program, folder):
     import transformers
     weights = folder / "gpt2"
@@ -180,15 +202,23 @@ def generate(program, folder):
                         "json"], check=True, capture_output=True)
         return time.perf_counter() - begin
 
-    ours, theirs = [], []
+    others = {"transformers": (TRANSFORMERS, weights)}
+    if importlib.util.find_spec("llama_cpp"):
+        subprocess.run([program, "export", weights, weights / "x.gguf"], check=True,
+                       capture_output=True)
+        others["llama.cpp"] = LLAMA_CPP, weights / "x.gguf"
+    ours, theirs = [], {name: [] for name in others}
     for _ in range(RUNS):
         ours.append(200 / (seconds(201) - seconds(1)))
-        theirs.append(200 / float(subprocess.run(
-            [sys.executable, "-c", TRANSFORMERS, weights, str(THREADS)], check=True,
-            capture_output=True, text=True).stdout))
-    own, other = statistics.median(ours), statistics.median(theirs)
-    print(f"GPT-2 124M, fp32, after 32 tokens: ours {own:.1f} tokens/s, transformers "
-          f"{other:.1f}, ratio {own / other:.2f}")
+        for name, (script, path) in others.items():
+            theirs[name].append(200 / float(subprocess.run(
+                [sys.executable, "-c", script, path, str(THREADS)], check=True,
+                capture_output=True, text=True).stdout))
+    own = statistics.median(ours)
+    print(f"GPT-2 124M, fp32, after 32 tokens: ours {own:.1f} tokens/s")
+    for name, speeds in theirs.items():
+        other = statistics.median(speeds)
+        print(f"{name} {other:.1f} tokens/s, ratio {own / other:.2f}")
 
 
 def main():

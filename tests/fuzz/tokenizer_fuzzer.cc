@@ -1,9 +1,10 @@
 // A tokenizer.json up to the first zero byte, and a text after it: what is accepted gives ids that
-// are tokens, also where the text is cut.
+// are tokens, also where the text is cut, and a vocabulary for llama.cpp or none.
 #include <algorithm>
 
 #include "core/utf8.h"
 #include "fuzz/fuzzing.h"
+#include "training/gguf/gguf_vocabulary.h"
 #include "training/tokenizer/tokenizer.h"
 
 namespace trident::fuzzing {
@@ -12,6 +13,12 @@ void fuzz_tokenizer(std::string_view input) {
   const auto end = std::min(input.find('\0'), input.size());
   std::optional<Tokenizer> tokenizer;
   if (!accepted([&] { tokenizer.emplace(input.substr(0, end), "tokenizer.json"); })) return;
+  if (const std::int64_t entries = tokenizer->vocab_size() + 1; entries < 1 << 16) {
+    const auto there =
+        gguf_vocabulary(*tokenizer, input.substr(0, end), "tokenizer.json", entries, {}, {});
+    const auto listed = static_cast<std::size_t>(there.model == "none" ? 0 : entries);
+    require(there.tokens.size() == listed && there.kinds.size() == listed, "all ids are listed");
+  }
   std::string text =
       replace_invalid_utf8(input.substr(std::min(end + 1, input.size())).substr(0, 500));
   text += " don't  stop\nat é 🙂 12345";

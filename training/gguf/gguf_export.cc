@@ -123,7 +123,7 @@ GgufVocabulary vocabulary_of(const std::string& directory, const HuggingFaceExtr
   const auto file = extras.files.find("tokenizer.json");
   if (file == extras.files.end()) {
     if (entries == 256) return gguf_bytes(entries);
-    return {.notes = {path + ": there is none"}};
+    return {.notes = {path + ": there is none; the file takes ids alone"}};
   }
   const std::string& text = file->second;
   if (text == byte_tokenizer()) return gguf_bytes(entries);
@@ -131,7 +131,7 @@ GgufVocabulary vocabulary_of(const std::string& directory, const HuggingFaceExtr
   try {
     tokenizer.emplace(text, path);
   } catch (const RequestError& error) {
-    return {.notes = {error.what()}};
+    return {.notes = {fmt::format("{}; the file takes ids alone", error.what())}};
   }
   const nlohmann::json config = json_or_null(extras.config);
   const bool begins = config.contains("bos_token_id") && config["bos_token_id"].is_number_integer();

@@ -354,7 +354,7 @@ GgufVocabulary gguf_vocabulary(const Tokenizer& tokenizer, std::string_view text
     return vocabulary;
   } catch (const NotKnownThere& problem) {
     vocabulary = {};
-    vocabulary.notes.push_back(fmt::format("{}: {}", name, problem.what));
+    vocabulary.notes.push_back(fmt::format("{}: {}; the file takes ids alone", name, problem.what));
     return vocabulary;
   }
 }

@@ -1,4 +1,5 @@
 // Files for llama.cpp. tests/peers/gguf_peer.py reads whole ones by others' readers.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
