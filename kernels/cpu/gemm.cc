@@ -122,6 +122,54 @@ Product product_of(const GemmArgs& args) {
           .output = args.c.dtype()};
 }
 
+// A single row, as text is generated from: a product library packs the weights for rows to come.
+bool is_row(const Product& p) {
+  return p.m == 1 && p.transpose_b && !p.transpose_a;
+}
+
+std::int64_t row_scratch_bytes(const Product& p) {
+  return p.input == DType::f32 ? 0 : p.k * static_cast<std::int64_t>(sizeof(float));
+}
+
+template <class T, class U>
+void multiply_row(const Access& access, Context& context, const Product& p,
+                  const ProductOperands& operands) {
+  const auto& leaves = state_of(context).table->get<T>();
+  const float* x = nullptr;
+  if constexpr (std::is_same_v<T, float>) {
+    x = static_cast<const float*>(operands.a);
+  } else {
+    auto* const wide =
+        reinterpret_cast<float*>(state_of(context).scratch(access, context, row_scratch_bytes(p)));
+    leaves.to_f32(static_cast<const T*>(operands.a), wide, p.k);
+    x = wide;
+  }
+  const T* const weights = static_cast<const T*>(operands.b);
+  const T* const bias = static_cast<const T*>(operands.bias);
+  U* const c = static_cast<U*>(operands.c);
+  context.team().parallel_for(p.n, grain_rows(p.k), [&](std::int64_t begin, std::int64_t end) {
+    constexpr std::int64_t most = 64;
+    float sums[most];
+    for (std::int64_t j = begin; j < end; j += most) {
+      const std::int64_t count = std::min(most, end - j);
+      leaves.row_products(x, weights + j * p.b_row, p.b_row, count, p.k, sums);
+      for (std::int64_t i = 0; i < count; ++i) {
+        float value = sums[i];
+        if (bias != nullptr) value += static_cast<float>(bias[j + i]);
+        if (p.accumulate) value += static_cast<float>(c[j + i]);
+        c[j + i] = static_cast<U>(value);
+      }
+    }
+  });
+}
+
+template <class T>
+void multiply_row(const Access& access, Context& context, const Product& p,
+                  const ProductOperands& operands) {
+  if (p.output == DType::f32) return multiply_row<T, float>(access, context, p, operands);
+  multiply_row<T, T>(access, context, p, operands);
+}
+
 bool is_native(const State& state, const Product& product) {
   return product.input == DType::f32 ||
          (product.input == DType::bf16 && state.native_bf16_products);
@@ -140,6 +188,13 @@ void multiply(const Access& access, Context& context, const GemmArgs& args) {
   const ProductOperands operands{
       TensorAddress::of(access, args.a), TensorAddress::of(access, args.b),
       TensorAddress::of(access, args.c), TensorAddress::of(access, args.bias)};
+  if (is_row(product)) {
+    if (product.input == DType::f32) return multiply_row<float>(access, context, product, operands);
+    if (product.input == DType::f16) {
+      return multiply_row<Float16>(access, context, product, operands);
+    }
+    return multiply_row<BFloat16>(access, context, product, operands);
+  }
   if (is_native(state, product)) {
     state.products->run(access, context, product, operands);
   } else if (product.input == DType::bf16) {
@@ -160,6 +215,12 @@ void reserve_gemm(const Access& access, Context& context, const GemmArgs& args) 
   State& state = state_with_products(context);
   Product product = product_of(args);
   if (product.m == 0 || product.n == 0) return;
+  if (is_row(product)) {
+    if (row_scratch_bytes(product) > 0) {
+      state.scratch(access, context, row_scratch_bytes(product));
+    }
+    return;
+  }
   if (!is_native(state, product)) {
     const Blocks blocks(product);
     state.scratch(access, context, blocks.bytes());

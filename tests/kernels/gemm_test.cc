@@ -13,8 +13,8 @@ struct Size {
 };
 
 TEST_P(GemmTest, MatchesTheReferenceForEveryFlagAndOddSizes) {
-  for (const auto& [m, n, k] :
-       {Size{1, 1, 1}, Size{3, 17, 65}, Size{65, 3, 17}, Size{17, 257, 3}, Size{65, 64, 257}}) {
+  for (const auto& [m, n, k] : {Size{1, 1, 1}, Size{1, 67, 131}, Size{3, 17, 65}, Size{65, 3, 17},
+                                Size{17, 257, 3}, Size{65, 64, 257}}) {
     for (int flags = 0; flags < 16; ++flags) {
       const bool ta = flags & 1, tb = flags & 2, accumulate = flags & 4, with_bias = flags & 8;
       const Values a = random(m * k, "a"), b = random(k * n, "b"), bias = random(n, "bias");
@@ -43,7 +43,7 @@ TEST_P(GemmTest, MatchesTheReferenceForEveryFlagAndOddSizes) {
 
 // Beyond the sizes at which the implementation changes its way and cuts into blocks.
 TEST_P(GemmTest, LargeProductsMatchTheReferenceAndRepeatTheirBits) {
-  for (const auto& [m, n, k] : {Size{3, 970, 1000}, Size{1930, 5, 3}}) {
+  for (const auto& [m, n, k] : {Size{1, 970, 1000}, Size{3, 970, 1000}, Size{1930, 5, 3}}) {
     const Values a = random(m * k, "a"), b = random(k * n, "b"), bias = random(n, "bias");
     for (int flags = 0; flags < 16; ++flags) {
       const bool ta = flags & 1, tb = flags & 2, accumulate = flags & 4, with_bias = flags & 8;

@@ -309,12 +309,8 @@ Evaluation evaluate(const EvaluationRequest& request, const Launch& launch,
     throw RequestError(fmt::format("eval: --stride {}: is beyond data.sequence_length, {}", stride,
                                    config.data.sequence_length));
   });
-  std::optional<DocumentEncoder> encoder;
   TextAccess access;
-  access.encoder = [&] {
-    if (!encoder) encoder = document_encoder_of(config);
-    return *encoder;
-  };
+  access.encoder = document_encoder_when_asked(config);
   access.cache = config.data.cache_path;
   access.tokenizing = hooks.tokenizing;
   access.tell = hooks.tell;

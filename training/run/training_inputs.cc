@@ -36,11 +36,7 @@ DataSpec data_spec(const Config& config, const std::string& written, const TextA
     for (const DataSource& source : from) to.push_back({source.path, source.weight});
     return to;
   };
-  const auto read = std::make_shared<std::optional<DocumentEncoder>>();
-  spec.texts.encoder = [&config, read] {
-    if (!*read) *read = document_encoder_of(config);
-    return **read;
-  };
+  spec.texts.encoder = document_encoder_when_asked(config);
   spec.texts.cache = config.data.cache_path;
   spec.train = sources(config.data.train);
   for (const ValidationSet& set : config.data.validation) {

@@ -187,4 +187,11 @@ DocumentEncoder document_encoder_of(const Config& config) {
   return encoder;
 }
 
+std::function<DocumentEncoder()> document_encoder_when_asked(const Config& config) {
+  return [&config, read = std::make_shared<std::optional<DocumentEncoder>>()] {
+    if (!*read) *read = document_encoder_of(config);
+    return **read;
+  };
+}
+
 }  // namespace trident

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -18,6 +19,8 @@ std::string tokenizer_file(const Config&);
 // Reads it. RequestError "config: /data/tokenizer/…" where it can't be read, and where documents
 // are to be followed by an end of text that it hasn't.
 DocumentEncoder document_encoder_of(const Config&);
+// The same when it is asked for first, once. The config outlives it.
+std::function<DocumentEncoder()> document_encoder_when_asked(const Config&);
 
 // What saved weights need for transformers to use the tokenizer: tokenizer.json, and the
 // tokenizer_config.json and generation_config.json that lie beside it, or such as say which token

@@ -12,6 +12,7 @@ Table make_table() {
   set_dropout(table);
   set_attention(table);
   set_optimizer(table);
+  set_row_products(table);
   return table;
 }
 

@@ -12,6 +12,7 @@ void set_cross_entropy(Table&);
 void set_dropout(Table&);
 void set_attention(Table&);
 void set_optimizer(Table&);
+void set_row_products(Table&);
 Table make_table();
 
 }  // namespace trident::cpu::simd::TRIDENT_ISA

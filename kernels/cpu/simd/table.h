@@ -95,6 +95,10 @@ struct Leaves {
                       std::int64_t stride, std::int64_t rows, std::int64_t columns,
                       float* grad_weight, float* grad_bias);
 
+  // y[i] = sum over k of x · row i of w, whose rows are w_row apart.
+  void (*row_products)(const float* x, const T* w, std::int64_t w_row, std::int64_t rows,
+                       std::int64_t k, float* y);
+
   // One row of n columns.
   void (*norm_forward)(const T* x, const T* weight, const T* bias, T* y, float* mean, float* rstd,
                        std::int64_t n, float epsilon);  // bias and mean null: RMSNorm
