@@ -7,6 +7,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstdio>
@@ -66,7 +67,7 @@ std::optional<Tokenizer> tokenizer_of(const Request& request, const std::string&
 std::vector<std::int32_t> ids_of(const std::string& given) {
   std::string text = given == "-" ? read_standard_input(std::uint64_t{64} << 20) : given;
   std::ranges::replace_if(
-      text, [](char c) { return c == '\n' || c == '\r' || c == ' '; }, ',');
+      text, [](unsigned char c) { return std::isspace(c) != 0; }, ',');
   std::vector<std::int32_t> ids;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find(',', at), text.size());
@@ -140,7 +141,8 @@ int run(const Request& request, const Launch& launch) {
   if (!request.ignore_eos) options.end = end_tokens(directory, known);
 
   const bool streams = request.format == "text";
-  const bool bytes = known == nullptr && config.model.vocab_size == 256;
+  const bool bytes =
+      known == nullptr && (config.model.vocab_size == 256 || has_byte_tokenizer(directory));
   std::vector<TextStream> streams_of(static_cast<std::size_t>(options.texts),
                                      TextStream(known, prompt, request.stop));
   std::vector<std::string> text_of_samples(static_cast<std::size_t>(options.texts));

@@ -97,6 +97,17 @@ FileDescriptor create_unnamed(const std::string& path) {
       ::open(folder.empty() ? "." : folder.c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666));
 }
 
+// Error where there is a file of that name. False where the file system can't rename so, and there
+// is none.
+bool renamed_to_new(const std::string& from, const std::string& to) {
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return true;
+  struct stat status {};
+  if (errno == EEXIST || ::lstat(to.c_str(), &status) == 0) {
+    throw Error(to + ": somebody else has written a file of this name meanwhile");
+  }
+  return false;
+}
+
 // Gives it one beside `path`.
 std::string name_beside(const std::string& path, int file) {
   for (int attempt = 0;; ++attempt) {
@@ -259,14 +270,16 @@ void AtomicFile::write_at(std::uint64_t offset, std::span<const std::byte> bytes
     throw_file_error(path_, fmt::format("writing {} bytes at {}", bytes.size(), offset), code);
 }
 
-void AtomicFile::commit() {
+void AtomicFile::commit(bool replaces) {
   if (file_.get() < 0) throw Error(path_ + ": committed twice");
   if (::fsync(file_.get()) != 0) throw_file_error(path_, "fsync", errno);
   if (temporary_.empty()) temporary_ = name_beside(path_, file_.get());
   // Some file systems (NFS, quotas) report a failed write only at close.
   if (::close(file_.release()) != 0) throw_file_error(path_, "closing", errno);
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0)
-    throw_file_error(path_, "renaming into place", errno);
+  if (replaces || !renamed_to_new(temporary_, path_)) {
+    if (::rename(temporary_.c_str(), path_.c_str()) != 0)
+      throw_file_error(path_, "renaming into place", errno);
+  }
   temporary_.clear();
   sync_directory(std::filesystem::path(path_).parent_path().string());
 }

@@ -110,8 +110,9 @@ class AtomicFile {
   void write(std::string_view text);
   // Writes at a position; gaps read as zeros. Safe to call from several threads at once.
   void write_at(std::uint64_t offset, std::span<const std::byte> bytes);
-  // fsync, rename over the target, fsync of the directory. Call once, last.
-  void commit();
+  // fsync, rename over the target, fsync of the directory. Call once, last. Error where there is a
+  // file of that name by now and it isn't to be replaced.
+  void commit(bool replaces = true);
   const std::string& path() const { return path_; }
 
  private:

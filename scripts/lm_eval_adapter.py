@@ -83,17 +83,22 @@ class Trident(TemplateLM):
     def scores(self, pairs):
         """Of (context, continuation) ids: the log-likelihood, and whether greedy decoding gives
         the continuation."""
-        requests = []
-        for context, continuation in pairs:
+        requests, places, pairs = [], [], list(pairs)
+        for i, (context, continuation) in enumerate(pairs):
+            if not continuation:
+                continue  # certain
+            places.append(i)
             if len(continuation) > self.max_length:
                 raise ValueError(f"a continuation of {len(continuation)} tokens is longer than the "
                                  f"model's {self.max_length} positions")
             requests.append(json.dumps({"context": context, "continuation": continuation}))
-        if not requests:
-            return []
-        lines = self.run("eval", str(self.directory), "--score", "-", text="\n".join(requests))
-        scores = [json.loads(line) for line in lines.splitlines()]
-        return [(score["log_likelihood"], score["greedy"]) for score in scores]
+        results = [(0.0, True)] * len(pairs)
+        if requests:
+            lines = self.run("eval", str(self.directory), "--score", "-", text="\n".join(requests))
+            for i, line in zip(places, lines.splitlines(), strict=True):
+                score = json.loads(line)
+                results[i] = score["log_likelihood"], score["greedy"]
+        return results
 
     def _loglikelihood_tokens(self, requests, disable_tqdm=False, **_):
         results = self.scores((context, continuation) for _, context, continuation in requests)

@@ -102,6 +102,24 @@ TEST_F(CliTest, AByteModelHasATokenizerAndTakesAnyBytes) {
   EXPECT_EQ(tokens[1], 254);
 }
 
+TEST_F(CliTest, AByteModelMayHaveMoreEntriesThanBytes) {
+  ASSERT_EQ(run(train({"model.vocab_size=300"})).code, 0);
+  const Outcome text =
+      run({"generate", "run", "--prompt", "In", "--tokens", "5", "--format", "json"});
+  ASSERT_EQ(text.code, 0) << text.err;
+  EXPECT_TRUE(json::parse(text.out).contains("text")) << text.out;
+  const Outcome loss = run({"eval", "run", "--data", "text.txt", "--format", "json"});
+  ASSERT_EQ(loss.code, 0) << loss.err;
+  const json row = json::parse(loss.out).at("results")[0];
+  EXPECT_EQ(row.at("bytes"), row.at("tokens"));
+  // And what goes on from it.
+  ASSERT_EQ(run(train({"model.vocab_size=300", "checkpoint.load=weights", "checkpoint.save=more",
+                       "logging.dir=more_run"}))
+                .code,
+            0);
+  EXPECT_EQ(slurp(dir / "more/tokenizer.json"), slurp(dir / "weights/tokenizer.json"));
+}
+
 TEST_F(CliTest, ExportAndImportKeepEveryByteOfTheWeights) {
   train_once();
   ASSERT_EQ(run({"export", "run", "exported"}).code, 0);

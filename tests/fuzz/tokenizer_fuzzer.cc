@@ -15,7 +15,7 @@ void fuzz_tokenizer(std::string_view input) {
   if (!accepted([&] { tokenizer.emplace(input.substr(0, end), "tokenizer.json"); })) return;
   if (const std::int64_t entries = tokenizer->vocab_size() + 1; entries < 1 << 16) {
     const auto there =
-        gguf_vocabulary(*tokenizer, input.substr(0, end), "tokenizer.json", entries, {}, {});
+        gguf_vocabulary(*tokenizer, input.substr(0, end), "tokenizer.json", entries, {}, {0});
     const auto listed = static_cast<std::size_t>(there.model == "none" ? 0 : entries);
     require(there.tokens.size() == listed && there.kinds.size() == listed, "all ids are listed");
   }

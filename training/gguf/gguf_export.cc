@@ -10,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/json.h"
+#include "core/utf8.h"
 #include "training/gguf/gguf_file.h"
 #include "training/gguf/gguf_vocabulary.h"
 #include "training/hugging_face/hugging_face_extras.h"
@@ -78,7 +79,8 @@ void copy_tensor(const WeightRows& rows, const GgufTensor& tensor, std::int64_t 
     try {
       to_gguf(values, tensor.type, written);
     } catch (const Error& error) {
-      throw Error(fmt::format("tensor \"{}\": {}", rows.entry().name, error.what()));
+      throw Error(
+          fmt::format("{}: tensor \"{}\": {}", rows.directory(), rows.entry().name, error.what()));
     }
     writer.append(index, written);
   }
@@ -105,6 +107,24 @@ GgufType wanted_type(const std::string& type, const Config& config) {
   return type == "q8_0" ? GgufType::q8_0 : GgufType::f32;
 }
 
+// The file that `to` names, itself or by a link. RequestError where it can't be written.
+std::string target_of(const std::string& to, bool overwrite) {
+  std::error_code none;
+  const bool there = fs::exists(fs::symlink_status(to, none));
+  if (there && !fs::is_regular_file(to, none)) {
+    throw RequestError(to + ": is there already, and no file");
+  }
+  if (there && !overwrite) {
+    throw RequestError(to +
+                       ": is there already; name another file, or replace it with --overwrite");
+  }
+  const fs::path folder = fs::path(to).parent_path();
+  if (!folder.empty() && !fs::is_directory(folder, none)) {
+    throw RequestError(fmt::format("{}: there is no directory {}", to, folder.string()));
+  }
+  return fs::is_symlink(to, none) ? fs::canonical(to).string() : to;
+}
+
 std::string chat_template(const HuggingFaceExtras& extras) {
   const auto text_of = [&](const char* name) {
     const auto found = extras.files.find(name);
@@ -114,7 +134,15 @@ std::string chat_template(const HuggingFaceExtras& extras) {
   const nlohmann::json config = json_or_null(text_of("tokenizer_config.json"));
   if (!config.is_object() || !config.contains("chat_template")) return "";
   const nlohmann::json& found = config["chat_template"];
-  return found.is_string() ? found.get<std::string>() : "";
+  if (found.is_string()) return found.get<std::string>();
+  if (!found.is_array()) return "";
+  for (const nlohmann::json& one : found) {  // several, by name
+    const bool usual = one.is_object() && one.value("name", nlohmann::json()) == "default";
+    if (usual && one.contains("template") && one["template"].is_string()) {
+      return one["template"].get<std::string>();
+    }
+  }
+  return "";
 }
 
 GgufVocabulary vocabulary_of(const std::string& directory, const HuggingFaceExtras& extras,
@@ -134,12 +162,10 @@ GgufVocabulary vocabulary_of(const std::string& directory, const HuggingFaceExtr
     return {.notes = {fmt::format("{}; the file takes ids alone", error.what())}};
   }
   const nlohmann::json config = json_or_null(extras.config);
-  const bool begins = config.contains("bos_token_id") && config["bos_token_id"].is_number_integer();
-  const std::vector<std::int32_t> ends = end_tokens(directory, &*tokenizer);
-  return gguf_vocabulary(
-      *tokenizer, text, path, entries,
-      begins ? std::optional(config["bos_token_id"].get<std::int32_t>()) : std::nullopt,
-      ends.empty() ? std::nullopt : std::optional(ends.front()));
+  std::optional<std::int32_t> begin;
+  if (config.contains("bos_token_id")) begin = token_id(config["bos_token_id"]);
+  return gguf_vocabulary(*tokenizer, text, path, entries, begin,
+                         end_tokens(directory, &*tokenizer));
 }
 
 GgufKeys keys_of(const Config& config, const GgufForm& form, const std::string& name, GgufType type,
@@ -173,15 +199,7 @@ std::vector<std::string> export_gguf(const ArchitectureSet& architectures, const
     throw RequestError(fmt::format("{}: GGUF has no form for the architecture \"{}\"", to,
                                    config.model.architecture));
   }
-  std::error_code none;
-  const bool there = fs::exists(fs::symlink_status(to, none));
-  if (there && !fs::is_regular_file(to, none)) {
-    throw RequestError(to + ": is there already, and no file");
-  }
-  if (there && !overwrite) {
-    throw RequestError(to +
-                       ": is there already; name another file, or replace it with --overwrite");
-  }
+  const std::string path = target_of(to, overwrite);
   const HuggingFaceExtras extras = read_extras(from, architecture, true);
   const GgufVocabulary vocabulary = vocabulary_of(from, extras, config.model.vocab_size);
   const SafetensorsSet set(from);
@@ -201,16 +219,29 @@ std::vector<std::string> export_gguf(const ArchitectureSet& architectures, const
       sources.push_back({{set, part, weight.shape, false}, entry->rotary_heads});
     }
   }
+  std::error_code none;
   const fs::path whole_path = fs::weakly_canonical(from, none);
-  const std::string name =
-      (whole_path.has_filename() ? whole_path : whole_path.parent_path()).filename().string();
-  GgufWriter writer(to, keys_of(config, *form, name, wanted, chat_template(extras), vocabulary),
+  const std::string name = replace_invalid_utf8(
+      (whole_path.has_filename() ? whole_path : whole_path.parent_path()).filename().string());
+  const auto narrow = [&](const GgufTensor& tensor) {
+    return wanted == GgufType::q8_0 && tensor.type == GgufType::f16;
+  };
+  const auto others = std::ranges::count_if(tensors, narrow);
+  const bool some = std::ranges::find(tensors, wanted, &GgufTensor::type) != tensors.end();
+  std::vector<std::string> notes = vocabulary.notes;
+  if (others > 0) {
+    notes.push_back(
+        fmt::format("{} matrices are stored as f16: 32 doesn't divide their rows", others));
+  }
+  GgufWriter writer(path,
+                    keys_of(config, *form, name, some ? wanted : GgufType::f16,
+                            chat_template(extras), vocabulary),
                     tensors);
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     copy_tensor(sources[i].rows, tensors[i], sources[i].rotary_heads, i, writer);
   }
-  writer.finish();
-  return vocabulary.notes;
+  writer.finish(overwrite);
+  return notes;
 }
 
 }  // namespace trident

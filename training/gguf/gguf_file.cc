@@ -38,17 +38,17 @@ std::uint64_t aligned(std::uint64_t offset) {
   return (offset + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-void require_finite(float stored, float value) {
+void require_finite(float stored, float value, const char* type) {
   if (!std::isfinite(stored)) {
-    throw Error(fmt::format("{} is no finite number in this type", value));
+    throw Error(fmt::format("{} is no finite number in {}", value, type));
   }
 }
 
 template <class T>
-void round(std::span<const float> values, std::byte* out) {
+void round(std::span<const float> values, std::byte* out, const char* type) {
   for (const float value : values) {
     const T stored(value);
-    require_finite(static_cast<float>(stored), value);
+    require_finite(static_cast<float>(stored), value, type);
     std::memcpy(out, &stored, sizeof stored);
     out += sizeof stored;
   }
@@ -60,13 +60,13 @@ void quantize(std::span<const float> values, std::byte* out) {
   for (; !values.empty(); values = values.subspan(kBlock), out += kBlockBytes) {
     float largest = 0;
     for (const float value : values.first(kBlock)) {
-      require_finite(value, value);
+      require_finite(value, value, "Q8_0");
       largest = std::max(largest, std::abs(value));
     }
     const float step = largest / 127;
     const float inverse = step > 0 ? 1 / step : 0;
     const Float16 scale(step);
-    require_finite(static_cast<float>(scale), largest);
+    require_finite(static_cast<float>(scale), largest, "Q8_0, whose scales are F16");
     std::array<std::int8_t, kBlock> rounded{};
     std::ranges::transform(values.first(kBlock), rounded.begin(), [&](float value) {
       return static_cast<std::int8_t>(std::round(value * inverse));
@@ -97,11 +97,11 @@ bool fits(GgufType type, std::int64_t row) {
 void to_gguf(std::span<const float> rows, GgufType type, std::span<std::byte> out) {
   switch (type) {
     case GgufType::f32:
-      return round<float>(rows, out.data());
+      return round<float>(rows, out.data(), "F32");
     case GgufType::f16:
-      return round<Float16>(rows, out.data());
+      return round<Float16>(rows, out.data(), "F16");
     case GgufType::bf16:
-      return round<BFloat16>(rows, out.data());
+      return round<BFloat16>(rows, out.data(), "BF16");
     case GgufType::q8_0:
       return quantize(rows, out.data());
   }
@@ -186,13 +186,13 @@ void GgufWriter::append(std::size_t index, std::span<const std::byte> rows) {
   written_[index] += rows.size();
 }
 
-void GgufWriter::finish() {
+void GgufWriter::finish(bool replaces) {
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     if (written_[i] == tensors_[i].bytes()) continue;
     throw Error(fmt::format("{}: tensor \"{}\": {} of {} bytes were written", file_.path(),
                             tensors_[i].name, written_[i], tensors_[i].bytes()));
   }
-  file_.commit();
+  file_.commit(replaces);
 }
 
 }  // namespace trident

@@ -33,7 +33,7 @@ struct GgufTensor {
 // Whether rows of so many elements can be stored so.
 bool fits(GgufType type, std::int64_t row);
 
-// Rows of a tensor's type. Error where a value isn't finite in it, which names no place.
+// Rows of a tensor's type. Error where a value isn't finite in it, which names no tensor.
 void to_gguf(std::span<const float> rows, GgufType type, std::span<std::byte> out);
 
 // What stands before the tensors, in the order in which it is set.
@@ -59,14 +59,15 @@ class GgufKeys {
   std::string bytes_;
 };
 
-// Writes one file. It appears under its name when finish() finds all tensors written.
+// Writes one file. It appears under its name with finish().
 class GgufWriter {
  public:
   GgufWriter(const std::string& path, const GgufKeys& keys, std::vector<GgufTensor> tensors);
 
   // The next rows of tensor `index`, from the first on; their number follows from the bytes.
   void append(std::size_t index, std::span<const std::byte> rows);
-  void finish();
+  // Error where all aren't written, or, unless it `replaces`, there is a file of that name by now.
+  void finish(bool replaces);
 
  private:
   AtomicFile file_;

@@ -38,9 +38,11 @@ GgufVocabulary gguf_bytes(std::int64_t entries);
 
 // Of the tokenizer that is in the tokenizer.json with this text, for a model of so many entries.
 // "none", with a note, where llama.cpp has no such tokenizer. RequestError, which begins with
-// `name`, where it is larger than the model. `begin` and `end`: the model's own ids, if it has any.
+// `name`, where it is larger than the model. `begin` and `ends`: the model's own ids, if it has
+// any.
 GgufVocabulary gguf_vocabulary(const Tokenizer& tokenizer, std::string_view text,
                                const std::string& name, std::int64_t entries,
-                               std::optional<std::int32_t> begin, std::optional<std::int32_t> end);
+                               std::optional<std::int32_t> begin,
+                               const std::vector<std::int32_t>& ends);
 
 }  // namespace trident

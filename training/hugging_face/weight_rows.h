@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "models/architecture.h"
@@ -22,6 +23,7 @@ class WeightRows {
   std::vector<float> read(std::int64_t begin, std::int64_t end) const;
   const SafetensorsEntry& entry() const { return entry_; }
   bool transposed() const { return tensor_.transposed; }
+  const std::string& directory() const { return set_.directory(); }
 
  private:
   const SafetensorsSet& set_;

@@ -374,9 +374,7 @@ Evaluation evaluate(const EvaluationRequest& request, const Launch& launch,
     if (launch.leads) {
       try {
         const DocumentEncoder known = access.encoder();
-        if (known.tokenizer || config.model.vocab_size == 256 || has_byte_tokenizer(weights)) {
-          part.row.bytes = bytes_of(part, known.tokenizer.get());
-        }
+        part.row.bytes = bytes_of(part, known.tokenizer.get());
       } catch (const RequestError&) {
         // Tokens of an unknown tokenizer.
       }

@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/json.h"
+#include "training/data/token_source.h"
 #include "training/hugging_face/hugging_face_check.h"
 #include "training/hugging_face/hugging_face_extras.h"
 #include "training/hugging_face/model_directory.h"
@@ -27,6 +28,18 @@ json data_of_run(const std::string& directory) {
   return run ? config["data"] : json();
 }
 
+// Of the data section of a run whose tokens are bytes, if they are those of texts.
+bool trained_on_texts(const json& data) {
+  for (const json& one : data.value("train", json::array())) {
+    try {
+      if (!is_tokenized(one.at("path").get<std::string>(), false)) return false;
+    } catch (const std::exception&) {
+      return false;  // which has gone, or is none
+    }
+  }
+  return true;
+}
+
 json data_section(const EvaluationRequest& request, const std::string& weights,
                   std::int64_t vocab_size) {
   json data = data_of_run(request.directory);
@@ -36,14 +49,16 @@ json data_section(const EvaluationRequest& request, const std::string& weights,
   const std::string beside_path = weights + "/tokenizer.json";
   const bool beside = std::filesystem::is_regular_file(beside_path, missing);
   const bool of_file = data.value(json::json_pointer("/tokenizer/type"), "") == "file";
-  const bool bytes = beside ? has_byte_tokenizer(weights) : vocab_size == 256 && !of_file;
-  // The default, where a run's tokens came ready-made: which text they are, nothing says.
-  const bool unknown = of_run && !beside && !of_file && !request.data.empty();
+  // "byte" is also the default where tokens came ready-made, of which nothing says what text they
+  // are.
+  const bool bytes = beside   ? has_byte_tokenizer(weights)
+                     : of_run ? !of_file && trained_on_texts(data)
+                              : vocab_size == 256;
   if (!request.tokenizer.empty()) {
     data["tokenizer"] = {{"type", "file"}, {"path", request.tokenizer}};
   } else if (bytes) {
     data["tokenizer"] = {{"type", "byte"}};
-  } else if (beside || !of_run || unknown) {
+  } else if (beside || !of_file) {
     data["tokenizer"]["type"] = "file";
     data["tokenizer"]["path"] = beside_path;
   }

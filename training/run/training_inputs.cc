@@ -109,7 +109,7 @@ void settle_start(TrainingInputs& inputs) {
 // any tokenizer, and weights that the run begins with may bring one.
 bool learns_bytes(const TrainingInputs& inputs) {
   const Config& config = inputs.config;
-  if (config.model.vocab_size != 256 || config.checkpoint.save.empty()) return false;
+  if (config.model.vocab_size < 256 || config.checkpoint.save.empty()) return false;
   try {
     const bool texts = std::ranges::all_of(
         config.data.train, [](const DataSource& one) { return is_tokenized(one.path, false); });

@@ -91,16 +91,24 @@ bool has_byte_tokenizer(const std::string& directory) {
   return text_beside(directory + "/tokenizer.json", "tokenizer.json") == byte_tokenizer();
 }
 
+std::optional<std::int32_t> token_id(const nlohmann::json& value) {
+  if (!value.is_number_integer()) return std::nullopt;
+  const auto id = value.get<std::int64_t>();
+  const bool fits = !value.is_number_unsigned() || value.get<std::uint64_t>() <= INT32_MAX;
+  return fits && id >= 0 && id <= INT32_MAX ? std::optional(static_cast<std::int32_t>(id))
+                                            : std::nullopt;
+}
+
 std::vector<std::int32_t> end_tokens(const std::string& directory, const Tokenizer* tokenizer) {
   const std::string beside = directory + "/tokenizer.json";
   for (const char* name : {"generation_config.json", "config.json"}) {
     const nlohmann::json document = json_or_null(text_beside(beside, name));
     if (!document.is_object() || !document.contains("eos_token_id")) continue;
     nlohmann::json ids = document["eos_token_id"];
-    if (ids.is_number_integer()) ids = nlohmann::json::array({ids});
+    if (!ids.is_array()) ids = nlohmann::json::array({ids});
     std::vector<std::int32_t> result;
-    for (const auto& id : ids) {
-      if (id.is_number_integer()) result.push_back(id.get<std::int32_t>());
+    for (const auto& value : ids) {
+      if (const auto id = token_id(value)) result.push_back(*id);
     }
     if (!result.empty()) return result;
   }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -47,5 +48,7 @@ std::optional<std::int32_t> end_of_text(const Tokenizer&, const std::string& eos
 // The tokens that end what the model in a Hugging Face directory writes: those of its
 // generation_config.json, else of its config.json, else the tokenizer's own (may be null).
 std::vector<std::int32_t> end_tokens(const std::string& directory, const Tokenizer* tokenizer);
+// A token's id in such a file; nullopt where the value is none.
+std::optional<std::int32_t> token_id(const nlohmann::json& value);
 
 }  // namespace trident

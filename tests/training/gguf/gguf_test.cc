@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -46,10 +47,10 @@ TEST(GgufFile, HasTheFormatsBytes) {
   const std::vector<float> rows{1, 2, 3};
   writer.append(0, std::as_bytes(std::span(rows)));
   writer.append(1, std::vector<std::byte>(2, std::byte{7}));
-  EXPECT_THROW(writer.finish(), Error) << "a row is missing";
+  EXPECT_THROW(writer.finish(false), Error) << "a row is missing";
   EXPECT_FALSE(std::filesystem::exists(dir / "x.gguf"));
   writer.append(0, std::as_bytes(std::span(rows)));
-  writer.finish();
+  writer.finish(false);
 
   const auto number = []<class T>(T value) {
     return std::string(reinterpret_cast<const char*>(&value), sizeof value);
@@ -71,6 +72,21 @@ TEST(GgufFile, HasTheFormatsBytes) {
   expected.resize((expected.size() + 31) / 32 * 32);
   expected += "\x07\x07" + std::string(30, '\0');
   EXPECT_EQ(slurp(dir / "x.gguf"), expected);
+}
+
+TEST(GgufFile, LeavesWhatSomebodyElseHasWrittenMeanwhile) {
+  const TempDir dir;
+  {
+    GgufWriter writer(dir / "x.gguf", {}, {});
+    spit(dir / "x.gguf", "somebody's");
+    EXPECT_THROW(writer.finish(false), Error);
+  }
+  EXPECT_EQ(slurp(dir / "x.gguf"), "somebody's");
+  const auto files = std::filesystem::directory_iterator(dir.path());
+  EXPECT_EQ(std::distance(begin(files), end(files)), 1) << "nothing else is left";
+  GgufWriter writer(dir / "x.gguf", {}, {});
+  writer.finish(true);
+  EXPECT_EQ(slurp(dir / "x.gguf").substr(0, 4), "GGUF");
 }
 
 TEST(GgufFile, RoundsBlocksByTheirLargestValue) {
@@ -137,6 +153,65 @@ json sentence_piece(const std::vector<std::pair<std::string, std::string>>& merg
 GgufVocabulary vocabulary_of(const json& document, std::int64_t entries) {
   const std::string text = document.dump();
   return gguf_vocabulary(Tokenizer(text, "t"), text, "t", entries, {}, {});
+}
+
+// The notes that come with a change.
+std::vector<std::string> notes_of(const std::function<void(json&)>& change,
+                                  const std::vector<std::int32_t>& ends = {2}) {
+  json document = sentence_piece({{"a", "b"}, {"ab", "c"}});
+  change(document);
+  const std::string text = document.dump();
+  return gguf_vocabulary(Tokenizer(text, "t"), text, "t", 270, 1, ends).notes;
+}
+
+TEST(GgufVocabulary, TellsWhatLlamaCppDoesOtherwise) {
+  EXPECT_THAT(notes_of([](json&) {}), IsEmpty());
+  const auto metaspace = [](const char* scheme) {
+    return [=](json& document) {
+      document["normalizer"] = nullptr;
+      document["pre_tokenizer"] = {{"type", "Metaspace"},
+                                   {"replacement", "\u2581"},
+                                   {"prepend_scheme", scheme},
+                                   {"split", false}};
+    };
+  };
+  EXPECT_THAT(notes_of(metaspace("never")), IsEmpty());
+  EXPECT_THAT(notes_of(metaspace("always")), ElementsAre(HasSubstr("begins with a space")));
+  EXPECT_THAT(notes_of(metaspace("first")), ElementsAre(HasSubstr("behind added tokens")));
+  EXPECT_THAT(notes_of([](json& document) { document["added_tokens"][1]["lstrip"] = true; }),
+              ElementsAre(HasSubstr("white space beside added tokens")));
+  EXPECT_THAT(notes_of([](json& document) { document["added_tokens"][1]["normalized"] = true; }),
+              ElementsAre(HasSubstr("in the text as it is")));
+  EXPECT_THAT(notes_of([](json& document) { document["model"]["vocab"]["<|im_end|>"] = 265; }),
+              ElementsAre(HasSubstr("\"<|im_end|>\"")));
+  EXPECT_THAT(notes_of([](json& document) { document["model"]["vocab"]["ax"] = 265; }),
+              ElementsAre(HasSubstr("joins any two tokens")))
+      << "x has no token, but is a character";
+  EXPECT_THAT(notes_of([](json&) {}, {2, 1}), ElementsAre(HasSubstr("end at several tokens")));
+  EXPECT_THAT(notes_of([](json&) {}, {99999, 2}), IsEmpty()) << "the first is none";
+}
+
+TEST(GgufVocabulary, TakesTheLastOfEqualMerges) {
+  const GgufVocabulary made =
+      vocabulary_of(sentence_piece({{"b", "c"}, {"a", "b"}, {"b", "c"}}), 270);
+  const auto score = [&](const std::string& token) {
+    return made.scores[static_cast<std::size_t>(std::ranges::find(made.tokens, token) -
+                                                made.tokens.begin())];
+  };
+  EXPECT_GT(score("ab"), score("bc"));
+}
+
+// A byte without a token is the unknown one here, and nothing there.
+TEST(GgufVocabulary, NeedsATokenForEachByteWhereOneIsUnknown) {
+  json document = json::parse(byte_tokenizer());
+  document["pre_tokenizer"]["use_regex"] = true;
+  EXPECT_EQ(vocabulary_of(document, 256).model, "gpt2");
+  document["model"]["unk_token"] = "a";
+  const GgufVocabulary whole = vocabulary_of(document, 256);
+  EXPECT_EQ(whole.model, "gpt2");
+  EXPECT_THAT(whole.kinds, ::testing::Each(1)) << "\"a\" stays a word";
+  document["model"]["vocab"].erase("b");
+  EXPECT_EQ(vocabulary_of(document, 256).model, "none");
 }
 
 TEST(GgufVocabulary, ScoresSentencePiecesMergesInTheirOrder) {
