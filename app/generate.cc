@@ -134,15 +134,15 @@ int run(const Request& request, const Launch& launch) {
   } else {
     for (const char c : prompt_text) prompt.push_back(static_cast<unsigned char>(c));
   }
-  if (!text && known == nullptr && !request.stop.empty()) {
+  const bool bytes =
+      known == nullptr && (config.model.vocab_size == 256 || has_byte_tokenizer(directory));
+  if (!text && known == nullptr && !bytes && !request.stop.empty()) {
     throw RequestError("generate: --stop needs the model's tokenizer, to know the text of its ids");
   }
   GenerateOptions options = request.generate;
   if (!request.ignore_eos) options.end = end_tokens(directory, known);
 
   const bool streams = request.format == "text";
-  const bool bytes =
-      known == nullptr && (config.model.vocab_size == 256 || has_byte_tokenizer(directory));
   std::vector<TextStream> streams_of(static_cast<std::size_t>(options.texts),
                                      TextStream(known, prompt, request.stop));
   std::vector<std::string> text_of_samples(static_cast<std::size_t>(options.texts));
@@ -235,8 +235,10 @@ void add_generate(CLI::App& app, const Launch& launch, Action& action) {
                    "Above 1: tokens that are there already become less likely")
       ->check(CLI::Range(0.01, 100.0))
       ->capture_default_str();
-  command->add_option("--stop,--stop-strings", options->stop,
-                      "A text is over where this comes; may be given again");
+  command
+      ->add_option("--stop,--stop-strings", options->stop,
+                   "A text is over where this comes; may be given again")
+      ->allow_extra_args(false);  // with them "[a,b]" would be a list
   command->add_flag("--ignore-eos", options->ignore_eos, "Go on after the end of text");
   command->add_option("--seed", sampling.seed)->capture_default_str();
   add_format_option(*command, options->format);

@@ -108,6 +108,11 @@ TEST_F(CliTest, AByteModelMayHaveMoreEntriesThanBytes) {
       run({"generate", "run", "--prompt", "In", "--tokens", "5", "--format", "json"});
   ASSERT_EQ(text.code, 0) << text.err;
   EXPECT_TRUE(json::parse(text.out).contains("text")) << text.out;
+  // Brackets are text, and ids have text, too.
+  const Outcome stopped = run({"generate", "run", "--ids", "73,110", "--tokens", "20",
+                               "--stop=[x,n]", "--stop", "\x01\x02\x03", "--format", "json"});
+  ASSERT_EQ(stopped.code, 0) << stopped.err;
+  EXPECT_EQ(json::parse(stopped.out).at("tokens").size(), 22u);
   const Outcome loss = run({"eval", "run", "--data", "text.txt", "--format", "json"});
   ASSERT_EQ(loss.code, 0) << loss.err;
   const json row = json::parse(loss.out).at("results")[0];

@@ -121,13 +121,10 @@ bool are_all_merges(const Tokenizer& tokenizer, const Merges& merges,
 void add_byte_level(const json& document, const Tokenizer& tokenizer, GgufVocabulary& vocabulary) {
   const json& model = document["model"];
   require_plain_bpe(model);
-  if (!word_at(model, "unk_token").empty()) {
-    for (int byte = 0; byte < 256; ++byte) {
-      if (tokenizer.id_of(to_byte_level(std::string(1, static_cast<char>(byte))))) continue;
-      throw NotInLlamaCpp{
-          "/model/unk_token: llama.cpp leaves bytes out that have no token, of which this has "
-          "some"};
-    }
+  for (int byte = 0; byte < 256; ++byte) {
+    if (tokenizer.id_of(to_byte_level(std::string(1, static_cast<char>(byte))))) continue;
+    throw NotInLlamaCpp{
+        "/model/vocab: llama.cpp leaves bytes out that have no token, of which this has some"};
   }
   for (const json& step : steps_of(part_at(document, "normalizer"), "normalizers")) {
     if (word_at(step, "type") != "NFC") {

@@ -148,22 +148,23 @@ std::string chat_template(const HuggingFaceExtras& extras) {
 GgufVocabulary vocabulary_of(const std::string& directory, const HuggingFaceExtras& extras,
                              std::int64_t entries) {
   const std::string path = directory + "/tokenizer.json";
+  const nlohmann::json config = json_or_null(extras.config);
+  std::optional<std::int32_t> begin;
+  if (config.contains("bos_token_id")) begin = token_id(config["bos_token_id"]);
+  const auto bytes = [&] { return gguf_bytes(entries, begin, end_tokens(directory, nullptr)); };
   const auto file = extras.files.find("tokenizer.json");
   if (file == extras.files.end()) {
-    if (entries == 256) return gguf_bytes(entries);
+    if (entries == 256) return bytes();
     return {.notes = {path + ": there is none; the file takes ids alone"}};
   }
   const std::string& text = file->second;
-  if (text == byte_tokenizer()) return gguf_bytes(entries);
+  if (text == byte_tokenizer()) return bytes();
   std::optional<Tokenizer> tokenizer;
   try {
     tokenizer.emplace(text, path);
   } catch (const RequestError& error) {
     return {.notes = {fmt::format("{}; the file takes ids alone", error.what())}};
   }
-  const nlohmann::json config = json_or_null(extras.config);
-  std::optional<std::int32_t> begin;
-  if (config.contains("bos_token_id")) begin = token_id(config["bos_token_id"]);
   return gguf_vocabulary(*tokenizer, text, path, entries, begin,
                          end_tokens(directory, &*tokenizer));
 }

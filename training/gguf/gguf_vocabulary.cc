@@ -96,7 +96,8 @@ void list_tokens(const json& document, const Tokenizer& tokenizer, std::int64_t 
   }
   if (strips) {
     vocabulary.notes.emplace_back(
-        "llama.cpp takes no white space beside added tokens: it gets ids of its own");
+        "llama.cpp finds added tokens inside words as well, and takes no white space beside them: "
+        "what is around some of this tokenizer's gets other ids");
   }
   if (normalized) {
     vocabulary.notes.emplace_back(
@@ -115,6 +116,25 @@ void list_tokens(const json& document, const Tokenizer& tokenizer, std::int64_t 
   std::unordered_set<std::string_view> texts(vocabulary.tokens.begin(), vocabulary.tokens.end());
   if (texts.size() < vocabulary.tokens.size()) {
     throw NotInLlamaCpp{"two entries have one text, which llama.cpp has no room for"};
+  }
+}
+
+// Those of `ends` and `begin` that are entries.
+void set_ends(GgufVocabulary& vocabulary, std::optional<std::int32_t> begin,
+              const std::vector<std::int32_t>& ends) {
+  const auto within = [&](std::int32_t id) {
+    return id >= 0 && id < std::ssize(vocabulary.tokens);
+  };
+  if (begin && within(*begin)) vocabulary.begin = begin;
+  const auto end = std::ranges::find_if(ends, within);
+  if (end != ends.end()) {
+    vocabulary.end = *end;
+    if (std::any_of(end + 1, ends.end(),
+                    [&](std::int32_t id) { return within(id) && id != *end; })) {
+      vocabulary.notes.push_back(fmt::format(
+          "texts end at several tokens; in llama.cpp at \"{}\", and at others only by their names",
+          vocabulary.tokens[static_cast<std::size_t>(*end)]));
+    }
   }
 }
 
@@ -172,7 +192,8 @@ void GgufVocabulary::write(GgufKeys& keys) const {
   if (model == "llama") keys.set("tokenizer.ggml.add_space_prefix", add_space);
 }
 
-GgufVocabulary gguf_bytes(std::int64_t entries) {
+GgufVocabulary gguf_bytes(std::int64_t entries, std::optional<std::int32_t> begin,
+                          const std::vector<std::int32_t>& ends) {
   // llama.cpp's tokenizer for RWKV takes the longest token that a text goes on with; its tokens are
   // written as Python writes bytes.
   GgufVocabulary vocabulary;
@@ -184,6 +205,7 @@ GgufVocabulary gguf_bytes(std::int64_t entries) {
     vocabulary.kinds.push_back(
         static_cast<std::int32_t>(id < 256 ? GgufToken::normal : GgufToken::unused));
   }
+  set_ends(vocabulary, begin, ends);
   return vocabulary;
 }
 
@@ -197,17 +219,6 @@ GgufVocabulary gguf_vocabulary(const Tokenizer& tokenizer, std::string_view text
   }
   const json document = parse_json(text, name);
   GgufVocabulary vocabulary;
-  const auto within = [&](std::int32_t id) { return id >= 0 && id < entries; };
-  if (begin && within(*begin)) vocabulary.begin = begin;
-  const auto end = std::ranges::find_if(ends, within);
-  if (end != ends.end()) {
-    vocabulary.end = *end;
-    if (std::any_of(end + 1, ends.end(), within)) {
-      vocabulary.notes.push_back(fmt::format(
-          "texts end at several tokens; in llama.cpp at \"{}\", and at others only by their names",
-          tokenizer.token_of(*end).value_or("")));
-    }
-  }
   try {
     const json& model = part_at(document, "model");
     if (!model.contains("merges")) {
@@ -215,6 +226,7 @@ GgufVocabulary gguf_vocabulary(const Tokenizer& tokenizer, std::string_view text
                                       word_at(model, "type"))};
     }
     list_tokens(document, tokenizer, entries, vocabulary);
+    set_ends(vocabulary, begin, ends);
     const std::vector<json> cuts = steps_of(part_at(document, "pre_tokenizer"), "pretokenizers");
     const bool bytes = std::ranges::any_of(
         cuts, [](const json& step) { return word_at(step, "type") == "ByteLevel"; });

@@ -33,8 +33,9 @@ struct GgufVocabulary {
   void write(GgufKeys& keys) const;
 };
 
-// Each byte is its own token, of a model of at least 256.
-GgufVocabulary gguf_bytes(std::int64_t entries);
+// Each byte is its own token, of a model of at least 256. `begin` and `ends` as below.
+GgufVocabulary gguf_bytes(std::int64_t entries, std::optional<std::int32_t> begin,
+                          const std::vector<std::int32_t>& ends);
 
 // Of the tokenizer that is in the tokenizer.json with this text, for a model of so many entries.
 // "none", with a note, where llama.cpp has no such tokenizer. RequestError, which begins with

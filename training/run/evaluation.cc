@@ -230,7 +230,6 @@ void fit_batch(Config& config, const EvaluationRequest& request, const std::vect
 
 // Of the text of all tokens but the first.
 std::int64_t bytes_of(const Part& part, const Tokenizer* tokenizer) {
-  if (tokenizer == nullptr) return part.row.tokens;
   std::vector<std::int32_t> tokens(std::size_t{1} << 16);
   std::optional<TextStream> stream;
   std::int64_t bytes = 0;
@@ -238,6 +237,12 @@ std::int64_t bytes_of(const Part& part, const Tokenizer* tokenizer) {
     const auto count = std::min<std::int64_t>(std::ssize(tokens), part.end - at);
     const std::span<std::int32_t> some(tokens.data(), static_cast<std::size_t>(count));
     part.source->read(at, some);
+    if (tokenizer == nullptr) {  // bytes, and entries that are none
+      bytes += std::ranges::count_if(some.subspan(at == part.begin ? 1 : 0),
+                                     [](std::int32_t token) { return token < 256; });
+      at += count;
+      continue;
+    }
     for (const std::int32_t token : some) {
       if (stream) {
         bytes += std::ssize(stream->add(token));
@@ -247,7 +252,7 @@ std::int64_t bytes_of(const Part& part, const Tokenizer* tokenizer) {
     }
     at += count;
   }
-  return bytes + std::ssize(stream->finish());
+  return stream ? bytes + std::ssize(stream->finish()) : bytes;
 }
 
 std::vector<EvaluationRow> sums_by_part(const std::vector<EvaluationRow>& rows) {

@@ -47,7 +47,8 @@ TextStream::TextStream(const Tokenizer* tokenizer, const std::vector<std::int32_
 
 void TextStream::append(std::int32_t token) {
   // Decoding leaves these out.
-  if (tokenizer_ != nullptr && (tokenizer_->is_special(token) || !tokenizer_->token_of(token))) {
+  if (tokenizer_ == nullptr ? token > 255
+                            : tokenizer_->is_special(token) || !tokenizer_->token_of(token)) {
     return;
   }
   tokens_.push_back(token);

@@ -6,11 +6,13 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "core/request_problems.h"
 #include "training/checkpoint/checkpoint_reader.h"
 #include "training/hugging_face/hugging_face.h"
@@ -145,7 +147,13 @@ void take_tokenizer(TrainingInputs& inputs) {
   try {
     TokenizerFiles files = tokenizer_files(inputs.config);
     auto& texts = inputs.extras.files;
-    if (texts.contains("generation_config.json")) files.texts.erase("generation_config.json");
+    // One that names no end would hide the end that the weights' config.json names.
+    const auto config = json_or_null(inputs.extras.config);
+    const bool told =
+        config.is_object() && config.contains("eos_token_id") && !config["eos_token_id"].is_null();
+    if (texts.contains("generation_config.json") || (told && !files.end_of_text)) {
+      files.texts.erase("generation_config.json");
+    }
     for (auto& [name, text] : files.texts) texts[name] = std::move(text);
     if (files.end_of_text) inputs.extras.set_end_of_text(*files.end_of_text);
   } catch (const RequestError& error) {

@@ -19,14 +19,15 @@
 #include "training/run/summary.h"
 #include "training/setup/from_config.h"
 #include "training/setup/kinds.h"
+#include "training/setup/text_setup.h"
 
 namespace trident {
 namespace {
 
 // Of the saved weights, where the whole model takes no more memory on one rank than the run did.
 std::string sample_text(const Config& config, const Plan& plan) {
-  const bool bytes = config.data.tokenizer.type == "byte" && config.model.vocab_size == 256;
-  if (config.checkpoint.save.empty() || !bytes) return "";
+  if (config.checkpoint.save.empty() || config.data.tokenizer.type != "byte") return "";
+  if (!has_byte_tokenizer(config.checkpoint.save)) return "";  // tokens came ready-made
   std::int64_t peak = 0;
   for (const PlanRank& rank : plan.ranks) peak = std::max(peak, rank.peak_bytes);
   if (saved_bytes(config, plan.parameters) > peak) return "";
@@ -41,6 +42,7 @@ std::string sample_text(const Config& config, const Plan& plan) {
                    std::vector<std::int32_t>(prompt.begin(), prompt.end()), {.tokens = 300});
       const std::vector<std::int32_t>& tokens = texts.front();
       for (const std::int32_t token : tokens) {
+        if (token > 255) continue;
         const auto c = static_cast<char>(token);
         // Half-trained weights give bytes that would upset a terminal.
         text += (c >= ' ' && c < 127) || c == '\n' ? c : '?';

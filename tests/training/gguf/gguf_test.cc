@@ -179,7 +179,7 @@ TEST(GgufVocabulary, TellsWhatLlamaCppDoesOtherwise) {
   EXPECT_THAT(notes_of(metaspace("always")), ElementsAre(HasSubstr("begins with a space")));
   EXPECT_THAT(notes_of(metaspace("first")), ElementsAre(HasSubstr("behind added tokens")));
   EXPECT_THAT(notes_of([](json& document) { document["added_tokens"][1]["lstrip"] = true; }),
-              ElementsAre(HasSubstr("white space beside added tokens")));
+              ElementsAre(HasSubstr("takes no white space beside them")));
   EXPECT_THAT(notes_of([](json& document) { document["added_tokens"][1]["normalized"] = true; }),
               ElementsAre(HasSubstr("in the text as it is")));
   EXPECT_THAT(notes_of([](json& document) { document["model"]["vocab"]["<|im_end|>"] = 265; }),
@@ -188,6 +188,7 @@ TEST(GgufVocabulary, TellsWhatLlamaCppDoesOtherwise) {
               ElementsAre(HasSubstr("joins any two tokens")))
       << "x has no token, but is a character";
   EXPECT_THAT(notes_of([](json&) {}, {2, 1}), ElementsAre(HasSubstr("end at several tokens")));
+  EXPECT_THAT(notes_of([](json&) {}, {2, 2}), IsEmpty());
   EXPECT_THAT(notes_of([](json&) {}, {99999, 2}), IsEmpty()) << "the first is none";
 }
 
@@ -253,10 +254,11 @@ TEST(GgufVocabulary, HasNoneWhereLlamaCppCutsTextInAnotherWay) {
 }
 
 TEST(GgufVocabulary, OfBytesAreBytes) {
-  const GgufVocabulary made = gguf_bytes(258);
+  const GgufVocabulary made = gguf_bytes(258, {}, {300, 7});
   EXPECT_EQ(made.model, "rwkv");
   EXPECT_EQ(made.tokens[10], "\\x0a");
   EXPECT_EQ(made.kinds[257], 5);
+  EXPECT_EQ(made.end, 7);
   EXPECT_THAT(std::vector(made.tokens.begin() + 256, made.tokens.end()),
               ::testing::Each(::testing::StartsWith("\\xff\\xff")));
 }
