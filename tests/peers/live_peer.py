@@ -172,7 +172,7 @@ def check_weights(checks, program, config, case, tokens, trained, saved, run, wh
 
 
 def check_generate(checks, program, case, tokens, model, saved, what):
-    """Greedy continuation: each token is the most probable one by transformers."""
+    """Greedy continuation: each token is the most probable one by transformers, to the end of text."""
     prompt = [int(t) for t in tokens[:4]]
     count = min(4, case.positions - len(prompt))
     output = run_program([program, "generate", saved, "--ids", ",".join(map(str, prompt)),
@@ -183,6 +183,8 @@ def check_generate(checks, program, case, tokens, model, saved, what):
         for _ in range(count):
             logits = model(input_ids=torch.tensor([want]), use_cache=False).logits[0, -1]
             want.append(int(logits.argmax()))
+            if want[-1] == model.config.eos_token_id:
+                break
     checks.expect(got in (want, want[len(prompt):]), f"{what}: generated {got}, need {want}")
 
 
