@@ -21,6 +21,9 @@ void add_train(CLI::App&, const Launch&, Action&);
 void add_plan(CLI::App&, const Launch&, Action&);
 void add_generate(CLI::App&, const Launch&, Action&);
 void add_eval(CLI::App&, const Launch&, Action&);
+// CLI11 takes "[a,b]" for a list wherever an option has several values. Puts "./" before such paths
+// of `eval --data`, in the words of a command line.
+void keep_paths_in_brackets(std::vector<std::string>& words);
 void add_convert(CLI::App&, const Launch&, Action&);  // export and import
 void add_schema(CLI::App&, Action&);
 void add_bench(CLI::App&, const Launch&, Action&);

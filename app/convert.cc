@@ -40,6 +40,10 @@ CLI::App* add(CLI::App& app, Action& action, const char* name, const char* about
   command->add_flag("--overwrite", options->overwrite, "Replace the model that is there");
   command->callback([options, exports = name == std::string_view("export"), &action] {
     action = [options, exports] {
+      if (options->to.empty()) {
+        throw RequestError(std::string(exports ? "export" : "import") +
+                           ": needs a name for what it writes, not \"\"");
+      }
       const std::string from = weights_directory(options->from);
       require_whole_weights(from);
       if (exports && options->to.ends_with(".gguf")) return to_gguf_file(*options, from);

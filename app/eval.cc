@@ -131,6 +131,18 @@ int evaluate_texts(const EvalOptions& request, const Launch& launch) {
 
 }  // namespace
 
+void keep_paths_in_brackets(std::vector<std::string>& words) {
+  bool paths = false;
+  if (words.empty() || words[0] != "eval") return;
+  for (std::string& word : words) {
+    const bool joined = word.starts_with("--data=");
+    if (word.starts_with("-")) paths = word == "--data" || joined;
+    if (paths && word.ends_with("]") && word.find('[') == (joined ? 7U : 0U)) {
+      word.insert(joined ? 7 : 0, "./");
+    }
+  }
+}
+
 void add_eval(CLI::App& app, const Launch& launch, Action& action) {
   auto* command = app.add_subcommand("eval", "Loss and perplexity of trained weights over texts");
   auto options = std::make_shared<EvalOptions>();

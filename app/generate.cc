@@ -10,11 +10,13 @@
 #include <cctype>
 #include <charconv>
 #include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <system_error>
 
 #include "app/options.h"
 #include "core/error.h"
@@ -240,7 +242,14 @@ void add_generate(CLI::App& app, const Launch& launch, Action& action) {
                    "A text is over where this comes; may be given again")
       ->allow_extra_args(false);  // with them "[a,b]" would be a list
   command->add_flag("--ignore-eos", options->ignore_eos, "Go on after the end of text");
-  command->add_option("--seed", sampling.seed)->capture_default_str();
+  command->add_option("--seed", sampling.seed)
+      ->check([](const std::string& text) -> std::string {
+        std::uint64_t seed = 0;  // CLI11 takes what is larger for the largest
+        const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seed);
+        const bool whole = error == std::errc() && end == text.data() + text.size();
+        return whole ? "" : "needs a whole number from 0 to 2^64 - 1";
+      })
+      ->capture_default_str();
   add_format_option(*command, options->format);
   command->callback([options, &launch, &action] {
     action = [options, &launch] {

@@ -6,9 +6,12 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <sstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "app/commands.h"
 #include "core/error.h"
@@ -68,7 +71,10 @@ int run(int argc, char** argv) {
     return code;
   };
   try {
-    app.parse(argc, argv);
+    std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+    trident::app::keep_paths_in_brackets(words);
+    std::ranges::reverse(words);  // as CLI11 wants them
+    app.parse(std::move(words));
     const int code = action();
     launch.start->finish(code);
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {

@@ -60,6 +60,14 @@ TEST_F(CliTest, EvaluatesARunsHeldOutPartsAndOtherTexts) {
   const Outcome layout = run({"eval", "weights", "--data", "text.txt", "text.txt", "--set",
                               "parallel.pipeline_model_parallel_size=2", "--ranks", "4"});
   EXPECT_EQ(layout.out, table.out);
+  spit(dir / "[text.txt]", "another text, which is as long as a sample");
+  for (const bool joined : {false, true}) {  // brackets are no list
+    const Outcome named = run(
+        joined ? std::vector<std::string>{"eval", "weights", "--data=[text.txt]"}
+               : std::vector<std::string>{"eval", "weights", "--data", "text.txt", "[text.txt]"});
+    ASSERT_EQ(named.code, 0) << named.err;
+    EXPECT_THAT(named.out, HasSubstr("\n./[text.txt]"));
+  }
   spit(dir / "text.jsonl", "{\"text\": \"one\"}\n{\"other\": \"two\"}\n");
   expect_refused({"eval", "weights"}, {"weights isn't a run's directory"});
   expect_refused({"eval", "weights", "--data", "none"}, {"none: no such file"});
@@ -83,6 +91,15 @@ TEST_F(CliTest, TextIsRefusedForARunWhoseTokensCameReadyMade) {
   const Outcome own = run({"eval", "run", "--part", "train", "--format", "json"});
   ASSERT_EQ(own.code, 0) << own.err;
   EXPECT_EQ(json::parse(own.out).at("results")[0].at("bytes"), nullptr);
+  // Where a run on bytes is replaced, its tokenizer goes, too; somebody's own stays.
+  ASSERT_EQ(run(train({"logging.overwrite=true", "model.vocab_size=300"})).code, 0);
+  ASSERT_TRUE(std::filesystem::exists(dir / "weights/tokenizer.json"));
+  spit(dir / "weights/merges.txt", "mine");
+  const Outcome replaced = run(train(
+      {"data.train=[{\"path\":\"tokens\"}]", "model.vocab_size=300", "logging.overwrite=true"}));
+  ASSERT_EQ(replaced.code, 0) << replaced.err;
+  EXPECT_FALSE(std::filesystem::exists(dir / "weights/tokenizer.json"));
+  EXPECT_TRUE(std::filesystem::exists(dir / "weights/merges.txt"));
   expect_refused({"eval", "run", "--data", "text.txt"}, {"/data/tokenizer/path"});
 }
 
@@ -94,12 +111,28 @@ TEST_F(CliTest, AByteModelHasATokenizerAndTakesAnyBytes) {
   }
   ASSERT_EQ(run({"export", "run", "exported"}).code, 0);
   EXPECT_EQ(slurp(dir / "exported/tokenizer.json"), slurp(dir / "weights/tokenizer.json"));
+  expect_refused({"export", "run", ""}, {"needs a name"});
   const Outcome outcome =
       run({"generate", "exported", "--prompt", "\xff\xfe", "--tokens", "3", "--format", "json"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const json tokens = json::parse(outcome.out).at("tokens");
   EXPECT_EQ(tokens[0], 255);
   EXPECT_EQ(tokens[1], 254);
+  // As transformers has it: a generation_config.json that names no end says that there is none.
+  json keys = json::parse(slurp(dir / "exported/config.json"));
+  keys["eos_token_id"] = tokens[2];
+  spit(dir / "exported/config.json", keys.dump());
+  const auto count = [&](const std::string& generation) {
+    std::filesystem::remove(dir / "exported/generation_config.json");
+    if (!generation.empty()) spit(dir / "exported/generation_config.json", generation);
+    const Outcome same =
+        run({"generate", "exported", "--prompt", "\xff\xfe", "--tokens", "3", "--format", "json"});
+    return json::parse(same.out).at("tokens").size();
+  };
+  EXPECT_EQ(count(R"({"eos_token_id": null})"), 5u);
+  EXPECT_EQ(count("{}"), 5u);
+  EXPECT_EQ(count("{\"eos_token_id\": " + tokens[2].dump() + "}"), 3u);
+  EXPECT_EQ(count(""), 3u);
 }
 
 TEST_F(CliTest, AByteModelMayHaveMoreEntriesThanBytes) {
@@ -117,6 +150,11 @@ TEST_F(CliTest, AByteModelMayHaveMoreEntriesThanBytes) {
   ASSERT_EQ(loss.code, 0) << loss.err;
   const json row = json::parse(loss.out).at("results")[0];
   EXPECT_EQ(row.at("bytes"), row.at("tokens"));
+  for (const char* seed : {"18446744073709551616", "-1", "1.5"}) {
+    const Outcome refused = run({"generate", "run", "--prompt", "In", "--seed", seed});
+    EXPECT_EQ(refused.code, 2);
+    EXPECT_THAT(refused.err, HasSubstr("--seed: needs a whole number from 0 to 2^64 - 1"));
+  }
   // And what goes on from it.
   ASSERT_EQ(run(train({"model.vocab_size=300", "checkpoint.load=weights", "checkpoint.save=more",
                        "logging.dir=more_run"}))

@@ -151,7 +151,9 @@ GgufVocabulary vocabulary_of(const std::string& directory, const HuggingFaceExtr
   const nlohmann::json config = json_or_null(extras.config);
   std::optional<std::int32_t> begin;
   if (config.contains("bos_token_id")) begin = token_id(config["bos_token_id"]);
-  const auto bytes = [&] { return gguf_bytes(entries, begin, end_tokens(directory, nullptr)); };
+  const auto bytes = [&] {
+    return gguf_bytes(entries, begin, end_tokens(directory, nullptr, true));
+  };
   const auto file = extras.files.find("tokenizer.json");
   if (file == extras.files.end()) {
     if (entries == 256) return bytes();
@@ -166,7 +168,7 @@ GgufVocabulary vocabulary_of(const std::string& directory, const HuggingFaceExtr
     return {.notes = {fmt::format("{}; the file takes ids alone", error.what())}};
   }
   return gguf_vocabulary(*tokenizer, text, path, entries, begin,
-                         end_tokens(directory, &*tokenizer));
+                         end_tokens(directory, &*tokenizer, true));
 }
 
 GgufKeys keys_of(const Config& config, const GgufForm& form, const std::string& name, GgufType type,

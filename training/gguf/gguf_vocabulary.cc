@@ -18,61 +18,83 @@ namespace {
 using nlohmann::json;
 
 // What llama.cpp takes for a token of its own wherever a vocabulary has it (llama-vocab.cpp,
-// load()).
-constexpr std::string_view kTakenForSpecial[] = {
-    "</s>",
-    "<EOT>",
-    "_<EOT>",
-    "<eos>",
-    "[EOS]",
-    "[EOT]",
-    "[PAD]",
-    "<end_of_turn>",
-    "<end_of_utterance>",
-    "<|end|>",
-    "<|endoftext|>",
-    "<|end_of_text|>",
-    "<|eot_id|>",
-    "<|eom_id|>",
-    "<|im_end|>",
-    "<|return|>",
-    "<|call|>",
-    "<|calls|>",
-    "<|flush|>",
-    "<|start|>",
-    "<|channel|>",
-    "<|message|>",
-    "<|constrain|>",
-    "<\xef\xbd\x9c"
-    "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>",
-    "<|fim_prefix|>",
-    "<|fim_middle|>",
-    "<|fim_suffix|>",
-    "<|fim_pad|>",
-    "<|fim_repo|>",
-    "<fim_prefix>",
-    "<fim_middle>",
-    "<fim_suffix>",
-    "<fim_pad>",
-    "<fim-prefix>",
-    "<fim-middle>",
-    "<fim-suffix>",
-    "<fim-pad>",
-    "<fim-repo>",
-    "<PRE>",
-    "<MID>",
-    "<SUF>",
-    "<PAD>",
-    "<REPO>",
-    "<reponame>",
-    "<|repo_name|>",
-    "<|file_sep|>",
-    "<|prefix|>",
-    "<|middle|>",
-    "<|suffix|>",
-    "<|code_prefix|>",
-    "<|code_middle|>",
-    "<|code_suffix|>"};
+// load()): texts end at these, whatever the file says,
+constexpr std::string_view kEndsByName[] = {"</s>",
+                                            "<EOT>",
+                                            "_<EOT>",
+                                            "<eos>",
+                                            "[EOS]",
+                                            "[EOT]",
+                                            "[e~[",
+                                            "<turn|>",
+                                            "<end_of_turn>",
+                                            "<end_of_utterance>",
+                                            "<|end|>",
+                                            "<|endoftext|>",
+                                            "<|end_of_text|>",
+                                            "<|eot_id|>",
+                                            "<|eom_id|>",
+                                            "<|im_end|>",
+                                            "<|return|>",
+                                            "<|call|>",
+                                            "<|calls|>",
+                                            "<|flush|>",
+                                            "<|tool_response>",
+                                            "<\xef\xbd\x9c"
+                                            "end\xe2\x96\x81"
+                                            "of\xe2\x96\x81"
+                                            "sentence\xef\xbd\x9c>",
+                                            "<|fim_pad|>",
+                                            "<fim-pad>",
+                                            "<fim_pad>",
+                                            "<PAD>",
+                                            "[PAD]",
+                                            "<|fim_repo|>",
+                                            "<|repo_name|>",
+                                            "<fim-repo>",
+                                            "<REPO>",
+                                            "<reponame>",
+                                            "<|file_sep|>"};
+// and at these they don't.
+constexpr std::string_view kSpecialByName[] = {"<|start|>",
+                                               "<|channel|>",
+                                               "<|message|>",
+                                               "<|constrain|>",
+                                               "<|fim_prefix|>",
+                                               "<|fim_middle|>",
+                                               "<|fim_suffix|>",
+                                               "<fim_prefix>",
+                                               "<fim_middle>",
+                                               "<fim_suffix>",
+                                               "<fim-prefix>",
+                                               "<fim-middle>",
+                                               "<fim-suffix>",
+                                               "<PRE>",
+                                               "<MID>",
+                                               "<SUF>",
+                                               "\xe2\x96\x81<PRE>",
+                                               "\xe2\x96\x81<MID>",
+                                               "\xe2\x96\x81<SUF>",
+                                               "<|prefix|>",
+                                               "<|middle|>",
+                                               "<|suffix|>",
+                                               "<|code_prefix|>",
+                                               "<|code_middle|>",
+                                               "<|code_suffix|>",
+                                               "<\xef\xbd\x9c"
+                                               "fim\xe2\x96\x81"
+                                               "begin\xef\xbd\x9c>",
+                                               "<\xef\xbd\x9c"
+                                               "fim\xe2\x96\x81"
+                                               "hole\xef\xbd\x9c>",
+                                               "<\xef\xbd\x9c"
+                                               "fim\xe2\x96\x81"
+                                               "end\xef\xbd\x9c>"};
+
+template <std::size_t N>
+bool among(const std::string_view (&names)[N], const std::string& name) {
+  return std::ranges::find(names, name) != std::end(names);
+}
 
 // All entries of the model, in order, with those that no text becomes.
 void list_tokens(const json& document, const Tokenizer& tokenizer, std::int64_t entries,
@@ -106,12 +128,10 @@ void list_tokens(const json& document, const Tokenizer& tokenizer, std::int64_t 
   }
   for (std::size_t i = 0; i < vocabulary.tokens.size(); ++i) {
     if (vocabulary.kinds[i] != static_cast<std::int32_t>(GgufToken::normal)) continue;
-    if (std::ranges::find(kTakenForSpecial, vocabulary.tokens[i]) == std::end(kTakenForSpecial)) {
-      continue;
-    }
+    const std::string& name = vocabulary.tokens[i];
+    if (!among(kEndsByName, name) && !among(kSpecialByName, name)) continue;
     vocabulary.notes.push_back(
-        fmt::format("llama.cpp takes \"{}\" in texts for one token, this tokenizer doesn't",
-                    vocabulary.tokens[i]));
+        fmt::format("llama.cpp takes \"{}\" in texts for one token, this tokenizer doesn't", name));
   }
   std::unordered_set<std::string_view> texts(vocabulary.tokens.begin(), vocabulary.tokens.end());
   if (texts.size() < vocabulary.tokens.size()) {
@@ -135,6 +155,19 @@ void set_ends(GgufVocabulary& vocabulary, std::optional<std::int32_t> begin,
           "texts end at several tokens; in llama.cpp at \"{}\", and at others only by their names",
           vocabulary.tokens[static_cast<std::size_t>(*end)]));
     }
+  }
+  std::string more;
+  for (std::size_t i = 0; i < vocabulary.tokens.size(); ++i) {
+    const std::string& name = vocabulary.tokens[i];
+    if (!among(kEndsByName, name) ||
+        std::ranges::find(ends, static_cast<std::int32_t>(i)) != ends.end()) {
+      continue;
+    }
+    more += fmt::format("{}\"{}\"", more.empty() ? "" : ", ", name);
+  }
+  if (!more.empty()) {
+    vocabulary.notes.push_back(fmt::format(
+        "llama.cpp ends texts, by its name, at {}, too; the model's don't end there", more));
   }
 }
 

@@ -98,6 +98,33 @@ nlohmann::json print_of(const fs::path& path) {
   return {status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
 }
 
+// What .trident-weights says; null where it says nothing.
+nlohmann::json owner_in(const fs::path& file) {
+  if (!there(file)) return nullptr;
+  try {
+    return json_or_null(read_file(file.string(), kMaxOwner));
+  } catch (const RequestError&) {
+    return nullptr;
+  }
+}
+
+// The tokenizer's files that a run has saved along with its weights, where they are still as it
+// left them.
+std::vector<std::string> own_tokenizer(const fs::path& directory) {
+  std::vector<std::string> names;
+  const nlohmann::json owner = owner_in(directory / kOwner);
+  const auto prints = owner.is_object() ? owner.find("companions") : owner.end();
+  if (prints == owner.end() || !prints->is_object()) return names;
+  for (const char* name : set_companions) {
+    const auto print = prints->find(name);
+    if (name == std::string_view(kGenerationConfig)) continue;  // goes whosever it is
+    if (print != prints->end() && !print->is_null() && *print == print_of(directory / name)) {
+      names.emplace_back(name);
+    }
+  }
+  return names;
+}
+
 // Goes on from wherever an earlier call has ended.
 void move_set(const fs::path& directory, const fs::path& from) {
   std::vector<std::string> names;
@@ -116,6 +143,9 @@ void move_set(const fs::path& directory, const fs::path& from) {
     for (const std::string& name : old) {
       const bool file = why_not_replaced(directory / name).empty();
       if (file && !kept.contains(name)) remove_file(directory / name);
+    }
+    for (const std::string& name : own_tokenizer(directory)) {  // kOwner, which says so, goes last
+      if (!there(from / name)) remove_file(directory / name);
     }
     for (const char* name : kOfOldSet) {
       if (name != std::string_view(kWhole) || !there(from / name)) remove_file(directory / name);
@@ -211,6 +241,9 @@ std::string set_file_in(const std::string& directory) {
 std::vector<std::string> left_of_old_set(const std::string& directory) {
   std::vector<std::string> names;
   if (!weights_to_move(unfinished_save(directory))) return names;
+  for (const std::string& name : own_tokenizer(directory)) {
+    if (!there(fs::path(unfinished_save(directory)) / name)) names.push_back(name);
+  }
   for (const char* name : kOfOldSet) {
     if (there(fs::path(directory) / name)) names.emplace_back(name);
   }
@@ -269,18 +302,29 @@ std::int64_t unfinished_bytes(const std::string& directory) {
   return bytes;
 }
 
-void sign_weights(const std::string& directory, const std::string& run_id) {
-  auto weights = nlohmann::ordered_json::object();
+namespace {
+
+void write_owner(const std::string& directory, const std::string& run_id, bool with_companions) {
+  auto weights = nlohmann::ordered_json::object(), companions = nlohmann::ordered_json::object();
   for (const auto& file : fs::directory_iterator(directory)) {
     const std::string name = file.path().filename();
     if (is_weights(name)) weights[name] = print_of(file.path());
+    const bool companion = std::ranges::find(set_companions, name) != set_companions.end();
+    if (companion && with_companions) companions[name] = print_of(file.path());
   }
-  const nlohmann::ordered_json owner{{"run_id", run_id}, {"weights", weights}};
+  const nlohmann::ordered_json owner{
+      {"run_id", run_id}, {"weights", weights}, {"companions", companions}};
   write_file_atomic((fs::path(directory) / kOwner).string(), json_text(owner, 2) + "\n");
 }
 
+}  // namespace
+
+void sign_weights(const std::string& directory, const std::string& run_id) {
+  write_owner(directory, run_id, false);
+}
+
 void NewWeights::sign(const std::string& run_id) const {
-  sign_weights(path_, run_id);
+  write_owner(path_, run_id, true);
 }
 
 std::string run_of_weights(const std::string& directory) {
@@ -289,14 +333,7 @@ std::string run_of_weights(const std::string& directory) {
     return !from.empty() && there(from / name) ? from / name : in / name;
   };
   const bool moving = !from.empty() && weights_to_move(from);
-  const fs::path file = moving ? from / kOwner : place(kOwner);
-  if (!there(file)) return "";
-  nlohmann::json owner;
-  try {
-    owner = json_or_null(read_file(file.string(), kMaxOwner));
-  } catch (const RequestError&) {
-    return "";  // what says nothing names nobody
-  }
+  const nlohmann::json owner = owner_in(moving ? from / kOwner : place(kOwner));
   if (!owner.is_object()) return "";
   const auto id = owner.find("run_id"), weights = owner.find("weights");
   if (id == owner.end() || !id->is_string()) return "";

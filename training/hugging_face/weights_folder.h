@@ -8,8 +8,8 @@
 // there next, or by finish_save. Files that belong to no set stay as they are.
 //
 // A set that a run has saved says so in a file of its own, .trident-weights, which comes and goes
-// with the set and names its weights by size and time: of what somebody else copies over them it
-// says nothing.
+// with the set and names its weights and its tokenizer's files by size and time: of what somebody
+// else copies over them it says nothing.
 #pragma once
 
 #include <array>
@@ -19,8 +19,8 @@
 
 namespace trident {
 
-// What else transformers reads beside weights. Of an old set generation_config.json goes with it; a
-// tokenizer's files stay, which may be somebody's own.
+// What else transformers reads beside weights. Of an old set generation_config.json goes with it,
+// and what a run has saved as its own; other files of a tokenizer stay, they may be somebody's.
 inline constexpr std::array<const char*, 9> set_companions{"generation_config.json",
                                                            "tokenizer.json",
                                                            "tokenizer_config.json",
@@ -41,7 +41,7 @@ class NewWeights {
 
   // Where the files of the set are to be written; config.json last, when all others are complete.
   const std::string& path() const { return path_; }
-  // Says that the run has saved the set; when its weights are written.
+  // Says that the run has saved the set; when its weights and companions are written.
   void sign(const std::string& run_id) const;
   void commit();
 
@@ -49,8 +49,8 @@ class NewWeights {
   std::string directory_, path_;
 };
 
-// Says that the run has saved the set in `directory`, as it is now. For whom no other process
-// writes there.
+// Says that the run has saved the weights in `directory`, as they are now. For whom no other
+// process writes there.
 void sign_weights(const std::string& directory, const std::string& run_id);
 
 // For whom no other process writes into `directory`: moves a whole set that a dead save has left

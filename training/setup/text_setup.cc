@@ -99,18 +99,20 @@ std::optional<std::int32_t> token_id(const nlohmann::json& value) {
                                             : std::nullopt;
 }
 
-std::vector<std::int32_t> end_tokens(const std::string& directory, const Tokenizer* tokenizer) {
+std::vector<std::int32_t> end_tokens(const std::string& directory, const Tokenizer* tokenizer,
+                                     bool look_on) {
   const std::string beside = directory + "/tokenizer.json";
   for (const char* name : {"generation_config.json", "config.json"}) {
     const nlohmann::json document = json_or_null(text_beside(beside, name));
-    if (!document.is_object() || !document.contains("eos_token_id")) continue;
-    nlohmann::json ids = document["eos_token_id"];
+    if (!document.is_object()) continue;
+    nlohmann::json ids = document.value("eos_token_id", nlohmann::json());
     if (!ids.is_array()) ids = nlohmann::json::array({ids});
     std::vector<std::int32_t> result;
     for (const auto& value : ids) {
       if (const auto id = token_id(value)) result.push_back(*id);
     }
-    if (!result.empty()) return result;
+    const bool decides = !look_on && name == std::string_view("generation_config.json");
+    if (!result.empty() || decides) return result;
   }
   if (tokenizer == nullptr) return {};
   const auto id = end_of_text(*tokenizer, "", text_beside(beside, "tokenizer_config.json"));

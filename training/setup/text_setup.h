@@ -46,8 +46,11 @@ std::optional<std::int32_t> end_of_text(const Tokenizer&, const std::string& eos
                                         const std::string& tokenizer_config);
 
 // The tokens that end what the model in a Hugging Face directory writes: those of its
-// generation_config.json, else of its config.json, else the tokenizer's own (may be null).
-std::vector<std::int32_t> end_tokens(const std::string& directory, const Tokenizer* tokenizer);
+// generation_config.json, else of its config.json, else the tokenizer's own (may be null). As in
+// transformers, a generation_config.json that names none says that nothing ends it; `look_on` looks
+// in the others then, too, for a form that has to name one.
+std::vector<std::int32_t> end_tokens(const std::string& directory, const Tokenizer* tokenizer,
+                                     bool look_on = false);
 // A token's id in such a file; nullopt where the value is none.
 std::optional<std::int32_t> token_id(const nlohmann::json& value);
 

@@ -150,9 +150,10 @@ json sentence_piece(const std::vector<std::pair<std::string, std::string>>& merg
             {"merges", list}}}};
 }
 
-GgufVocabulary vocabulary_of(const json& document, std::int64_t entries) {
+GgufVocabulary vocabulary_of(const json& document, std::int64_t entries,
+                             const std::vector<std::int32_t>& ends = {2}) {
   const std::string text = document.dump();
-  return gguf_vocabulary(Tokenizer(text, "t"), text, "t", entries, {}, {});
+  return gguf_vocabulary(Tokenizer(text, "t"), text, "t", entries, {}, ends);
 }
 
 // The notes that come with a change.
@@ -183,18 +184,23 @@ TEST(GgufVocabulary, TellsWhatLlamaCppDoesOtherwise) {
   EXPECT_THAT(notes_of([](json& document) { document["added_tokens"][1]["normalized"] = true; }),
               ElementsAre(HasSubstr("in the text as it is")));
   EXPECT_THAT(notes_of([](json& document) { document["model"]["vocab"]["<|im_end|>"] = 265; }),
-              ElementsAre(HasSubstr("\"<|im_end|>\"")));
+              ElementsAre(HasSubstr("takes \"<|im_end|>\" in texts for one token"),
+                          HasSubstr("ends texts, by its name, at \"<|im_end|>\"")));
+  EXPECT_THAT(notes_of([](json& document) { document["model"]["vocab"]["<|start|>"] = 265; }),
+              ElementsAre(HasSubstr("takes \"<|start|>\" in texts for one token")));
   EXPECT_THAT(notes_of([](json& document) { document["model"]["vocab"]["ax"] = 265; }),
               ElementsAre(HasSubstr("joins any two tokens")))
       << "x has no token, but is a character";
   EXPECT_THAT(notes_of([](json&) {}, {2, 1}), ElementsAre(HasSubstr("end at several tokens")));
+  EXPECT_THAT(notes_of([](json&) {}, {1}), ElementsAre(HasSubstr("at \"</s>\", too")))
+      << "the config's end of text is another one";
   EXPECT_THAT(notes_of([](json&) {}, {2, 2}), IsEmpty());
   EXPECT_THAT(notes_of([](json&) {}, {99999, 2}), IsEmpty()) << "the first is none";
 }
 
 TEST(GgufVocabulary, TakesTheLastOfEqualMerges) {
   const GgufVocabulary made =
-      vocabulary_of(sentence_piece({{"b", "c"}, {"a", "b"}, {"b", "c"}}), 270);
+      vocabulary_of(sentence_piece({{"b", "c"}, {"a", "b"}, {"b", "c"}}), 270, {});
   const auto score = [&](const std::string& token) {
     return made.scores[static_cast<std::size_t>(std::ranges::find(made.tokens, token) -
                                                 made.tokens.begin())];
@@ -231,7 +237,7 @@ TEST(GgufVocabulary, ScoresSentencePiecesMergesInTheirOrder) {
   EXPECT_EQ(made.tokens.size(), 270u);
   EXPECT_EQ(made.kinds.back(), 5) << "no text becomes it";
   EXPECT_EQ(made.end, std::int32_t{265}) << "where no end is known, one that never comes";
-  EXPECT_THAT(made.notes, IsEmpty());
+  EXPECT_THAT(made.notes, ElementsAre(HasSubstr("\"</s>\", too")));
 }
 
 TEST(GgufVocabulary, TellsOfMergesThatLlamaCppWouldAdd) {

@@ -55,7 +55,8 @@ using ::testing::Not;
 using ::testing::ThrowsMessage;
 
 // A model of three tensors that all have the value; in shards where `limit` bytes are few. Odd ones
-// have settings of generation, too, and are a run's; even ones have a tokenizer, which stays.
+// have settings of generation, too, and a vocabulary, and are a run's; even ones have a tokenizer,
+// which stays.
 void save(const std::string& directory, float value, std::uint64_t limit) {
   NewWeights folder(directory);
   SafetensorsSetWriter writer(
@@ -65,9 +66,12 @@ void save(const std::string& directory, float value, std::uint64_t limit) {
   for (const char* name : {"a", "b", "c"}) writer.write(name, std::as_bytes(std::span(values)));
   writer.finish();
   const bool odd = static_cast<int>(value) % 2 == 1;
-  if (odd) folder.sign("run " + std::to_string(static_cast<int>(value)));
   write_file_atomic(folder.path() + (odd ? "/generation_config.json" : "/tokenizer.json"),
                     std::to_string(value));
+  if (odd) {
+    write_file_atomic(folder.path() + "/vocab.json", std::to_string(value));
+    folder.sign("run " + std::to_string(static_cast<int>(value)));
+  }
   write_file_atomic(folder.path() + "/config.json", std::to_string(value));
   folder.commit();
 }
@@ -87,8 +91,9 @@ std::optional<float> load(const std::string& directory) {
   const bool odd = static_cast<int>(value) % 2 == 1;
   EXPECT_EQ(slurp(directory + (odd ? "/generation_config.json" : "/tokenizer.json")),
             std::to_string(value));
-  EXPECT_EQ(std::filesystem::exists(directory + "/generation_config.json"), odd)
-      << "what went along with the other set";
+  for (const char* name : {"/generation_config.json", "/vocab.json"}) {
+    EXPECT_EQ(std::filesystem::exists(directory + name), odd) << "went along with the other set";
+  }
   return value;
 }
 
@@ -98,7 +103,7 @@ std::optional<float> load_moved_by_hand(const std::string& directory) {
   const TempDir copy;
   fs::copy(directory, copy.path(),
            fs::copy_options::recursive | fs::copy_options::overwrite_existing);
-  for (const std::string& name : left_of_old_set(copy.path())) fs::remove(copy / name);
+  for (const std::string& name : left_of_old_set(directory)) fs::remove(copy / name);
   for (const auto& file : fs::directory_iterator(unfinished_save(copy.path()))) {
     fs::copy(file.path(), copy.path(), fs::copy_options::overwrite_existing);
   }
@@ -152,7 +157,7 @@ TEST(WeightsFolder, AProcessThatDiesAtAnyStepLeavesAWholeSetOrNone) {
         std::size_t files = 4;  // config.json and what goes along, the foreign file, the weights
         if (after == 32) files = 6;
         if (after == 16) files = 7;
-        if (died) ++files;  // the third set's owner
+        if (died) files += 2;  // the third set's owner and vocabulary
         EXPECT_EQ(dir.names().size(), files);
         if (!died) break;
       }
@@ -219,11 +224,11 @@ TEST(WeightsFolder, ALinkInPlaceOfTheFolderOfASaveIsNotFollowed) {
 TEST(WeightsFolder, ATokenizersFilesStay) {
   const TempDir dir;
   save(dir.path(), 1, 1000);
-  for (const char* name : {"tokenizer.json", "vocab.json", "merges.txt"}) spit(dir / name, name);
-  save(dir.path(), 3, 16);
-  for (const char* name : {"tokenizer.json", "vocab.json", "merges.txt"}) {
-    EXPECT_EQ(slurp(dir / name), name);
-  }
+  // The last one in the place of the run's own.
+  const char* const files[]{"tokenizer_config.json", "merges.txt", "vocab.json"};
+  for (const char* name : files) spit(dir / name, name);
+  save(dir.path(), 2, 16);
+  for (const char* name : files) EXPECT_EQ(slurp(dir / name), name);
 }
 
 TEST(WeightsFolder, FilesThatWereBeingWrittenAreRemovedAndNoOthers) {
