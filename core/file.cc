@@ -78,10 +78,17 @@ bool is_kernels(const std::string& directory) {
          kind == SECURITYFS_MAGIC || kind == DEVPTS_SUPER_MAGIC;
 }
 
+// PATH.tmp-<process>-<attempt>; of a long name its begin.
+std::string temporary_name(const std::string& path, int attempt) {
+  const std::size_t name = path.rfind('/') + 1;  // npos + 1 is 0
+  return fmt::format("{}.tmp-{}-{}", path.substr(0, std::min(path.size(), name + 200)), ::getpid(),
+                     attempt);
+}
+
 // A new file beside `path`, under a name nobody has. Several threads and processes may try.
 FileDescriptor create_beside(const std::string& path, std::string& temporary) {
   for (int attempt = 0;; ++attempt) {
-    temporary = fmt::format("{}.tmp-{}-{}", path, ::getpid(), attempt);
+    temporary = temporary_name(path, attempt);
     FileDescriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     if (file.get() >= 0) return file;
     if (errno != EEXIST || attempt == 10000) throw_file_error(path, "creating it", errno);
@@ -111,7 +118,7 @@ bool renamed_to_new(const std::string& from, const std::string& to) {
 // Gives it one beside `path`.
 std::string name_beside(const std::string& path, int file) {
   for (int attempt = 0;; ++attempt) {
-    std::string name = fmt::format("{}.tmp-{}-{}", path, ::getpid(), attempt);
+    std::string name = temporary_name(path, attempt);
     if (::linkat(AT_FDCWD, fmt::format("/proc/self/fd/{}", file).c_str(), AT_FDCWD, name.c_str(),
                  AT_SYMLINK_FOLLOW) == 0) {
       return name;
@@ -246,6 +253,10 @@ std::string read_standard_input(std::uint64_t max_bytes) {
 }
 
 AtomicFile::AtomicFile(const std::string& path) : path_(path), file_(create_unnamed(path)) {
+  struct stat status {};  // what can't be named is known before anything is written
+  if (::lstat(path.c_str(), &status) != 0 && errno == ENAMETOOLONG) {
+    throw_file_error(path, "naming it", errno);
+  }
   if (file_.get() < 0) file_ = create_beside(path, temporary_);
 }
 

@@ -86,6 +86,16 @@ TEST(File, AtomicWriteReplacesTheTargetOnlyOnCommit) {
   EXPECT_THAT(dir.names(), ElementsAre("a"));
 }
 
+TEST(File, AtomicWriteTakesTheLongestNamesAndRefusesLongerOnesAtOnce) {
+  const TempDir dir;
+  const std::string longest(255, 'x');
+  write_file_atomic(dir / longest, "text");
+  EXPECT_EQ(slurp(dir / longest), "text");
+  EXPECT_THAT(message_of<Error>([&] { AtomicFile(dir / (longest + "x")); }),
+              HasSubstr("naming it failed: File name too long"));
+  EXPECT_THAT(dir.names(), ElementsAre(longest));
+}
+
 TEST(File, AFullDiskLeavesTheOldFileAndNoTemporary) {
   const TempDir dir;
   spit(dir / "a", "old");
