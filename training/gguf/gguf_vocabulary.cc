@@ -40,10 +40,7 @@ constexpr std::string_view kEndsByName[] = {"</s>",
                                             "<|calls|>",
                                             "<|flush|>",
                                             "<|tool_response>",
-                                            "<\xef\xbd\x9c"
-                                            "end\xe2\x96\x81"
-                                            "of\xe2\x96\x81"
-                                            "sentence\xef\xbd\x9c>",
+                                            "<\uFF5Cend\u2581of\u2581sentence\uFF5C>",
                                             "<|fim_pad|>",
                                             "<fim-pad>",
                                             "<fim_pad>",
@@ -72,24 +69,18 @@ constexpr std::string_view kSpecialByName[] = {"<|start|>",
                                                "<PRE>",
                                                "<MID>",
                                                "<SUF>",
-                                               "\xe2\x96\x81<PRE>",
-                                               "\xe2\x96\x81<MID>",
-                                               "\xe2\x96\x81<SUF>",
+                                               "\u2581<PRE>",
+                                               "\u2581<MID>",
+                                               "\u2581<SUF>",
                                                "<|prefix|>",
                                                "<|middle|>",
                                                "<|suffix|>",
                                                "<|code_prefix|>",
                                                "<|code_middle|>",
                                                "<|code_suffix|>",
-                                               "<\xef\xbd\x9c"
-                                               "fim\xe2\x96\x81"
-                                               "begin\xef\xbd\x9c>",
-                                               "<\xef\xbd\x9c"
-                                               "fim\xe2\x96\x81"
-                                               "hole\xef\xbd\x9c>",
-                                               "<\xef\xbd\x9c"
-                                               "fim\xe2\x96\x81"
-                                               "end\xef\xbd\x9c>"};
+                                               "<\uFF5Cfim\u2581begin\uFF5C>",
+                                               "<\uFF5Cfim\u2581hole\uFF5C>",
+                                               "<\uFF5Cfim\u2581end\uFF5C>"};
 
 template <std::size_t N>
 bool among(const std::string_view (&names)[N], const std::string& name) {
