@@ -15,6 +15,7 @@
 #include "core/error.h"
 #include "core/json.h"
 #include "core/printable.h"
+#include "core/process.h"
 #include "training/checkpoint/checkpoint_tools.h"
 #include "training/run/convert.h"
 #include "training/run/held_folder.h"
@@ -174,7 +175,9 @@ int export_one(const CheckpointOptions& options) {
                     "such a file",
                     options.second, options.first, options.second));
   }
-  export_checkpoint(checkpoint_at(options.first), options.second, options.overwrite);
+  const std::string note =
+      export_checkpoint(checkpoint_at(options.first), options.second, options.overwrite);
+  if (!note.empty()) print_error(note);
   fmt::print("wrote {}\n", options.second);
   return 0;
 }

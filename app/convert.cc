@@ -10,6 +10,7 @@
 #include "app/commands.h"
 #include "core/error.h"
 #include "core/printable.h"
+#include "core/process.h"
 #include "training/checkpoint/checkpoint_tools.h"
 #include "training/gguf/gguf_export.h"
 #include "training/hugging_face/model_directory.h"
@@ -50,7 +51,9 @@ CLI::App* add(CLI::App& app, Action& action, const char* name, const char* about
       if (!options->type.empty()) {
         throw RequestError("export: --outtype is for a FILE.gguf; directories keep every bit");
       }
-      convert_weights(built_in_architectures(), from, options->to, options->overwrite);
+      const std::string note =
+          convert_weights(built_in_architectures(), from, options->to, options->overwrite);
+      if (!note.empty()) print_error(note);
       fmt::print("wrote {}\n", options->to);
       return 0;
     };

@@ -14,6 +14,7 @@
 #include "core/file.h"
 #include "core/json.h"
 #include "core/printable.h"
+#include "core/utf8.h"
 #include "kernels/cuda_device.h"
 #include "training/checkpoint/checkpoint_tools.h"
 #include "training/hugging_face/model_directory.h"
@@ -96,8 +97,20 @@ int score_requests(const EvalOptions& request, const Launch& launch) {
   return 0;
 }
 
+// Names go into a config, which is UTF-8.
+void check_names(const EvaluationRequest& asked) {
+  std::vector<std::string> names = asked.data;
+  names.push_back(asked.directory);
+  names.push_back(asked.tokenizer);
+  for (const std::string& name : names) {
+    if (invalid_utf8(name) == std::string::npos) continue;
+    throw RequestError(fmt::format("eval: {}: needs a name in UTF-8", printable(name)));
+  }
+}
+
 int evaluate_texts(const EvalOptions& request, const Launch& launch) {
   launch.start->join("eval");
+  check_names(request.evaluation);
   if (request.score) return score_requests(request, launch);
   Printer printer;
   const bool live = isatty(STDERR_FILENO) != 0 && !launch.mpi;

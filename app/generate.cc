@@ -93,6 +93,7 @@ std::string prompt_of(const Request& request) {
   if (::isatty(STDIN_FILENO) != 0) return "";
   std::string text = read_standard_input(std::uint64_t{64} << 20);
   if (text.ends_with('\n')) text.pop_back();
+  if (text.ends_with('\r')) text.pop_back();
   return text;
 }
 
@@ -117,6 +118,7 @@ void check(const Request& request) {
 }
 
 int run(const Request& request, const Launch& launch) {
+  if (launch.mpi) throw RequestError("generate: one process does it; start it without mpirun");
   check(request);
   const auto architectures = built_in_architectures();
   const std::string directory = weights_directory(request.directory);
@@ -179,11 +181,16 @@ int run(const Request& request, const Launch& launch) {
     end_text();
     return 0;
   }
+  std::string prompt_of_ids = known != nullptr ? known->decode(request.ids, false) : "";
+  for (const std::int32_t id : request.ids) {
+    if (known == nullptr && id < 256) prompt_of_ids += static_cast<char>(id);
+  }
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < texts.size(); ++i) {
     nlohmann::ordered_json one{{"tokens", texts[i]}};
     if (known != nullptr || bytes) {
-      one["text"] = (text ? prompt_text : "") + text_of_samples[i] + streams_of[i].finish();
+      one["text"] =
+          (text ? prompt_text : prompt_of_ids) + text_of_samples[i] + streams_of[i].finish();
     }
     list.push_back(std::move(one));
   }

@@ -14,6 +14,7 @@ namespace {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 TEST_F(CliTest, GeneratesFromTextAndFromIdsAndRefusesWhatItCanNot) {
@@ -25,6 +26,7 @@ TEST_F(CliTest, GeneratesFromTextAndFromIdsAndRefusesWhatItCanNot) {
   const Outcome ids =
       run({"generate", "weights", "--ids", "73,110", "--tokens", "5", "--format", "json"});
   const json tokens = json::parse(ids.out).at("tokens");
+  EXPECT_THAT(json::parse(ids.out).at("text").get<std::string>(), StartsWith("In"));
   const Outcome given = run_program(
       {"generate", "weights", "--ids", "-", "--tokens", "5", "--format", "json"},
       {.directory = dir.path(), .launcher = {"sh", "-c", "echo 73 110 | exec \"$@\"", "sh"}});
@@ -38,6 +40,12 @@ TEST_F(CliTest, GeneratesFromTextAndFromIdsAndRefusesWhatItCanNot) {
                  {"the prompt: token 300 is beyond the vocabulary"});
   expect_refused({"generate", "weights"}, {"the prompt is empty"});
   expect_refused({"generate", "nowhere", "--prompt", "x"}, {"nowhere/config.json"});
+  expect_refused({"generate", "", "--prompt", "x"}, {"names no directory"});
+  const Outcome lines =
+      run_program({"generate", "weights", "--tokens", "1", "--format", "json"},
+                  {.directory = dir.path(),
+                   .launcher = {"sh", "-c", "printf 'a\\r\\nb\\r\\n' | exec \"$@\"", "sh"}});
+  EXPECT_EQ(json::parse(lines.out).at("tokens").size(), 5u) << "the last line end is left out";
 }
 
 TEST_F(CliTest, EvaluatesARunsHeldOutPartsAndOtherTexts) {
@@ -71,6 +79,7 @@ TEST_F(CliTest, EvaluatesARunsHeldOutPartsAndOtherTexts) {
   spit(dir / "text.jsonl", "{\"text\": \"one\"}\n{\"other\": \"two\"}\n");
   expect_refused({"eval", "weights"}, {"weights isn't a run's directory"});
   expect_refused({"eval", "weights", "--data", "none"}, {"none: no such file"});
+  expect_refused({"eval", "weights", "--data", "n\xff"}, {"needs a name in UTF-8"});
   expect_refused({"eval", "weights", "--data", "text.txt", "--set", "model.num_layers=7"},
                  {"num_layers"});
 }
@@ -112,6 +121,7 @@ TEST_F(CliTest, AByteModelHasATokenizerAndTakesAnyBytes) {
   ASSERT_EQ(run({"export", "run", "exported"}).code, 0);
   EXPECT_EQ(slurp(dir / "exported/tokenizer.json"), slurp(dir / "weights/tokenizer.json"));
   expect_refused({"export", "run", ""}, {"needs a name"});
+  expect_refused({"export", "run", std::string(260, 'x') + ".gguf"}, {"File name too long"});
   const Outcome outcome =
       run({"generate", "exported", "--prompt", "\xff\xfe", "--tokens", "3", "--format", "json"});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
@@ -161,6 +171,58 @@ TEST_F(CliTest, AByteModelMayHaveMoreEntriesThanBytes) {
                 .code,
             0);
   EXPECT_EQ(slurp(dir / "more/tokenizer.json"), slurp(dir / "weights/tokenizer.json"));
+}
+
+// What a run goes on with is the tokenizer of its checkpoint, unless the config has another one.
+TEST_F(CliTest, ARunThatGoesOnKeepsItsTokenizer) {
+  const auto go_on = [&](std::vector<std::string> more, const char* iterations) {
+    more.insert(more.end(), {"model.vocab_size=300", "checkpoint.save_interval=2",
+                             std::string("training.train_iters=") + iterations});
+    return run(train(more));
+  };
+  ASSERT_EQ(go_on({}, "2").code, 0);
+  const std::string bytes = slurp(dir / "weights/tokenizer.json");
+  {
+    IndexedWriter pair(dir / "tokens", 300);
+    const std::vector<std::int32_t> ids(400, 7);
+    pair.append(ids);
+    pair.end_document();
+    pair.commit();
+  }
+  const std::string ready_made = "data.train=[{\"path\":\"tokens\"}]";
+  for (const char* iterations : {"2", "4"}) {
+    const Outcome outcome = go_on({ready_made}, iterations);
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    EXPECT_EQ(slurp(dir / "weights/tokenizer.json"), bytes) << iterations;
+    EXPECT_TRUE(std::filesystem::exists(dir / "weights/tokenizer_config.json"));
+  }
+  EXPECT_EQ(slurp(dir / "weights/iteration-4/tokenizer.json"), bytes);
+  // The same one in other words, and another one.
+  spit(dir / "tokenizer.json", json::parse(bytes).dump());
+  const std::string from_file = R"(data.tokenizer={"type":"file","path":"tokenizer.json"})";
+  const std::vector<std::string> with_file{from_file, "data.append_eod=false"};
+  const Outcome same = go_on(with_file, "6");
+  ASSERT_EQ(same.code, 0) << same.err;
+  EXPECT_THAT(same.err, Not(HasSubstr("another tokenizer")));
+  json other = json::parse(bytes);
+  std::swap(other["model"]["vocab"]["a"], other["model"]["vocab"]["b"]);
+  spit(dir / "tokenizer.json", other.dump());
+  const Outcome changed = go_on(with_file, "8");
+  ASSERT_EQ(changed.code, 0) << changed.err;
+  EXPECT_THAT(changed.err, HasSubstr("is another tokenizer than that of weights/iteration-6"));
+}
+
+TEST_F(CliTest, WhatStaysOfAnotherTokenizerIsTold) {
+  train_once();
+  std::filesystem::create_directory(dir / "out");
+  spit(dir / "out/special_tokens_map.json", "{}");
+  const Outcome exported = run({"export", "run", "out", "--overwrite"});
+  ASSERT_EQ(exported.code, 0) << exported.err;
+  EXPECT_THAT(exported.err, HasSubstr("out: special_tokens_map.json there stays"));
+  spit(dir / "weights/added_tokens.json", "[]");
+  const Outcome again = run(train({"logging.overwrite=true"}));
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_THAT(again.err, HasSubstr("weights: added_tokens.json there stays"));
 }
 
 TEST_F(CliTest, ExportAndImportKeepEveryByteOfTheWeights) {

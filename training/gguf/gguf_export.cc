@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/file.h"
 #include "core/json.h"
 #include "core/utf8.h"
 #include "training/gguf/gguf_file.h"
@@ -122,7 +123,13 @@ std::string target_of(const std::string& to, bool overwrite) {
   if (!folder.empty() && !fs::is_directory(folder, none)) {
     throw RequestError(fmt::format("{}: there is no directory {}", to, folder.string()));
   }
-  return fs::is_symlink(to, none) ? fs::canonical(to).string() : to;
+  const std::string target = fs::is_symlink(to, none) ? fs::canonical(to).string() : to;
+  try {
+    AtomicFile writable(target);
+  } catch (const Error& error) {
+    throw RequestError(error.what());
+  }
+  return target;
 }
 
 std::string chat_template(const HuggingFaceExtras& extras) {

@@ -78,6 +78,7 @@ std::string place_of_weights(const std::string& path, const std::string& saved,
 }  // namespace
 
 std::string weights_directory(const std::string& path) {
+  if (path.empty()) throw RequestError("\"\" names no directory of weights");
   const json config = parsed_config(path);
   // A run's config has sections; of those Hugging Face has none.
   if (!config.contains("training") || !config.contains("checkpoint")) return path;
@@ -100,10 +101,10 @@ std::string weights_directory(const std::string& path) {
                   fs::is_directory(saved, none) ? "holds none of this run" : "is no directory"));
 }
 
-Config config_of_directory(const ArchitectureSet& architectures, const std::string& directory,
-                           bool exact) {
-  const std::string path = directory + "/config.json";
-  const json hugging_face = parsed_config(directory);
+namespace {
+
+const Architecture& architecture_of(const ArchitectureSet& architectures, const json& hugging_face,
+                                    const std::string& path) {
   const auto type = hugging_face.find("model_type");
   if (type == hugging_face.end() || !type->is_string()) {
     throw RequestError(path + ": /model_type: is missing; this is no model's config");
@@ -113,7 +114,22 @@ Config config_of_directory(const ArchitectureSet& architectures, const std::stri
     throw RequestError(fmt::format("{}: model_type \"{}\" is not one that this program knows", path,
                                    printable(type->get<std::string>())));
   }
-  const Architecture& architecture = *found->second;
+  return *found->second;
+}
+
+}  // namespace
+
+std::string model_section(const ArchitectureSet& architectures, const std::string& directory) {
+  const json hugging_face = parsed_config(directory);
+  return model_keys(architecture_of(architectures, hugging_face, directory + "/config.json"),
+                    directory);
+}
+
+Config config_of_directory(const ArchitectureSet& architectures, const std::string& directory,
+                           bool exact) {
+  const std::string path = directory + "/config.json";
+  const json hugging_face = parsed_config(directory);
+  const Architecture& architecture = architecture_of(architectures, hugging_face, path);
   json model = parse_json(model_keys(architecture, directory), directory);
   model["make_vocab_size_divisible_by"] = 1;
   const json request{

@@ -12,6 +12,10 @@ namespace trident {
 // (checkpoint.save in its config.json). RequestError where that isn't there.
 std::string weights_directory(const std::string& path);
 
+// The "model" section of a config for the weights in a Hugging Face directory, as JSON text.
+// RequestError unless its config.json asks for a model that this program computes.
+std::string model_section(const ArchitectureSet&, const std::string& directory);
+
 // The config of a single-rank run of the model in `directory`, for generate, export and import.
 // Its precision is that of config.json where this has one; where not, or where it has to be
 // `exact`, the one that holds every tensor as it is (RequestError for F64). RequestError unless

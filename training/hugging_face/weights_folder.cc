@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -108,8 +109,8 @@ nlohmann::json owner_in(const fs::path& file) {
   }
 }
 
-// The tokenizer's files that a run has saved along with its weights, where they are still as it
-// left them.
+// The tokenizer's files that a run has saved along with its weights, where all of them are still as
+// it left them: they stay or go together.
 std::vector<std::string> own_tokenizer(const fs::path& directory) {
   std::vector<std::string> names;
   const nlohmann::json owner = owner_in(directory / kOwner);
@@ -118,9 +119,11 @@ std::vector<std::string> own_tokenizer(const fs::path& directory) {
   for (const char* name : set_companions) {
     const auto print = prints->find(name);
     if (name == std::string_view(kGenerationConfig)) continue;  // goes whosever it is
-    if (print != prints->end() && !print->is_null() && *print == print_of(directory / name)) {
-      names.emplace_back(name);
-    }
+    if (print == prints->end() || print->is_null()) continue;
+    const nlohmann::json now = print_of(directory / name);
+    if (now.is_null()) continue;
+    if (now != *print) return {};
+    names.emplace_back(name);
   }
   return names;
 }
@@ -300,6 +303,27 @@ std::int64_t unfinished_bytes(const std::string& directory) {
     if (::lstat(file.path().c_str(), &status) == 0) bytes += status.st_blocks * 512;
   }
   return bytes;
+}
+
+std::vector<std::string> companions_that_stay(const std::string& directory,
+                                              const std::set<std::string>& names) {
+  const std::vector<std::string> going = own_tokenizer(directory);
+  std::vector<std::string> staying;
+  for (const char* name : set_companions) {
+    if (name == std::string_view(kGenerationConfig) || names.contains(name)) continue;
+    if (there(fs::path(directory) / name) && std::ranges::find(going, name) == going.end()) {
+      staying.emplace_back(name);
+    }
+  }
+  return staying;
+}
+
+std::string note_of_companions(const std::string& directory, const std::set<std::string>& names) {
+  const auto staying = companions_that_stay(directory, names);
+  if (staying.empty()) return "";
+  return fmt::format(
+      "{}: {} there stay{}: if that is not these weights' tokenizer, remove what is another's",
+      directory, fmt::join(staying, ", "), staying.size() == 1 ? "s" : "");
 }
 
 namespace {

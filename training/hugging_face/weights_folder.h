@@ -14,6 +14,7 @@
 
 #include <array>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,13 @@ class NewWeights {
  private:
   std::string directory_, path_;
 };
+
+// What a set with files of these names, saved in `directory`, finds there of some other tokenizer
+// and leaves: files of set_companions, which transformers then reads beside the new weights.
+std::vector<std::string> companions_that_stay(const std::string& directory,
+                                              const std::set<std::string>& names);
+// That as a line for people; "" where there are none.
+std::string note_of_companions(const std::string& directory, const std::set<std::string>& names);
 
 // Says that the run has saved the weights in `directory`, as they are now. For whom no other
 // process writes there.

@@ -42,14 +42,17 @@ void require_free(const std::string& from, const std::string& to, bool overwrite
 
 }  // namespace
 
-void convert_weights(const ArchitectureSet& architectures, const std::string& from,
-                     const std::string& to, bool overwrite) {
+std::string convert_weights(const ArchitectureSet& architectures, const std::string& from,
+                            const std::string& to, bool overwrite) {
   const Config config = config_of_directory(architectures, from, true);
   const Architecture& architecture = *architectures.at(config.model.architecture);
   const HuggingFaceExtras extras = read_extras(from, architecture, true);
   require_free(from, to, overwrite);
   const FolderLock lock(to);
   require_free(from, to, overwrite);  // now that nobody else writes there
+  std::set<std::string> names;
+  for (const auto& [name, text] : extras.files) names.insert(name);
+  const std::string note = note_of_companions(to, names);
   const auto device = make_cpu_device();
   run_local(1, {}, [&](Transport& transport) {
     Context context(*device, 1);
@@ -58,13 +61,19 @@ void convert_weights(const ArchitectureSet& architectures, const std::string& fr
     load_hugging_face(model, from);
     save_hugging_face(model, transport.world(), to, extras);
   });
+  return note;
 }
 
-void export_checkpoint(const FoundCheckpoint& checkpoint, const std::string& to, bool overwrite) {
+std::string export_checkpoint(const FoundCheckpoint& checkpoint, const std::string& to,
+                              bool overwrite) {
   require_free(checkpoint.path, to, overwrite);
   const FolderLock lock(to);
   require_free(checkpoint.path, to, overwrite);
+  std::set<std::string> names;
+  for (const auto& [name, file] : checkpoint.manifest->files) names.insert(name);
+  const std::string note = note_of_companions(to, names);
   export_weights(checkpoint, to);
+  return note;
 }
 
 Pruned prune_checkpoints(const std::string& save, const Retention& rules, bool dry_run) {

@@ -13,13 +13,15 @@ namespace trident {
 // Every bit of the weights stays, and so does what lies beside them (hugging_face_extras.h).
 // RequestError, and nothing is written, where `from` is no Hugging Face directory of a known
 // architecture whose files fit its config, where `to` holds a model already and isn't to be
-// overwritten, is the same directory, or can't be written.
-void convert_weights(const ArchitectureSet&, const std::string& from, const std::string& to,
-                     bool overwrite = false);
+// overwritten, is the same directory, or can't be written. Gives a note of what stays there of some
+// other tokenizer, or "".
+std::string convert_weights(const ArchitectureSet&, const std::string& from, const std::string& to,
+                            bool overwrite = false);
 
 // Copies a checkpoint's weights to the directory `to`, with the same rules; a run may go on
 // meanwhile.
-void export_checkpoint(const FoundCheckpoint& checkpoint, const std::string& to, bool overwrite);
+std::string export_checkpoint(const FoundCheckpoint& checkpoint, const std::string& to,
+                              bool overwrite);
 
 struct Pruned {
   std::vector<std::int64_t> removed;  // iterations

@@ -8,6 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -16,6 +17,7 @@
 #include "core/request_problems.h"
 #include "training/checkpoint/checkpoint_reader.h"
 #include "training/hugging_face/hugging_face.h"
+#include "training/hugging_face/weights_folder.h"
 #include "training/run/held_folder.h"
 #include "training/run/in_flight.h"
 #include "training/setup/from_config.h"
@@ -133,16 +135,41 @@ bool learns_bytes(const TrainingInputs& inputs) {
   return loaded.empty() || loaded == byte_tokenizer();
 }
 
+// Of a run that goes on with tokens that came ready-made: the tokenizer that its checkpoint has.
+void keep_tokenizer(TrainingInputs& inputs) {
+  const auto& checkpoints = inputs.start.checkpoints;
+  if (checkpoints.empty() || inputs.config.checkpoint.save.empty()) return;
+  for (auto& [name, text] : companions_of(checkpoints.front())) {
+    if (std::ranges::find(set_companions, name) != set_companions.end()) {
+      inputs.extras.files.emplace(name, text);
+    }
+  }
+}
+
+// Where a run that goes on has another tokenizer than its checkpoint.
+void compare_tokenizers(TrainingInputs& inputs) {
+  const auto& checkpoints = inputs.start.checkpoints;
+  const auto now = inputs.extras.files.find("tokenizer.json");
+  if (checkpoints.empty() || now == inputs.extras.files.end()) return;
+  const auto companions = companions_of(checkpoints.front());
+  const auto was = companions.find("tokenizer.json");
+  if (was == companions.end() || json_or_null(was->second) == json_or_null(now->second)) return;
+  inputs.start.messages.push_back(
+      fmt::format("data.tokenizer: is another tokenizer than that of {}: ids may stand for other "
+                  "texts than those that the model has learned",
+                  checkpoints.front().path));
+}
+
 // The tokenizer goes among the extras, where there is one, and the token that ends a text, where
 // the weights that the run begins with don't say.
 void take_tokenizer(TrainingInputs& inputs) {
   if (inputs.config.data.tokenizer.type == "file") {
-    if (!inputs.saves_tokenizer()) return;
+    if (!inputs.saves_tokenizer()) return keep_tokenizer(inputs);
     const std::string path = tokenizer_file(inputs.config);
     std::error_code unreadable;  // then opening it names the reason
-    if (!std::filesystem::exists(path, unreadable) && !unreadable) return;
+    if (!std::filesystem::exists(path, unreadable) && !unreadable) return keep_tokenizer(inputs);
   } else if (!learns_bytes(inputs)) {
-    return;
+    return keep_tokenizer(inputs);
   }
   try {
     TokenizerFiles files = tokenizer_files(inputs.config);
@@ -207,8 +234,17 @@ TrainingInputs prepare_training(const LoadedConfig& loaded, const FoundOnNodes& 
     }
     settle_start(inputs);
   });
-  problems.collect([&] { take_tokenizer(inputs); });
+  problems.collect([&] {
+    take_tokenizer(inputs);
+    compare_tokenizers(inputs);
+  });
   problems.raise();
+  if (!config.checkpoint.save.empty()) {
+    std::set<std::string> names;
+    for (const auto& [name, text] : inputs.extras.files) names.insert(name);
+    const std::string note = note_of_companions(config.checkpoint.save, names);
+    if (!note.empty()) inputs.start.messages.push_back(note);
+  }
   begin_at_start(inputs);
   return inputs;
 }

@@ -229,6 +229,8 @@ TEST(WeightsFolder, ATokenizersFilesStay) {
   for (const char* name : files) spit(dir / name, name);
   save(dir.path(), 2, 16);
   for (const char* name : files) EXPECT_EQ(slurp(dir / name), name);
+  EXPECT_THAT(companions_that_stay(dir.path(), {"tokenizer.json"}),
+              ElementsAre("tokenizer_config.json", "vocab.json", "merges.txt"));
 }
 
 TEST(WeightsFolder, FilesThatWereBeingWrittenAreRemovedAndNoOthers) {
