@@ -26,6 +26,7 @@ void add_eval(CLI::App&, const Launch&, Action&);
 void keep_paths_in_brackets(std::vector<std::string>& words);
 void add_convert(CLI::App&, const Launch&, Action&);  // export and import
 void add_schema(CLI::App&, Action&);
+void add_init(CLI::App&, Action&);
 void add_bench(CLI::App&, const Launch&, Action&);
 void add_schedule(CLI::App&, const Launch&, Action&);
 void add_checkpoint(CLI::App&, Action&);

@@ -15,6 +15,7 @@
 
 #include "app/commands.h"
 #include "core/error.h"
+#include "core/nearest.h"
 #include "core/printable.h"
 #include "parallel/transport/transport.h"
 
@@ -29,6 +30,35 @@ void occupy_standard_streams() {
   }
 }
 
+// What was meant by a word that the command, or its innermost subcommand that was named, doesn't
+// know; "" where no word is to blame.
+std::string unknown_word(const CLI::App& app) {
+  const CLI::App* command = &app;
+  while (!command->get_subcommands().empty()) command = command->get_subcommands().front();
+  const auto words = app.remaining(true);
+  if (words.empty()) return "";
+  const std::string& word = words.front();
+  const std::string given = word.substr(0, word.find('='));
+  std::string name = "trident";
+  if (command != &app) name += " " + command->get_name();
+  if (command->get_parent() != nullptr && command->get_parent() != &app) {
+    name = "trident " + command->get_parent()->get_name() + " " + command->get_name();
+  }
+  std::vector<std::string> known;
+  if (word.starts_with("-")) {
+    for (const CLI::Option* option : command->get_options()) {
+      for (const std::string& one : option->get_lnames()) known.push_back("--" + one);
+    }
+  } else {
+    for (const CLI::App* one : command->get_subcommands({})) known.push_back(one->get_name());
+  }
+  const std::string shown = trident::printable(given, 60);
+  if (known.empty()) return fmt::format("{}: {} is one argument too many", name, shown);
+  return fmt::format("{}: there is no {} {}; did you mean {}? See {} --help", name,
+                     word.starts_with("-") ? "option" : "command", shown,
+                     trident::nearest(given, known), name);
+}
+
 // A command line that CLI11 refuses, or a wish for help.
 template <class Fail>
 int refused(const CLI::App& app, const CLI::ParseError& error, const trident::Launch& launch,
@@ -41,7 +71,9 @@ int refused(const CLI::App& app, const CLI::ParseError& error, const trident::La
   for (const char* command : {"train", "plan", "eval"}) {
     if (app.got_subcommand(command)) launch.start->join(command);
   }
-  std::string text = err.str();
+  std::string text = unknown_word(app);
+  if (!text.empty()) return fail(2, text);
+  text = err.str();
   while (!text.empty() && text.back() == '\n') text.pop_back();
   return fail(2, text);
 }
@@ -50,6 +82,7 @@ int run(int argc, char** argv) {
   CLI::App app{"Trident pretrains transformers with data, tensor and pipeline parallelism"};
   app.name("trident");
   app.require_subcommand(1);
+  app.set_version_flag("--version", "trident " TRIDENT_VERSION);
   const trident::Launch launch = trident::app::detect_launch(argv);
   trident::app::Action action;
   trident::app::add_train(app, launch, action);
@@ -57,6 +90,7 @@ int run(int argc, char** argv) {
   trident::app::add_generate(app, launch, action);
   trident::app::add_eval(app, launch, action);
   trident::app::add_convert(app, launch, action);
+  trident::app::add_init(app, action);
   trident::app::add_schema(app, action);
   trident::app::add_bench(app, launch, action);
   trident::app::add_schedule(app, launch, action);
@@ -81,10 +115,6 @@ int run(int argc, char** argv) {
       throw trident::Error("standard output: not all of it could be written");
     }
     return code;
-  } catch (const CLI::RequiredError& error) {
-    const auto unknown = app.remaining();
-    if (unknown.empty() || !app.get_subcommands().empty()) return refused(app, error, launch, fail);
-    return fail(2, "trident: there is no command " + unknown.front() + "; see trident --help");
   } catch (const CLI::ParseError& error) {
     return refused(app, error, launch, fail);
   } catch (const trident::RendezvousRefused& refused) {

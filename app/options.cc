@@ -64,6 +64,7 @@ LoadOptions load_options(const Config& config, const Launch& launch) {
           .cores = launch.cores,
           .micro_batch_size = config.batch.micro_batch_size,
           .device = config.runtime.device,
+          .saved_model = saved_model_section,
           .gpus = find_gpus().count};
 }
 

@@ -18,6 +18,7 @@ void add_plan(CLI::App& app, const Launch& launch, Action& action) {
     ConfigRequest config;
     std::string format = "text";
     std::optional<std::string> memory;
+    bool all_ranks = false;
   };
   auto* command = app.add_subcommand("plan", "Show what a run would take, rank by rank");
   auto options = std::make_shared<Options>();
@@ -27,6 +28,8 @@ void add_plan(CLI::App& app, const Launch& launch, Action& action) {
       "--memory", options->memory,
       "Memory a rank, such as 24GiB (B, KB, MB, GB, TB, KiB, MiB, GiB, TiB): does it "
       "fit, and what would; exit code 2 where it doesn't");
+  command->add_flag("--all-ranks", options->all_ranks,
+                    "A line for each kind of rank, however many there are");
   command->callback([options, &launch, &action] {
     action = [options, &launch] {
       launch.start->join("plan");
@@ -49,7 +52,7 @@ void add_plan(CLI::App& app, const Launch& launch, Action& action) {
         if (fit) json["memory"] = fit_json(*fit);
         fmt::print("{}\n", json.dump(2));
       } else {
-        fmt::print("{}{}\n", plan_text(*plan), fit ? fit_text(*fit) : "");
+        fmt::print("{}{}\n", fit ? fit_text(*fit) : "", plan_text(*plan, options->all_ranks));
       }
       return fit && !fit->fits() ? 2 : 0;
     };

@@ -1,15 +1,18 @@
 #include "app/printer.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <utility>
 
 #include "core/printable.h"
 #include "core/process.h"
+#include "core/terminal.h"
 #include "training/run/summary.h"
 
 namespace trident::app {
@@ -38,25 +41,40 @@ void Printer::live(const std::string& line, bool ends) {
   });
 }
 
+namespace {
+
+std::string clock_time() {
+  const std::time_t now = std::time(nullptr);
+  std::tm local{};
+  localtime_r(&now, &local);
+  return fmt::format("{:02}:{:02}:{:02}", local.tm_hour, local.tm_min, local.tm_sec);
+}
+
+}  // namespace
+
 void Progress::show(const IterationMetrics& m) {
+  constexpr double kBetweenLines = 15, kBetweenDrawings = 0.1;  // seconds
   const double now = static_cast<double>(read_clock().wall_ns) * 1e-9;
   const bool first = first_ == 0;
-  if (first) first_ = m.iteration, begin_ = now;
-  const double left = first ? -1
-                            : (now - begin_) / static_cast<double>(m.iteration - first_) *
-                                  static_cast<double>(config_.training.train_iters - m.iteration);
-  const bool last = m.iteration == config_.training.train_iters;
-  const bool ends_line = last || !m.validation_loss.empty();
-  const std::int64_t every = config_.logging.log_interval;
-  const bool due = every > 0 ? m.iteration % every == 0 : live_ || now - shown_ >= 5;
-  if (!ends_line && !first && !due) return;
-  const std::string line = progress_line(config_, m, left);
-  if (live_) {
-    printer_.out("\r\033[K" + line + (ends_line ? "\n" : ""));
-  } else {
-    printer_.out(line + "\n");
-    shown_ = now;
+  if (first) first_ = m.iteration, begin_ = kept_ = now;
+  ProgressView view{.clock = clock_time()};
+  if (!first) {
+    view.seconds_left = (now - begin_) / static_cast<double>(m.iteration - first_) *
+                        static_cast<double>(config_.training.train_iters - m.iteration);
   }
+  const std::int64_t every = config_.logging.log_interval;
+  const bool keeps = m.iteration == config_.training.train_iters || !m.validation_loss.empty() ||
+                     (first && !live_) ||
+                     (every > 0 ? m.iteration % every == 0 : now - kept_ >= kBetweenLines);
+  if (!keeps && (!live_ || (!first && now - drawn_ < kBetweenDrawings))) return;
+  if (keeps) kept_ = now;
+  drawn_ = now;
+  if (!live_) return printer_.out(progress_line(config_, m, view) + "\n");
+  const Terminal terminal = terminal_of(STDOUT_FILENO);
+  view.columns = terminal.columns - 1;  // in the last one some terminals begin a new line
+  view.colour = terminal.colour;
+  view.bar = true;
+  printer_.out("\r\033[K" + progress_line(config_, m, view) + (keeps ? "\n" : ""));
 }
 
 TokenizingLine::~TokenizingLine() {
@@ -69,13 +87,15 @@ void TokenizingLine::show(const TokenizingProgress& p) {
   shown_ = p.seconds;
   open_ = live_ && !p.ends;
   const double rate = static_cast<double>(p.read) / std::max(p.seconds, 1e-9);
-  const std::string line =
+  std::string line =
       fmt::format("tokenizing: {:.0f}% of {:.1f} MB, {} tokens, {:.1f} MB/s, {:.0f} s left",
                   100.0 * static_cast<double>(p.read) /
                       static_cast<double>(std::max<std::uint64_t>(p.total, 1)),
                   static_cast<double>(p.total) * 1e-6, p.tokens, rate * 1e-6,
                   static_cast<double>(p.total - std::min(p.read, p.total)) / std::max(rate, 1.0));
   if (live_) {
+    const auto columns = static_cast<std::size_t>(terminal_of(STDERR_FILENO).columns);
+    if (columns > 0) line.resize(std::min(line.size(), columns - 1));
     printer_.live(line, p.ends);
   } else {
     printer_.error(line);

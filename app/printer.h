@@ -28,10 +28,11 @@ class Printer {
   BackgroundTasks tasks_{10'000};  // what comes while so many wait is dropped
 };
 
-// The live line on a terminal, lines elsewhere, as often as logging.log_interval says.
+// Lines as often as logging.log_interval says, else four a minute; on a terminal also the newest
+// iteration below them, drawn anew at most ten times a second.
 class Progress {
  public:
-  // `live`: stdout is a terminal.
+  // `live`: whether what is printed may be drawn anew.
   Progress(Printer& printer, const Config& config, bool live)
       : printer_(printer), config_(config), live_(live) {}
 
@@ -42,7 +43,7 @@ class Progress {
   const Config& config_;
   bool live_;
   std::int64_t first_ = 0;  // iteration of this start, which ended at begin_; 0: none yet
-  double begin_ = 0, shown_ = 0;
+  double begin_ = 0, kept_ = 0, drawn_ = 0;
 };
 
 // How far texts have been tokenized: a live line on a terminal, else one every ten seconds.

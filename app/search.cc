@@ -50,7 +50,8 @@ LayoutRequest request_of(const SearchOptions& options, const Launch& launch) {
   request.load = {.rules = built_in_rules(),
                   .cores = launch.cores,
                   .micro_batch_size = base.config.batch.micro_batch_size,
-                  .device = machine.device.gpu ? "cuda" : "cpu"};
+                  .device = machine.device.gpu ? "cuda" : "cpu",
+                  .saved_model = saved_model_section};
   if (base.parallel_is_auto) {
     need_batch(base);
     request.held = given_keys(base);

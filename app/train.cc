@@ -17,6 +17,7 @@
 #include "core/file.h"
 #include "core/json.h"
 #include "core/process.h"
+#include "core/terminal.h"
 #include "training/bench/bench.h"
 #include "training/plan/plan.h"
 #include "training/run/training_job.h"
@@ -26,7 +27,7 @@ namespace {
 
 struct TrainOptions {
   ConfigRequest config;
-  bool dry_run = false;
+  bool dry_run = false, quiet = false;
   std::string format = "text", machine;
   std::optional<std::int64_t> pretended_world;
   int rank = 0, iterations = 3;
@@ -56,8 +57,10 @@ std::string command_of(const TrainOptions& options) {
 // What the ranks did.
 std::string result_text(const TrainOptions& options, const TrainingJob& job,
                         const TrainingSummary& summary) {
+  if (options.quiet) return "";
   if (options.format != "json") {
-    return summary.history.empty() ? "" : closing_text(job, summary);
+    return summary.history.empty() ? ""
+                                   : closing_text(job, summary, terminal_of(STDOUT_FILENO).columns);
   }
   nlohmann::ordered_json result{{"iterations", 0}, {"loss", nullptr}};
   if (!summary.history.empty()) {
@@ -115,16 +118,18 @@ int train(const TrainOptions& options, const Launch& launch) {
   ConfigRequest request = options.config;
   choose_layouts_here(request);
   const LoadedConfig loaded = load(request, launch);
-  if (!loaded.why_layout.empty()) {
+  if (!loaded.why_layout.empty() && !options.quiet) {
     const bool document = options.dry_run || options.format == "json";
     fmt::print(document ? stderr : stdout, "{}\n", loaded.why_layout);
     std::fflush(stdout);
   }
-  TokenizingLine tokenizing(printer, isatty(STDERR_FILENO) != 0 && !launch.mpi);
+  TokenizingLine tokenizing(printer, terminal_of(STDERR_FILENO).live && !launch.mpi);
   TextAccess texts;
   texts.writes = !options.dry_run;
   texts.tokenizing.threads = launch.cores;
-  texts.tokenizing.progress = [&](const TokenizingProgress& p) { tokenizing.show(p); };
+  if (!options.quiet) {
+    texts.tokenizing.progress = [&](const TokenizingProgress& p) { tokenizing.show(p); };
+  }
   texts.tell = [&](const std::string& line) { printer.error(line); };
   TrainingJob job = prepare_job(loaded, launch, texts);
   const Config& config = job.inputs.config;
@@ -137,11 +142,11 @@ int train(const TrainOptions& options, const Launch& launch) {
   measure_product_rate(job);
 
   // mpirun passes output on by lines, whatever it writes to.
-  Progress progress(printer, config, !launch.mpi && isatty(STDOUT_FILENO) != 0);
+  Progress progress(printer, config, !launch.mpi && terminal_of(STDOUT_FILENO).live);
   JobHooks hooks{.command = command_of(options), .on_saved = [&] { signals.finish(); }};
   hooks.trainer.stop = &signals.stop();
-  if (launch.leads && options.format != "json") {
-    printer.out(opening_text(job));
+  if (launch.leads && options.format != "json" && !options.quiet) {
+    printer.out(wrapped(opening_text(job), terminal_of(STDOUT_FILENO).columns, 2));
     if (!job.crowded.empty()) printer.error(job.crowded);
     hooks.trainer.on_iteration = [&](IterationMetrics& m) { progress.show(m); };
   }
@@ -166,6 +171,9 @@ void add_train(CLI::App& app, const Launch& launch, Action& action) {
   command->add_flag("--dry-run", options->dry_run,
                     "Check, print the filled-in config and the plan, and stop");
   add_format_option(*command, options->format);
+  command->add_flag("--quiet", options->quiet, "Print nothing but what goes wrong")
+      ->excludes("--dry-run")
+      ->excludes("--format");
   auto* pretended =
       command
           ->add_option("--pretend-world", options->pretended_world,

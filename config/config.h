@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -124,7 +125,8 @@ struct OptimizerConfig {
 };
 
 struct LrSchedulerConfig {
-  std::string type = "constant";  // constant linear cosine polynomial exponential piecewise
+  // constant linear cosine cosine_with_restarts wsd polynomial exponential piecewise
+  std::string type = "constant";
   std::int64_t warmup_iters = 0;
   double warmup_ratio = 0.0;     // left only while training.train_iters is 0; see set_train_iters
   std::int64_t decay_iters = 0;  // derived: training.train_iters
@@ -132,6 +134,10 @@ struct LrSchedulerConfig {
   double power = 1.0;
   double gamma = 0.1;
   std::vector<std::int64_t> milestones = {};  // iterations, ascending
+  std::int64_t num_cycles = 1;
+  double cycle_mult = 1.0;
+  std::int64_t wsd_decay_iters = 0;  // derived: a tenth of decay_iters
+  std::string wsd_decay_style = "linear";
   bool operator==(const LrSchedulerConfig&) const = default;
 };
 
@@ -307,6 +313,10 @@ struct LoadOptions {
   std::string transport = "local";
   // What runtime.device "auto" stands for: "cpu", or "cuda" where there is a GPU.
   std::string device = "cpu";
+  // The "model" section of the weights in the folder that checkpoint.load names, as JSON text:
+  // what the config leaves out of its own. RequestError where there are none. nullptr: no folder
+  // is read.
+  std::function<std::string(const std::string& load)> saved_model = {};
   // GPUs of this machine; transport "auto" is nccl where there is one for each rank.
   std::int64_t gpus = 0;
 };
@@ -334,7 +344,8 @@ struct LoadedConfig {
 LoadedConfig load_config(const std::string& path, const std::vector<std::string>& overrides,
                          const LoadOptions& options);
 
-// The text of a config's file, which may be a pipe. RequestError where it can't be read.
+// The text of a config's file, which may be a pipe, with those that it extends: paths from its own
+// folder; later ones and the file itself win, key by key. RequestError where one can't be read.
 std::string read_config(const std::string& path);
 // Whether, with these overrides, its "parallel" is "auto"; false where that can't be read.
 bool layout_is_auto(const std::string& text, const std::vector<std::string>& overrides);
@@ -360,6 +371,9 @@ bool is_written(const std::string& written, std::string_view path);
 
 // The JSON Schema (draft 2020-12) of a config file, indented.
 std::string config_schema(const ConfigRules&);
+
+// A config's text, JSON in the order of its keys, with a comment above each: what it means.
+std::string annotated_config(const std::string& config, const ConfigRules&);
 
 // The reference page, docs/config.md.
 std::string config_reference_markdown(const ConfigRules&);

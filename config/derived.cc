@@ -119,7 +119,8 @@ struct Derived {
 // each other: these are derived anew in any case.
 bool follows_from_length(const std::string& path) {
   return path == "/training/train_iters" || path == "/scheduler/decay_iters" ||
-         path == "/scheduler/warmup_iters" || path == "/scheduler/warmup_ratio";
+         path == "/scheduler/warmup_iters" || path == "/scheduler/warmup_ratio" ||
+         path == "/scheduler/wsd_decay_iters";
 }
 
 }  // namespace

@@ -149,8 +149,9 @@ Given read_fields(const nlohmann::json& document, Config& config, Problems& prob
 void resolve(Config& config, const Given& given, const LoadOptions& options,
              const std::string& name, Problems& problems);
 
-// Reads a document into `config` and fills in what follows: all but the rules between fields.
-void fill_in(const nlohmann::json& document, const LoadOptions& options, const std::string& name,
+// Reads a document into `config` and fills in what follows: all but the rules between fields. False
+// where it could not be read as far as that; then there is a problem, and no field is sound.
+bool fill_in(const nlohmann::json& document, const LoadOptions& options, const std::string& name,
              Config& config, Problems& problems);
 
 // The rules between fields, on a resolved config.

@@ -249,8 +249,7 @@ std::vector<Field> logging_fields() {
            "are shown as well. metrics.jsonl and TensorBoard have every iteration.",
        .unit = "iterations",
        .range = from(1, kMaxIterations),
-       .derived = "1 on a terminal, where the line is drawn anew; elsewhere a line in five "
-                  "seconds"},
+       .derived = "four lines a minute; on a terminal the newest iteration is drawn below them"},
       {.path = "/logging/tensorboard",
        .member = member(&L::tensorboard),
        .doc = "Also writes the metrics as TensorBoard events."},

@@ -134,11 +134,19 @@ std::vector<Field> scheduler_fields() {
       {.path = "/scheduler/type",
        .member = member(&S::type),
        .doc = "Course of the learning rate after warm-up, with t from 0 to 1 up to decay_iters: "
-              "linear min + (lr − min)(1 − t), cosine min + (lr − min)(1 + cos πt)/2, polynomial "
+              "linear min + (lr − min)(1 − t), cosine min + (lr − min)(1 + cos πt)/2, "
+              "cosine_with_restarts num_cycles such cosines one after the other, wsd lr until the "
+              "last wsd_decay_iters of decay_iters and then down to min, polynomial "
               "min + (lr − min)(1 − t)^power, exponential min + (lr − min) · gamma^t, piecewise "
               "lr · gamma^(milestones passed), not below min.",
-       .choices =
-           {{"constant"}, {"linear"}, {"cosine"}, {"polynomial"}, {"exponential"}, {"piecewise"}}},
+       .choices = {{"constant"},
+                   {"linear"},
+                   {"cosine"},
+                   {"cosine_with_restarts"},
+                   {"wsd"},
+                   {"polynomial"},
+                   {"exponential"},
+                   {"piecewise"}}},
       {.path = "/scheduler/warmup_iters",
        .member = member(&S::warmup_iters),
        .doc = "The learning rate rises linearly over this many iterations.",
@@ -172,6 +180,27 @@ std::vector<Field> scheduler_fields() {
        .doc = "piecewise: iterations after which the learning rate falls, ascending.",
        .unit = "iterations",
        .range = from(1, kMaxIterations)},
+      {.path = "/scheduler/num_cycles",
+       .member = member(&S::num_cycles),
+       .doc = "cosine_with_restarts: cosines between warm-up and decay_iters; each ends at min_lr, "
+              "and the next one begins at lr.",
+       .range = from(1, 1e6)},
+      {.path = "/scheduler/cycle_mult",
+       .member = member(&S::cycle_mult),
+       .doc = "cosine_with_restarts: each cosine is this many times as long as the one before.",
+       .range = from(1, 1e3)},
+      {.path = "/scheduler/wsd_decay_iters",
+       .member = member(&S::wsd_decay_iters),
+       .doc = "wsd: iterations over which the learning rate comes down, the last ones of "
+              "decay_iters.",
+       .unit = "iterations",
+       .range = from(1, kMaxIterations),
+       .derived = "a tenth of decay_iters"},
+      {.path = "/scheduler/wsd_decay_style",
+       .member = member(&S::wsd_decay_style),
+       .doc = "wsd: how it comes down, with t from 0 to 1 over them: linear and cosine as above, "
+              "exponential min + (lr − min)(2 · 0.5^t − 1), minus_sqrt min + (lr − min)(1 − √t).",
+       .choices = {{"linear"}, {"cosine"}, {"exponential"}, {"minus_sqrt"}}},
   };
 }
 

@@ -3,16 +3,49 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "config/fields.h"
 #include "core/error.h"
-#include "core/file.h"
 #include "core/json.h"
 
 namespace trident {
 namespace {
 
-constexpr std::uint64_t kMaxConfig = 16 << 20;  // bytes
+// With what is left out of the model and the weights say that the run begins with. nullopt, and no
+// field is sound, where the config needs it and the weights don't say it.
+std::optional<nlohmann::json> with_saved_model(nlohmann::json document, const LoadOptions& options,
+                                               ConfigProblems& problems) {
+  const nlohmann::json* const load = config_detail::find(document, "/checkpoint/load");
+  if (!options.saved_model || load == nullptr || !load->is_string()) return document;
+  const auto& path = load->get_ref<const std::string&>();
+  if (path.empty() || path == "auto" || is_iteration(path)) return document;
+  nlohmann::json& model = document["model"];
+  if (model.is_null()) model = nlohmann::json::object();
+  if (!model.is_object()) return document;
+  const auto has = [&](const std::string& key) {
+    return model.contains(key) && !model[key].is_null();
+  };
+  nlohmann::json saved;
+  try {
+    saved = parse_json(options.saved_model(path), path);
+  } catch (const RequestError& error) {
+    // Where the config has a model of its own, whoever reads the weights says what is wrong.
+    const auto& all = config_detail::fields();
+    const bool whole = std::ranges::all_of(all, [&](const auto& field) {
+      return !field.required || config_detail::parent(field.path) != "/model" ||
+             has(config_detail::leaf(field.path));
+    });
+    if (whole) return document;
+    for (const std::string& problem : error.problems()) problems.add("/checkpoint/load", problem);
+    for (const auto& field : all) problems.spoil(field.path);
+    return std::nullopt;
+  }
+  for (const auto& [key, value] : saved.items()) {
+    if (!has(key)) model[key] = value;
+  }
+  return document;
+}
 
 // Keys and types of all that is written, also of what is left out below.
 void check_types(const nlohmann::json& written, const LoadOptions& options) {
@@ -21,7 +54,9 @@ void check_types(const nlohmann::json& written, const LoadOptions& options) {
   config.parallel.more_axes = options.more_axes;
   ConfigProblems problems;
   config_detail::check_keys(written, problems);
-  config_detail::read_fields(written, config, problems);
+  if (const auto whole = with_saved_model(written, options, problems)) {
+    config_detail::read_fields(*whole, config, problems);
+  }
   if (!problems.lines().empty()) throw RequestError(problems.lines());
 }
 
@@ -51,12 +86,15 @@ const std::vector<std::string>& layout_keys() {
   return keys;
 }
 
-void config_detail::fill_in(const nlohmann::json& document, const LoadOptions& options,
+bool config_detail::fill_in(const nlohmann::json& document, const LoadOptions& options,
                             const std::string& name, Config& config, Problems& problems) {
   config.rules = options.rules;
   config.parallel.more_axes = options.more_axes;
   check_keys(document, problems);
-  resolve(config, read_fields(document, config, problems), options, name, problems);
+  const auto whole = with_saved_model(document, options, problems);
+  if (!whole) return false;
+  resolve(config, read_fields(*whole, config, problems), options, name, problems);
+  return true;
 }
 
 LoadedConfig parse_config(std::string_view text, const std::vector<std::string>& overrides,
@@ -64,7 +102,7 @@ LoadedConfig parse_config(std::string_view text, const std::vector<std::string>&
   using namespace config_detail;
   nlohmann::json document;
   try {
-    document = parse_json(text, name);
+    document = parse_json(text, name, JsonComments::allowed);
   } catch (const RequestError& error) {
     throw RequestError(fmt::format("config: {}", error.what()));
   }
@@ -72,6 +110,15 @@ LoadedConfig parse_config(std::string_view text, const std::vector<std::string>&
     throw RequestError(fmt::format("config: {}: the document must be an object of sections", name));
   }
   if (!options.rules) throw Error("parse_config: LoadOptions::rules is missing");
+  if (document.contains("extends")) {
+    throw RequestError("config: /extends: only what is read from a file can have it");
+  }
+  if (const auto schema = document.find("$schema"); schema != document.end()) {
+    if (!schema->is_string()) {
+      throw RequestError("config: /$schema: needs the address of a schema, for editors");
+    }
+    document.erase(schema);
+  }
   nlohmann::json written = override_document(document, overrides, options, name);
 
   LoadedConfig loaded;
@@ -87,8 +134,9 @@ LoadedConfig parse_config(std::string_view text, const std::vector<std::string>&
     situation.ranks.reset();
   }
   Problems problems;
-  fill_in(document, situation, name, loaded.config, problems);
-  validate(loaded.config, problems);
+  if (fill_in(document, situation, name, loaded.config, problems)) {
+    validate(loaded.config, problems);
+  }
   if (!problems.lines().empty()) throw RequestError(problems.lines());
   loaded.written = written_text(written);
   loaded.filled_in = config_to_json(loaded.config, loaded.written);
@@ -99,16 +147,6 @@ LoadedConfig parse_config(std::string_view text, const std::vector<std::string>&
   return loaded;
 }
 
-std::string read_config(const std::string& path) {
-  try {
-    std::string text = read_stream(path, kMaxConfig);
-    if (text.empty()) throw RequestError(path + ": is empty");
-    return text;
-  } catch (const RequestError& error) {
-    throw RequestError(fmt::format("config: {}", error.what()));
-  }
-}
-
 LoadedConfig load_config(const std::string& path, const std::vector<std::string>& overrides,
                          const LoadOptions& options) {
   return parse_config(read_config(path), overrides, options, path);
@@ -116,7 +154,7 @@ LoadedConfig load_config(const std::string& path, const std::vector<std::string>
 
 bool layout_is_auto(const std::string& text, const std::vector<std::string>& overrides) {
   try {
-    nlohmann::json document = parse_json(text, "config");
+    nlohmann::json document = parse_json(text, "config", JsonComments::allowed);
     config_detail::apply_overrides(document, overrides);
     return config_detail::has_parallel_word(document);
   } catch (const RequestError&) {

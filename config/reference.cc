@@ -21,7 +21,8 @@ std::string cell(const std::string& text) {
 std::string markdown_row(const Field& field, const ConfigRules& rules) {
   std::string usual = field.derived(rules);
   if (field.required) {
-    usual = "must be given";
+    usual = parent(field.path) == "/model" ? "what `checkpoint.load` has; without, must be given"
+                                           : "must be given";
   } else if (usual.empty()) {
     usual = "`" + json_text(value_of(field, Config{})) + "`";
   }
@@ -46,6 +47,13 @@ std::string config_reference_markdown(const ConfigRules& rules) {
       "the same. `--set section.key=value` overrides on the command line (a JSON value, else a "
       "string; list elements by number, `--set data.train.0.path=book.txt`; `null` takes a key "
       "out). `--dry-run` prints the config with every default filled in.\n\n"
+      "Comments are `//` to the end of a line and `/* */`. `\"extends\": \"base.json\"`, or a list "
+      "of such, begins from other configs, by paths from the folder of the file that names them: "
+      "sections go together key by key, what the file has itself wins, then what later ones have; "
+      "lists don't go together, and `null` takes a key out. Where `checkpoint.load` names a folder "
+      "with weights, what `model` leaves out is theirs. `\"$schema\"` may say where `trident "
+      "schema` was written to, so that an editor completes and checks keys. `trident init` writes "
+      "a config to start from.\n\n"
       "A run keeps its config twice in `logging.dir`: `config.user.json` is what was asked for, "
       "the "
       "file with its overrides and no default, with the layout that `parallel: \"auto\"` chose in "

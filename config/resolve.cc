@@ -316,6 +316,9 @@ void resolve_iterations(Config& config) {
     scheduler.warmup_ratio = 0.0;
   }
   if (scheduler.decay_iters == 0) scheduler.decay_iters = iterations;
+  if (scheduler.type == "wsd" && scheduler.wsd_decay_iters == 0) {
+    scheduler.wsd_decay_iters = std::max<std::int64_t>(1, scheduler.decay_iters / 10);
+  }
 }
 
 void resolve(Config& config, const Given& given, const LoadOptions& options,

@@ -116,7 +116,6 @@ std::string config_schema(const ConfigRules& rules) {
                          {"title", "Trident training configuration"},
                          {"type", "object"},
                          {"additionalProperties", false},
-                         {"required", ordered_json::array()},
                          {"properties", ordered_json::object()}};
   const auto object_at = [&](const std::string& path) -> ordered_json& {
     ordered_json* at = &schema;
@@ -128,6 +127,14 @@ std::string config_schema(const ConfigRules& rules) {
     }
     return *at;
   };
+  schema["properties"]["$schema"] = {{"type", "string"},
+                                     {"description", "Where this schema lies, for editors."}};
+  const ordered_json path = {{"type", "string"}, {"minLength", 1}};
+  schema["properties"]["extends"] = {
+      {"anyOf", {path, {{"type", "array"}, {"items", path}}}},
+      {"description",
+       "Configs from which this one begins, by paths from its own folder; what it "
+       "has itself wins, key by key, then what later ones have."}};
   schema["properties"][kDerived] = {
       {"type", "object"},
       {"description",
@@ -139,17 +146,25 @@ std::string config_schema(const ConfigRules& rules) {
                                {"additionalProperties", false},
                                {"properties", ordered_json::object()}};
   }
+  // What must be there, where no other file may have it: a base, or the weights to begin with.
+  const ordered_json has_bases = {{"required", {"extends"}}};
+  const ordered_json has_weights = {
+      {"required", {"checkpoint"}},
+      {"properties", {{"checkpoint", {{"type", "object"}, {"required", {"load"}}}}}}};
+  ordered_json own, model;
   for (const Field& field : fields()) {
-    const std::string section = parent(field.path);
     object_at(field.path) = field_schema(field, rules);
     if (!field.required) continue;
-    object_at(section)["required"].push_back(leaf(field.path));
-    ordered_json& required = schema["required"];
-    const std::string name = section.substr(1);
-    if (std::find(required.begin(), required.end(), name) == required.end()) {
-      required.push_back(name);
+    const std::string name = parent(field.path).substr(1);
+    ordered_json& needed = name == "model" ? model : own;
+    ordered_json& sections = needed["required"];
+    if (std::find(sections.begin(), sections.end(), name) == sections.end()) {
+      sections.push_back(name);
     }
+    needed["properties"][name]["required"].push_back(leaf(field.path));
   }
+  schema["allOf"] = {{{"if", {{"not", has_bases}}}, {"then", own}},
+                     {{"if", {{"not", {{"anyOf", {has_bases, has_weights}}}}}}, {"then", model}}};
   for (const Section& section : sections()) {
     if (section.word.empty()) continue;
     ordered_json& object = object_at(section.path);

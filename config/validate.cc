@@ -148,6 +148,23 @@ void validate_iterations(const Config& config, Problems& problems) {
                     scheduler.warmup_iters, scheduler.decay_iters, scheduler.type,
                     scheduler.decay_iters - 1));
   }
+  constexpr auto kWsd = "/scheduler/wsd_decay_iters";
+  const bool sound = problems.sound({kWarmup, kDecay, kWsd, "/scheduler/type"});
+  if (const std::int64_t left = scheduler.decay_iters - scheduler.warmup_iters;
+      sound && scheduler.type == "wsd" && left > 0 && scheduler.wsd_decay_iters > left) {
+    problems.add(kWsd, fmt::format("{} is more than decay_iters ({}) leave after warmup_iters "
+                                   "({}); use at most {}",
+                                   scheduler.wsd_decay_iters, scheduler.decay_iters,
+                                   scheduler.warmup_iters, left));
+  }
+  constexpr auto kCycles = "/scheduler/num_cycles";
+  if (const std::int64_t left = scheduler.decay_iters - scheduler.warmup_iters;
+      sound && problems.sound(kCycles) && scheduler.type == "cosine_with_restarts" && left > 0 &&
+      scheduler.num_cycles > left) {
+    problems.add(kCycles, fmt::format("{} are more than the iterations from warmup_iters to "
+                                      "decay_iters; use at most {}",
+                                      scheduler.num_cycles, left));
+  }
   constexpr auto kDump = "/logging/dump_gradients_at";
   for (const std::int64_t iteration : config.logging.dump_gradients_at) {
     if (iterations == 0 || iteration <= iterations || !problems.sound(kDump)) continue;

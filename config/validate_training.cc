@@ -63,6 +63,15 @@ void validate_learning_rate(const Config& config, Problems& problems) {
     refuse("/scheduler/gamma",
            scheduler.type != "exponential" && !piecewise && scheduler.gamma != usual.gamma,
            "\"exponential\" or \"piecewise\"");
+    const bool restarts = scheduler.type == "cosine_with_restarts";
+    refuse("/scheduler/num_cycles", !restarts && scheduler.num_cycles != usual.num_cycles,
+           "\"cosine_with_restarts\"");
+    refuse("/scheduler/cycle_mult", !restarts && scheduler.cycle_mult != usual.cycle_mult,
+           "\"cosine_with_restarts\"");
+    const bool wsd = scheduler.type == "wsd";
+    refuse("/scheduler/wsd_decay_iters", !wsd && scheduler.wsd_decay_iters != 0, "\"wsd\"");
+    refuse("/scheduler/wsd_decay_style", !wsd && scheduler.wsd_decay_style != usual.wsd_decay_style,
+           "\"wsd\"");
     refuse("/scheduler/milestones", !piecewise && !scheduler.milestones.empty(), "\"piecewise\"");
     if (piecewise && problems.sound("/scheduler/milestones") &&
         (scheduler.milestones.empty() ||

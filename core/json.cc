@@ -160,12 +160,15 @@ std::string json_problem(std::string_view what) {
   return printable(what);
 }
 
-nlohmann::json parse_json(std::string_view text, const std::string& name) {
+nlohmann::json parse_json(std::string_view text, const std::string& name, JsonComments comments) {
   Builder builder(text, name);
   builder.read = text.data();
   const TrackingIterator first(text.data(), &builder.read);
   const TrackingIterator last(text.data() + text.size(), &builder.read);
-  if (!json::sax_parse(first, last, &builder)) throw RequestError(builder.error);
+  const bool skips = comments == JsonComments::allowed;
+  if (!json::sax_parse(first, last, &builder, json::input_format_t::json, true, skips)) {
+    throw RequestError(builder.error);
+  }
   return std::move(builder.result);
 }
 

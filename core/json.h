@@ -10,9 +10,13 @@ namespace trident {
 
 inline constexpr std::size_t kMaxJsonDepth = 64;
 
+// // and /* */, as editors know them in "JSON with comments".
+enum class JsonComments { refused, allowed };
+
 // Parses `text`. Throws RequestError "NAME:LINE:COLUMN: problem" (both count from 1, columns in
 // bytes); a duplicate key is named by its JSON pointer. Never recurses with the document's depth.
-nlohmann::json parse_json(std::string_view text, const std::string& name);
+nlohmann::json parse_json(std::string_view text, const std::string& name,
+                          JsonComments comments = JsonComments::refused);
 
 // The library's own reading of text that we wrote, or that decides nothing: null where it isn't
 // JSON.

@@ -329,6 +329,13 @@ TEST_F(CliTest, ADeviceThatIsNotHereIsRefusedWithTheReasonAndAutoSaysWhatItTook)
 
 TEST_F(CliTest, WrongArgumentsAreExitCode2) {
   expect_refused({"trian", "c.json"}, {"there is no command trian"});
+  expect_refused({"bench", "gem"}, {"trident bench: there is no command gem; did you mean gemm?"});
+  expect_refused({"plan", "c.json", "--memry=1GB"},
+                 {"trident plan: there is no option --memry; did you mean --memory?"});
+  expect_refused({"plan", "c.json", "d.json"}, {"d.json is one argument too many"});
+  const Outcome version = run({"--version"});
+  EXPECT_EQ(version.code, 0);
+  EXPECT_THAT(version.out, StartsWith("trident "));
   EXPECT_EQ(run({}).code, 2);
   EXPECT_EQ(run({"train"}).code, 2);
   EXPECT_EQ(run({"plan", "c.json", "--format", "xml"}).code, 2);

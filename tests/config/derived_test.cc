@@ -14,7 +14,7 @@ namespace trident {
 namespace {
 
 using nlohmann::json;
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 using Overrides = std::vector<std::string>;
 
 // Of so many cores, that "threads_per_rank" follows from.
@@ -68,8 +68,8 @@ const std::vector<Case> cases{
 
 TEST(DerivedValues, FollowWhatAnOverrideChanges) {
   for (const Case& one : cases) {
-    SCOPED_TRACE(testing::PrintToString(one.written) + " then " +
-                 testing::PrintToString(one.change));
+    SCOPED_TRACE(::testing::PrintToString(one.written) + " then " +
+                 ::testing::PrintToString(one.change));
     const LoadedConfig ran = parse(kSmallConfig, one.written, machine(8));
     const LoadedConfig again = parse(ran.filled_in, one.change, machine(8));
     Overrides all = one.written;
@@ -83,8 +83,8 @@ TEST(DerivedValues, FollowWhatAnOverrideChanges) {
 
 TEST(DerivedValues, FollowAnEditOfTheFileToo) {
   for (const Case& one : cases) {
-    SCOPED_TRACE(testing::PrintToString(one.written) + " then " +
-                 testing::PrintToString(one.change));
+    SCOPED_TRACE(::testing::PrintToString(one.written) + " then " +
+                 ::testing::PrintToString(one.change));
     json file = json::parse(parse(kSmallConfig, one.written, machine(8)).filled_in);
     config_detail::apply_overrides(file, one.change);  // by hand
     Overrides all = one.written;

@@ -78,7 +78,7 @@ TEST(ConfigParse, AWrongTypeIsRefused) {
   EXPECT_THAT(problems_of({"logging.dir="}), SizeIs(1));
   EXPECT_THAT(problems_of({"optimizer.params.betas=[0.9]"}), SizeIs(1));
   EXPECT_THAT(problems_of({"model=7"}),
-              testing::Contains("config: /model: 7 is not an object of keys"));
+              ::testing::Contains("config: /model: 7 is not an object of keys"));
   EXPECT_THAT(problems_of({"data.train=text.txt"}),
               ElementsAre(HasSubstr("/data/train: \"text.txt\" is not a list of sources")));
   EXPECT_THAT(problems_of({"data.train.0=text.txt"}),

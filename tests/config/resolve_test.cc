@@ -158,6 +158,19 @@ TEST(ConfigDefaults, WarmUpAndDecayFollowTheIterations) {
   EXPECT_THROW(set_train_iters(late, 50), RequestError);
 }
 
+TEST(ConfigDefaults, WsdDecaysOverATenth) {
+  const auto decay = [](const std::vector<std::string>& overrides) {
+    return small_config(overrides).scheduler.wsd_decay_iters;
+  };
+  EXPECT_EQ(decay({"training.train_iters=200", "scheduler.type=wsd"}), 20);
+  EXPECT_EQ(decay({"training.train_iters=5", "scheduler.type=wsd"}), 1);
+  EXPECT_EQ(decay({"training.train_iters=200", "scheduler.type=cosine"}), 0);
+  Config epochs = small_config({"training.train_epochs=2", "scheduler.type=wsd"});
+  EXPECT_EQ(epochs.scheduler.wsd_decay_iters, 0);
+  set_train_iters(epochs, 50);
+  EXPECT_EQ(epochs.scheduler.wsd_decay_iters, 5);
+}
+
 TEST(ConfigDefaults, SplitBecomesFractions) {
   const auto parts = small_config({"data.split=\"6,3,1\""}).data.split_fractions();
   EXPECT_DOUBLE_EQ(parts[0], 0.6);

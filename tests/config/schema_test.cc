@@ -39,6 +39,7 @@ precision: dtype tf32 grad_accum_dtype loss_scale initial_scale_power loss_scale
 activation_checkpointing: granularity num_layers
 optimizer: type params/lr params/betas params/eps params/weight_decay params/momentum
 scheduler: type warmup_iters warmup_ratio decay_iters min_lr power gamma milestones
+  num_cycles cycle_mult wsd_decay_iters wsd_decay_style
 data: train validation split tokenizer/type tokenizer/path tokenizer/errors tokenizer/eos_token json_key append_eod cache_path sequence_length shuffle seed
 training: train_iters train_epochs seed eval_interval eval_iters deterministic label_smoothing
   on_non_finite max_skipped_steps
@@ -68,7 +69,7 @@ TEST(ConfigTable, HasEveryPublishedKeyAndNoOther) {
     EXPECT_FALSE(field.doc.empty()) << field.path;
     paths.push_back(field.path);
   }
-  EXPECT_THAT(paths, testing::UnorderedElementsAreArray(published_paths()));
+  EXPECT_THAT(paths, ::testing::UnorderedElementsAreArray(published_paths()));
 }
 
 TEST(FilledInConfig, HasEveryKeyAndLoadsBackAsTheSame) {
@@ -119,9 +120,9 @@ TEST(CommittedConfigs, AllLoad) {
                       config.parallel.pipeline_model_parallel_size,
                       config.parallel.virtual_pipeline_model_parallel_size};
   };
-  EXPECT_THAT(layout("quickstart.json"), testing::ElementsAre(2, 2, 2, 1));
-  EXPECT_THAT(layout("3d_interleaved.json"), testing::ElementsAre(2, 2, 2, 2));
-  EXPECT_THAT(layout("gpt_1t.json"), testing::ElementsAre(6, 8, 64, 1));
+  EXPECT_THAT(layout("quickstart.json"), ::testing::ElementsAre(2, 2, 2, 1));
+  EXPECT_THAT(layout("3d_interleaved.json"), ::testing::ElementsAre(2, 2, 2, 2));
+  EXPECT_THAT(layout("gpt_1t.json"), ::testing::ElementsAre(6, 8, 64, 1));
 }
 
 TEST(ConfigSchema, DescribesEveryKeyAndRefusesOthers) {
@@ -138,9 +139,12 @@ TEST(ConfigSchema, DescribesEveryKeyAndRefusesOthers) {
     EXPECT_FALSE(at->value("description", "").empty()) << path;
     EXPECT_TRUE(at->contains("type") || at->contains("anyOf")) << path;
   }
-  EXPECT_EQ(schema["required"], json({"model", "data"}));
+  // Where no base may have them; of the model, where no weights say it.
+  EXPECT_EQ(schema["allOf"][0]["then"]["required"], json({"data"}));
+  EXPECT_EQ(schema["allOf"][0]["then"]["properties"]["data"]["required"], json({"train"}));
+  EXPECT_EQ(schema["allOf"][1]["then"]["properties"]["model"]["required"],
+            json({"num_layers", "hidden_size", "num_attention_heads"}));
   const json& model = schema["properties"]["model"];
-  EXPECT_EQ(model["required"], json({"num_layers", "hidden_size", "num_attention_heads"}));
   EXPECT_EQ(model["properties"]["architecture"]["enum"], json({"gpt2", "llama"}));
   EXPECT_EQ(model["properties"]["num_layers"]["minimum"], 1);
   EXPECT_EQ(model["properties"]["hidden_dropout"]["anyOf"],
@@ -149,7 +153,7 @@ TEST(ConfigSchema, DescribesEveryKeyAndRefusesOthers) {
 
 TEST(ConfigReference, TheCommittedPageIsCurrent) {
   const std::string page = config_reference_markdown(*built_in_rules());
-  const fs::path current = fs::path(testing::TempDir()) / "config.md";
+  const fs::path current = fs::path(::testing::TempDir()) / "config.md";
   if (contents(kRoot / "docs" / "config.md") == page) return;
   std::ofstream(current) << page;
   ADD_FAILURE() << "docs/config.md differs from the field table; copy " << current << " over it";

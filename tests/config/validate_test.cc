@@ -232,6 +232,16 @@ TEST(ConfigRules, LearningRateSchedule) {
               ElementsAre(HasSubstr("in ascending order")));
   EXPECT_THAT(problems_of({iters, "scheduler.type=piecewise", "scheduler.milestones=[8, 9]"}),
               IsEmpty());
+  EXPECT_THAT(problems_of({iters, "scheduler.type=cosine", "scheduler.num_cycles=2"}),
+              ElementsAre(HasSubstr("does nothing for type \"cosine\"")));
+  EXPECT_THAT(problems_of({iters, "scheduler.wsd_decay_iters=2"}),
+              ElementsAre(HasSubstr("or use \"wsd\"")));
+  EXPECT_THAT(problems_of({iters, "scheduler.type=cosine_with_restarts", "scheduler.num_cycles=91",
+                           "scheduler.warmup_iters=10"}),
+              ElementsAre(HasSubstr("use at most 90")));
+  EXPECT_THAT(problems_of({iters, "scheduler.type=wsd", "scheduler.wsd_decay_iters=91",
+                           "scheduler.warmup_iters=10"}),
+              ElementsAre(HasSubstr("/scheduler/wsd_decay_iters: 91 is more than")));
   EXPECT_THAT(problems_of({iters, "training.train_epochs=2"}),
               ElementsAre(HasSubstr("is given beside train_iters")));
   EXPECT_THAT(
@@ -262,7 +272,7 @@ TEST(ConfigRules, TheLargestNumbersDoNotOverflow) {
                            "model.vocab_size=1e9", "batch.micro_batch_size=1e6",
                            "batch.gradient_accumulation_steps=1e6", "data.sequence_length=1e7",
                            "parallel.sequence_parallel=true"}),
-              testing::SizeIs(testing::Gt(1)));
+              ::testing::SizeIs(::testing::Gt(1)));
 }
 
 TEST(ConfigRules, PrecisionAndItsLossScale) {

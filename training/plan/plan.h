@@ -47,7 +47,8 @@ Plan make_plan(const Config&, const Architecture&, const Schedule& schedule);  /
 // The same with an entry for each rank, in their order.
 Plan plan_each_rank(const Config&, const Architecture&);
 nlohmann::ordered_json plan_json(const Plan&);
-std::string plan_text(const Plan&);
+// For people: of many ranks those that are alike in one line, unless all are asked for.
+std::string plan_text(const Plan&, bool all_ranks = false);
 
 // Bytes by ledger category of the ranks where they are largest, and "total", the peak of their sum:
 // what StepFigures::peak_memory measures.

@@ -1,7 +1,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
 
 #include "training/plan/plan.h"
 
@@ -12,6 +15,71 @@ std::string in_words(std::int64_t count) {
   const auto value = static_cast<double>(count);
   return count < 1'000'000'000 ? fmt::format("{:.3f} million", value * 1e-6)
                                : fmt::format("{:.3f} billion", value * 1e-9);
+}
+
+std::string work_of(double flops) {
+  if (flops >= 1e18) return fmt::format("{:.4g} EFLOP", flops * 1e-18);
+  if (flops >= 1e15) return fmt::format("{:.4g} PFLOP", flops * 1e-15);
+  return fmt::format("{:.4g} TFLOP", flops * 1e-12);
+}
+
+// "2 2 2 1", of long ones "2×126 1".
+std::string runs_of(const std::vector<std::int64_t>& numbers) {
+  if (numbers.size() <= 16) return fmt::format("{}", fmt::join(numbers, " "));
+  std::string text;
+  for (std::size_t i = 0; i < numbers.size();) {
+    std::size_t end = i;
+    while (end < numbers.size() && numbers[end] == numbers[i]) ++end;
+    text += fmt::format("{}{}", text.empty() ? "" : " ", numbers[i]);
+    if (end - i > 1) text += fmt::format("×{}", end - i);
+    i = end;
+  }
+  return text;
+}
+
+constexpr std::size_t kMostRows = 16;  // of which a person reads each
+
+// What is printed as one: ranks from the first to the last place of each axis.
+struct Row {
+  const PlanRank* rank = nullptr;  // that is shown
+  std::int64_t count = 0;
+  std::vector<std::pair<int, int>> at;
+};
+
+std::vector<Row> rows_of(const Plan& plan) {
+  std::vector<Row> rows;
+  for (const PlanRank& rank : plan.ranks) {
+    Row& row = rows.emplace_back(Row{.rank = &rank, .count = rank.count});
+    for (const int place : rank.at) row.at.emplace_back(place, place);
+  }
+  return rows;
+}
+
+// Those with as many layers and parameters as one.
+std::vector<Row> groups_of(const std::vector<Row>& rows) {
+  std::vector<Row> groups;
+  for (const Row& row : rows) {
+    const auto alike = std::ranges::find_if(groups, [&](const Row& group) {
+      return group.rank->layers == row.rank->layers &&
+             group.rank->parameters == row.rank->parameters;
+    });
+    if (alike == groups.end()) {
+      groups.push_back(row);
+      continue;
+    }
+    alike->count += row.count;
+    if (row.rank->peak_bytes > alike->rank->peak_bytes) alike->rank = row.rank;
+    for (std::size_t i = 0; i < row.at.size(); ++i) {
+      alike->at[i].first = std::min(alike->at[i].first, row.at[i].first);
+      alike->at[i].second = std::max(alike->at[i].second, row.at[i].second);
+    }
+  }
+  return groups;
+}
+
+std::string place_of(const std::pair<int, int>& at) {
+  return at.first == at.second ? std::to_string(at.first)
+                               : fmt::format("{}-{}", at.first, at.second);
 }
 
 }  // namespace
@@ -38,39 +106,58 @@ nlohmann::ordered_json plan_json(const Plan& plan) {
           {"ranks", ranks}};
 }
 
-std::string plan_text(const Plan& plan) {
-  std::string text = fmt::format(
-      "{} ranks, {} parameters, {:.4g} TFLOP a step, predicted bubble {:.1f}%\n", plan.world_size,
-      in_words(plan.parameters), plan.flops_per_step * 1e-12, 100 * plan.bubble_ratio);
+std::string plan_text(const Plan& plan, bool all_ranks) {
+  std::string text =
+      fmt::format("{} ranks, {} parameters, {} a step, predicted bubble {:.1f}%\n", plan.world_size,
+                  in_words(plan.parameters), work_of(plan.flops_per_step), 100 * plan.bubble_ratio);
   if (plan.layer_split.size() > 1) {
     text += fmt::format(
         "layers by stage {}: the busiest rank has {:.1f}% more FLOPs than the mean, bubble "
         "{:.1f}%\n",
-        fmt::join(plan.layer_split, " "), 100 * plan.imbalance, 100 * plan.bubble_ratio_of_split);
+        runs_of(plan.layer_split), 100 * plan.imbalance, 100 * plan.bubble_ratio_of_split);
   }
-  // Peaks by category in MB; they need not fall together, so their sum is not the peak.
+  std::vector<Row> rows = rows_of(plan);
+  const bool grouped = !all_ranks && rows.size() > kMostRows;
+  if (grouped) rows = groups_of(rows);
+  std::int64_t largest = 0;
+  for (const Row& row : rows) largest = std::max(largest, row.rank->peak_bytes);
+  const bool gb = largest >= 10'000'000'000;
+  const auto shown = [&](std::int64_t bytes) {
+    return static_cast<double>(bytes) * (gb ? 1e-9 : 1e-6);
+  };
+  const char* const unit = gb ? "GB" : "MB";
+  // Peaks by category; they need not fall together, so their sum is not the peak.
+  std::size_t place = 4;
+  for (const Row& row : rows) {
+    for (const auto& at : row.at) place = std::max(place, place_of(at).size());
+  }
   text += fmt::format("{:>6} {:>5}", "rank", "count");
-  for (const std::string& axis : plan.axes) text += fmt::format(" {:>4}", axis);
+  for (const std::string& axis : plan.axes) text += fmt::format(" {:>{}}", axis, place);
   text += fmt::format(" {:>6} {:>13}", "layers", "parameters");
   for (const char* name : {"weights", "gradients", "optimizer", "activ.", "commun.", "workspace",
-                           "staging", "library", "peak MB"}) {
-    text += fmt::format(" {:>10}", name);
+                           "staging", "library"}) {
+    text += fmt::format(" {:>9}", name);
   }
-  text += "  sent a step (MB)\n";
-  const auto mb = [](std::int64_t bytes) { return static_cast<double>(bytes) * 1e-6; };
-  for (const PlanRank& rank : plan.ranks) {
-    text += fmt::format("{:>6} {:>5}", rank.rank, rank.count);
-    for (const int place : rank.at) text += fmt::format(" {:>4}", place);
+  text += fmt::format(" {:>10}  sent a step ({})\n", fmt::format("peak {}", unit), unit);
+  for (const Row& row : rows) {
+    const PlanRank& rank = *row.rank;
+    text += fmt::format("{:>6} {:>5}", rank.rank, row.count);
+    for (const auto& at : row.at) text += fmt::format(" {:>{}}", place_of(at), place);
     text += fmt::format(" {:>6} {:>13}", rank.layers, rank.parameters);
     for (const char* name : {"parameter", "gradient", "optimizer", "activation", "communication",
                              "workspace", "staging", "library"}) {
-      text += fmt::format(" {:>10.2f}", mb(rank.bytes.at(name)));
+      text += fmt::format(" {:>9.2f}", shown(rank.bytes.at(name)));
     }
-    text += fmt::format(" {:>10.2f} ", mb(rank.peak_bytes));
+    text += fmt::format(" {:>10.2f} ", shown(rank.peak_bytes));
     for (const auto& [group, bytes] : rank.bytes_sent) {
-      if (bytes > 0) text += fmt::format(" {} {:.3g}", group, mb(bytes));
+      if (bytes > 0) text += fmt::format(" {} {:.3g}", group, shown(bytes));
     }
     text += "\n";
+  }
+  if (grouped) {
+    text +=
+        "each line is for ranks with as many layers and parameters, and shows the one of them "
+        "with the largest peak; --all-ranks shows them one by one\n";
   }
   return text;
 }

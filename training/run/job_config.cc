@@ -9,6 +9,7 @@
 #include "core/available_memory.h"
 #include "core/error.h"
 #include "kernels/cuda_device.h"
+#include "training/hugging_face/model_directory.h"
 #include "training/plan/fit.h"
 #include "training/run/devices.h"
 #include "training/setup/from_config.h"
@@ -18,7 +19,7 @@ namespace trident {
 namespace {
 
 LoadOptions options_of(const ConfigRequest& request, const Launch& launch, const GpuSearch& gpus) {
-  LoadOptions load{.rules = built_in_rules()};
+  LoadOptions load{.rules = built_in_rules(), .saved_model = saved_model_section};
   load.ranks = request.ranks;
   load.cores = launch.cores;
   if (launch.mpi) {
@@ -106,6 +107,10 @@ LoadedConfig with_layout(const LoadedConfig& base, const std::string& text, Conf
 }
 
 }  // namespace
+
+std::string saved_model_section(const std::string& directory) {
+  return model_section(built_in_architectures(), directory);
+}
 
 std::int64_t free_memory(const Config& config, const Launch& launch) {
   return free_memory(config, config.world_size(), launch, find_gpus().count);

@@ -29,6 +29,9 @@ struct ConfigRequest {
 LoadedConfig load(const ConfigRequest&, const Launch&,
                   std::optional<std::int64_t> memory = std::nullopt);
 
+// LoadOptions::saved_model by the architectures of this program.
+std::string saved_model_section(const std::string& directory);
+
 // Bytes that a rank of this config may take here.
 std::int64_t free_memory(const Config&, const Launch&);
 

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <utility>
 
+#include "core/terminal.h"
 #include "training/setup/from_config.h"
 
 namespace trident {
@@ -12,30 +15,77 @@ namespace {
 
 std::string duration(double seconds) {
   const long s = std::lround(std::max(0.0, seconds));
+  if (s >= 86400) return fmt::format("{}d{:02}h", s / 86400, s % 86400 / 3600);
   if (s >= 3600) return fmt::format("{}h{:02}m", s / 3600, s % 3600 / 60);
   return fmt::format("{}m{:02}s", s / 60, s % 60);
 }
 
+std::string step_time(double ms) {
+  if (ms >= 10'000) return fmt::format("{:.1f} s", ms * 1e-3);
+  return fmt::format("{:.{}f} ms", ms, ms < 10 ? 2 : ms < 100 ? 1 : 0);
+}
+
+std::string bar_of(const Config& config, const IterationMetrics& m, bool colour) {
+  constexpr std::int64_t width = 16;
+  const std::int64_t total = std::max<std::int64_t>(1, config.training.train_iters);
+  const auto full =
+      static_cast<std::size_t>(std::clamp<std::int64_t>(width * m.iteration / total, 0, width));
+  return fmt::format("[{}{}{}{}]", colour ? "\033[36m" : "", std::string(full, '#'),
+                     colour ? "\033[0m" : "", std::string(width - full, '.'));
+}
+
 }  // namespace
 
-std::string progress_line(const Config& config, const IterationMetrics& m, double seconds_left) {
-  constexpr int width = 24;
-  const std::int64_t total = config.training.train_iters;
-  const auto full = static_cast<std::size_t>(width * m.iteration / total);
-  std::string line = fmt::format("[{}{}] {}/{}  loss {:.4f}", std::string(full, '#'),
-                                 std::string(width - full, '.'), m.iteration, total, m.loss);
+std::string progress_line(const Config& config, const IterationMetrics& m,
+                          const ProgressView& view) {
+  struct Part {
+    std::string text;
+    int rank = 0;  // which part goes in first
+    int columns = 0;
+  };
+  std::vector<Part> parts;
+  const auto add = [&](int rank, std::string text, int columns = 0) {
+    const int wide = columns > 0 ? columns : columns_of(text);
+    parts.push_back({std::move(text), rank, wide});
+  };
+  if (view.bar) add(5, bar_of(config, m, view.colour), 18);
+  add(0, fmt::format("{}/{}", m.iteration, config.training.train_iters));
+  add(0, fmt::format("loss {:.4f}", m.loss));
   for (const auto& [name, loss] : m.validation_loss) {
-    line += fmt::format("  validation{} {:.4f}", name.empty() ? "" : " " + name, loss);
+    add(1, fmt::format("validation{} {:.4f}", name.empty() ? "" : " " + name, loss));
   }
-  line += fmt::format("  {:.0f} tokens/s", m.tokens_per_second);
-  if (seconds_left >= 0) line += fmt::format("  {} left", duration(seconds_left));
+  add(7, fmt::format("lr {:.3g}", m.learning_rate));
+  add(8, fmt::format("grad norm {:.3g}", m.grad_norm));
+  add(4, step_time(m.iteration_time_ms));
+  add(2, fmt::format("{:.0f} tokens/s", m.tokens_per_second));
+  if (!view.clock.empty()) add(9, view.clock);
+  if (view.seconds_left >= 0) add(3, duration(view.seconds_left) + " left");
+
+  constexpr int gap = 2;
+  std::vector<std::size_t> order(parts.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::stable_sort(order, {}, [&](std::size_t i) { return parts[i].rank; });
+  std::vector<bool> shown(parts.size(), false);
+  int used = -gap;
+  for (const std::size_t i : order) {
+    const bool fits = view.columns == 0 || used + gap + parts[i].columns <= view.columns;
+    if (!fits && parts[i].rank > 0) continue;
+    shown[i] = true;
+    used += gap + parts[i].columns;
+  }
+  std::string line;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (shown[i]) line += (line.empty() ? "" : "  ") + parts[i].text;
+  }
   return line;
 }
 
 std::string loss_curve(const std::vector<IterationMetrics>& history, int columns, int rows) {
   if (history.empty()) return "";
+  constexpr int labels = 10;  // "  4.1234 |"
   const auto n = history.size();
-  const auto width = static_cast<int>(std::min<std::size_t>(static_cast<std::size_t>(columns), n));
+  const auto width = static_cast<int>(
+      std::min<std::size_t>(static_cast<std::size_t>(std::max(columns - labels, 10)), n));
   std::vector<double> means;
   for (int c = 0; c < width; ++c) {
     const std::size_t from = n * static_cast<std::size_t>(c) / static_cast<std::size_t>(width);
@@ -51,7 +101,8 @@ std::string loss_curve(const std::vector<IterationMetrics>& history, int columns
     high = std::max(high, value);
   }
   if (!std::isfinite(low)) return "loss: not finite\n";
-  const double step = high > low ? (high - low) / (rows - 1) : 1;
+  if (!(high > low)) rows = 1;  // one value has one place
+  const double step = rows > 1 ? (high - low) / (rows - 1) : 1;
   std::vector<std::string> grid(static_cast<std::size_t>(rows),
                                 std::string(static_cast<std::size_t>(width), ' '));
   for (int c = 0; c < width; ++c) {
@@ -62,7 +113,8 @@ std::string loss_curve(const std::vector<IterationMetrics>& history, int columns
   }
   std::string text = "loss\n";
   for (int r = 0; r < rows; ++r) {
-    text += fmt::format("{:8.4f} |{}\n", high - r * step, grid[static_cast<std::size_t>(r)]);
+    text += fmt::format("{:8.{}f} |{}\n", high - r * step, std::abs(high) < 1000 ? 4 : 1,
+                        grid[static_cast<std::size_t>(r)]);
   }
   text += fmt::format("{:8} +{}\n{:8}  {} … {}  (iteration)\n", "",
                       std::string(static_cast<std::size_t>(width), '-'), "",
@@ -71,16 +123,18 @@ std::string loss_curve(const std::vector<IterationMetrics>& history, int columns
 }
 
 std::string closing_text(const Config& config, const Plan& plan, const TrainingSummary& summary,
-                         const std::string& sample, const Shared& shared) {
-  std::string text = "\n" + loss_curve(summary.history);
-  if (summary.history.empty()) return text;
+                         const std::string& sample, const Shared& shared, int columns) {
+  const std::string curve = "\n" + loss_curve(summary.history, columns > 0 ? columns : 80);
+  if (summary.history.empty()) return curve;
+  std::string text;
   const IterationMetrics& last = summary.history.back();
   text += fmt::format("\nfinal loss {:.4f}", last.loss);
   for (const auto& [name, loss] : last.validation_loss) {
     text += fmt::format(", validation{} {:.4f} nats a token", name.empty() ? "" : " " + name, loss);
   }
   text += "\n";
-  if (!sample.empty()) text += "\nsample:\n" + sample + "\n";
+  const std::string shown = sample.empty() ? "" : "\nsample:\n" + sample + "\n";
+  const std::string losses = std::exchange(text, "");
 
   // The first iteration still makes buffers and cached products.
   double bubble = 0, wall = 0, predicted_bubble = 0, tokens = 0, mfu = 0;
@@ -111,7 +165,8 @@ std::string closing_text(const Config& config, const Plan& plan, const TrainingS
   }
   text += "\nwrote  ";
   for (const std::string& path : summary.written) text += " " + path;
-  return text + "\n";
+  text += "\n";
+  return curve + wrapped(losses, columns, 2) + shown + wrapped(text, columns, 8);
 }
 
 }  // namespace trident

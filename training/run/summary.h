@@ -9,11 +9,20 @@
 
 namespace trident {
 
-// One line: bar, iteration, loss, tokens/s, time left.
-std::string progress_line(const Config&, const IterationMetrics&, double seconds_left);
+struct ProgressView {
+  double seconds_left = -1;  // below 0: not known
+  int columns = 0;           // 0: any number
+  bool bar = false;
+  bool colour = false;
+  std::string clock = {};  // "12:31:07"; "": none
+};
 
-// The loss over the iterations, drawn in `columns` × `rows` characters.
-std::string loss_curve(const std::vector<IterationMetrics>&, int columns = 72, int rows = 12);
+// One line: bar, iteration, loss, validation losses, tokens/s, step time, time left, learning rate,
+// gradient norm, clock; where the columns don't suffice, what matters less is left out.
+std::string progress_line(const Config&, const IterationMetrics&, const ProgressView&);
+
+// The loss over the iterations, drawn in `rows` lines of at most `columns`.
+std::string loss_curve(const std::vector<IterationMetrics>&, int columns = 80, int rows = 12);
 
 struct Shared {
   std::string rate;   // what MFU is a share of: "of this machine's product rate"
@@ -21,8 +30,8 @@ struct Shared {
 };
 
 // Loss curve, validation loss, bubble and memory measured beside predicted, paths. `sample` is a
-// generated text, "" for none.
+// generated text, "" for none. `columns`: 0 for any number.
 std::string closing_text(const Config&, const Plan&, const TrainingSummary&,
-                         const std::string& sample, const Shared&);
+                         const std::string& sample, const Shared&, int columns = 0);
 
 }  // namespace trident

@@ -182,11 +182,11 @@ std::string opening_text(const TrainingJob& job) {
       job.devices.text(), job.why_cpu.empty() ? "" : " (" + job.why_cpu + ")");
 }
 
-std::string closing_text(const TrainingJob& job, const TrainingSummary& summary) {
+std::string closing_text(const TrainingJob& job, const TrainingSummary& summary, int columns) {
   const Config& config = job.inputs.config;
   const std::string sample = summary.stopped ? "" : sample_text(config, *job.inputs.plan);
   return closing_text(config, *job.inputs.plan, summary, sample,
-                      sharing_text(config, job.launch, job.devices));
+                      sharing_text(config, job.launch, job.devices), columns);
 }
 
 }  // namespace trident

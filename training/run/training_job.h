@@ -56,8 +56,8 @@ struct JobHooks {
 TrainingSummary run_job(TrainingJob&, const JobHooks&);
 
 // For people: what is going to run, in two lines; and how it ended, with a text sampled from the
-// weights where that takes no more memory than the run did.
+// weights where that takes no more memory than the run did. `columns`: 0 for any number.
 std::string opening_text(const TrainingJob&);
-std::string closing_text(const TrainingJob&, const TrainingSummary&);
+std::string closing_text(const TrainingJob&, const TrainingSummary&, int columns = 0);
 
 }  // namespace trident

@@ -1,0 +1,63 @@
+// `init`: writes a config to start from.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+
+#include "app/commands.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "core/printable.h"
+#include "training/setup/kinds.h"
+#include "training/setup/presets.h"
+
+namespace trident::app {
+namespace {
+
+struct InitOptions {
+  std::string file = "trident.json", preset = presets().front().name;
+  bool overwrite = false;
+};
+
+int init(const InitOptions& options) {
+  const std::filesystem::path path = options.file;
+  const bool standard = options.file == "-";
+  const std::string name = standard ? options.preset : path.stem().string();
+  const std::string text = preset_config(options.preset, name, *built_in_rules());
+  if (standard) {
+    fmt::print("{}", text);
+    return 0;
+  }
+  std::error_code none;
+  if (path.filename().empty() || std::filesystem::is_directory(path, none)) {
+    throw RequestError(fmt::format("init: {}: needs the name of a file", printable(options.file)));
+  }
+  if (!options.overwrite && std::filesystem::exists(path, none)) {
+    throw RequestError(
+        fmt::format("init: {}: is there already; choose another name, or give "
+                    "--overwrite to replace it",
+                    printable(options.file)));
+  }
+  write_file_atomic(options.file, text);
+  fmt::print("wrote {0}\nnext: say in data.train where your texts are, then trident train {0}\n",
+             printable(options.file));
+  return 0;
+}
+
+}  // namespace
+
+void add_init(CLI::App& app, Action& action) {
+  auto* command = app.add_subcommand("init", "Write a config to start from, with comments");
+  auto options = std::make_shared<InitOptions>();
+  command->add_option("file", options->file, "The file, or - for standard output")
+      ->capture_default_str();
+  std::string all = "One of:";
+  for (const Preset& preset : presets())
+    all += fmt::format("\n{:12} {}", preset.name, preset.about);
+  command->add_option("--preset", options->preset, all)->capture_default_str();
+  command->add_flag("--overwrite", options->overwrite, "Replace a file that is there");
+  command->callback([options, &action] { action = [options] { return init(*options); }; });
+}
+
+}  // namespace trident::app

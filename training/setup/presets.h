@@ -1,0 +1,24 @@
+// Configs to start from.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/kinds.h"
+
+namespace trident {
+
+struct Preset {
+  std::string name;
+  std::string about;
+  std::string config;  // JSON: the sections that differ from those that all have
+};
+
+// By size; models as they were published. The first one, on bytes, runs on any machine.
+const std::vector<Preset>& presets();
+
+// The text of a config file, with comments: of the preset, for files of that name. RequestError
+// with those that there are where there is none such.
+std::string preset_config(const std::string& preset, const std::string& name, const ConfigRules&);
+
+}  // namespace trident
