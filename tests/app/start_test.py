@@ -76,7 +76,7 @@ class Start(Job):
     def test_a_wrong_command_line_of_one_rank_is_shown(self):
         code, lines = self.launch(self.train(), self.train() + ["--nonsense"])
         self.assertEqual(code, 2)
-        self.assertRegex(lines[0], r"^rank 1 on [^ ]+: .*--nonsense$")
+        self.assertRegex(lines[0], r"^rank 1 on [^ ]+: .*there is no option --nonsense; ")
 
     def test_an_automatic_size_on_one_rank_only_is_refused(self):
         self.refuse([self.train(), self.train(SIZE)],
