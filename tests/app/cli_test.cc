@@ -350,11 +350,8 @@ TEST_F(CliTest, TokensNeedTheirVocabularySize) {
 // The iterations of which progress was shown, of `all`.
 std::vector<int> iterations_shown(const std::string& out, const std::string& all) {
   std::vector<int> shown;
-  for (std::size_t at = 0; (at = out.find("] ", at)) != std::string::npos; ++at) {
-    const char* const count = out.c_str() + at + 2;
-    if (std::string_view(count).substr(1, all.size() + 1) == "/" + all) {
-      shown.push_back(std::atoi(count));
-    }
+  for (std::size_t at = 0; (at = out.find("/" + all + "  loss ", at)) != std::string::npos; ++at) {
+    shown.push_back(std::atoi(out.c_str() + out.rfind('\n', at) + 1));
   }
   return shown;
 }
@@ -378,7 +375,7 @@ TEST_F(CliTest, ARunThatGoesOnShowsItsOwnProgress) {
   const Outcome outcome = to("9");
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_THAT(iterations_shown(outcome.out, "9"), ::testing::ElementsAre(6, 8, 9)) << outcome.out;
-  EXPECT_THAT(outcome.out, ::testing::ContainsRegex(" 8/9 .* 0m0[0-9]s left"));
+  EXPECT_THAT(outcome.out, ::testing::ContainsRegex("\n8/9 .* 0m0[0-9]s left"));
 }
 
 TEST_F(CliTest, TheClosingSampleTakesNoMoreMemoryThanTheRunDid) {

@@ -200,7 +200,7 @@ TEST(GgufVocabulary, TellsWhatLlamaCppDoesOtherwise) {
 
 TEST(GgufVocabulary, TakesTheLastOfEqualMerges) {
   const GgufVocabulary made =
-      vocabulary_of(sentence_piece({{"b", "c"}, {"a", "b"}, {"b", "c"}}), 270, {});
+      vocabulary_of(sentence_piece({{"b", "c"}, {"a", "b"}, {"b", "c"}}), 270);
   const auto score = [&](const std::string& token) {
     return made.scores[static_cast<std::size_t>(std::ranges::find(made.tokens, token) -
                                                 made.tokens.begin())];
@@ -222,7 +222,7 @@ TEST(GgufVocabulary, NeedsATokenForEachByteWhereOneIsUnknown) {
 }
 
 TEST(GgufVocabulary, ScoresSentencePiecesMergesInTheirOrder) {
-  const GgufVocabulary made = vocabulary_of(sentence_piece({{"a", "b"}, {"ab", "c"}}), 270);
+  const GgufVocabulary made = vocabulary_of(sentence_piece({{"a", "b"}, {"ab", "c"}}), 270, {});
   EXPECT_EQ(made.model, "llama");
   EXPECT_TRUE(made.add_space);
   const auto score = [&](const std::string& token) {
