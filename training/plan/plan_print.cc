@@ -13,6 +13,7 @@ namespace {
 
 std::string in_words(std::int64_t count) {
   const auto value = static_cast<double>(count);
+  if (count >= 1'000'000'000'000) return fmt::format("{:.3f} trillion", value * 1e-12);
   return count < 1'000'000'000 ? fmt::format("{:.3f} million", value * 1e-6)
                                : fmt::format("{:.3f} billion", value * 1e-9);
 }
@@ -55,10 +56,12 @@ std::vector<Row> rows_of(const Plan& plan) {
   return rows;
 }
 
-// Those with as many layers and parameters as one.
+// Those with as many layers and parameters as one; of their places that in the pipeline alone.
 std::vector<Row> groups_of(const std::vector<Row>& rows) {
   std::vector<Row> groups;
-  for (const Row& row : rows) {
+  for (Row row : rows) {
+    const auto stage = static_cast<int>(row.rank->pipeline);
+    row.at = {{stage, stage}};
     const auto alike = std::ranges::find_if(groups, [&](const Row& group) {
       return group.rank->layers == row.rank->layers &&
              group.rank->parameters == row.rank->parameters;
@@ -69,10 +72,8 @@ std::vector<Row> groups_of(const std::vector<Row>& rows) {
     }
     alike->count += row.count;
     if (row.rank->peak_bytes > alike->rank->peak_bytes) alike->rank = row.rank;
-    for (std::size_t i = 0; i < row.at.size(); ++i) {
-      alike->at[i].first = std::min(alike->at[i].first, row.at[i].first);
-      alike->at[i].second = std::max(alike->at[i].second, row.at[i].second);
-    }
+    alike->at[0].first = std::min(alike->at[0].first, stage);
+    alike->at[0].second = std::max(alike->at[0].second, stage);
   }
   return groups;
 }
@@ -132,7 +133,12 @@ std::string plan_text(const Plan& plan, bool all_ranks) {
     for (const auto& at : row.at) place = std::max(place, place_of(at).size());
   }
   text += fmt::format("{:>6} {:>5}", "rank", "count");
-  for (const std::string& axis : plan.axes) text += fmt::format(" {:>{}}", axis, place);
+  if (grouped) {
+    place = std::max(place, std::size_t{8});
+    text += fmt::format(" {:>{}}", "pipeline", place);
+  } else {
+    for (const std::string& axis : plan.axes) text += fmt::format(" {:>{}}", axis, place);
+  }
   text += fmt::format(" {:>6} {:>13}", "layers", "parameters");
   for (const char* name : {"weights", "gradients", "optimizer", "activ.", "commun.", "workspace",
                            "staging", "library"}) {

@@ -407,6 +407,15 @@ TEST(Plan, TheTrillionParameterConfigHas1008BillionOn3072Ranks) {
   const double B = 3072, s = 2048, l = 128, h = 25600, V = 51200;
   const double flops = 72 * B * s * l * h * h * (1 + s / (6 * h) + V / (12 * l * h));
   EXPECT_NEAR(plan.flops_per_step / flops, 1, 1e-12);
+  // For people on one screen: first, middle and last stages.
+  const auto lines = [](const std::string& text) {
+    return std::count(text.begin(), text.end(), '\n');
+  };
+  const std::string text = plan_text(plan);
+  EXPECT_EQ(lines(text), 7);
+  EXPECT_THAT(text, ::testing::HasSubstr("3072 ranks, 1.008 trillion parameters, 38.56 EFLOP"));
+  EXPECT_THAT(text, ::testing::HasSubstr(" 2976     1-62 "));
+  EXPECT_EQ(lines(plan_text(plan, true)), 3 + std::ssize(plan.ranks));
   // 1F1B, p 64, m 512: (p - 1)/(m + p - 1).
   EXPECT_NEAR(plan.bubble_ratio, 63.0 / 575.0, 1e-12);
 }
