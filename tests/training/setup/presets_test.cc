@@ -28,8 +28,9 @@ TEST(Presets, AreTheModelsWhoseNamesTheyHave) {
   for (const Preset& preset : presets()) {
     SCOPED_TRACE(preset.name);
     const std::string text = preset_config(preset.name, "mine", *built_in_rules());
-    const LoadedConfig loaded = parse_config(text, {"parallel=null", "batch.micro_batch_size=1"},
-                                             {.rules = built_in_rules(), .ranks = 2});
+    const LoadedConfig loaded = parse_config(
+        text, {"parallel=null", "batch.micro_batch_size=1", "batch.global_batch_size=2"},
+        {.rules = built_in_rules(), .ranks = 2});
     EXPECT_EQ(loaded.config.checkpoint.save, "runs/mine/weights");
     // As it is written; what is "auto" of its layout stays.
     parse_config(text, {"batch.micro_batch_size=1"}, {.rules = built_in_rules()});
