@@ -14,6 +14,7 @@
 #include "core/file.h"
 #include "core/json.h"
 #include "core/printable.h"
+#include "core/terminal.h"
 #include "core/utf8.h"
 #include "kernels/cuda_device.h"
 #include "training/checkpoint/checkpoint_tools.h"
@@ -113,7 +114,7 @@ int evaluate_texts(const EvalOptions& request, const Launch& launch) {
   check_names(request.evaluation);
   if (request.score) return score_requests(request, launch);
   Printer printer;
-  const bool live = isatty(STDERR_FILENO) != 0 && !launch.mpi;
+  const bool live = terminal_of(STDERR_FILENO).live && !launch.mpi;
   EvaluationHooks hooks{.tell = [&](const std::string& line) { printer.error(line); }};
   Evaluation result;
   {
