@@ -14,6 +14,9 @@ namespace trident::app {
 // How this process was started, by the environment that mpirun and srun set. `arguments`: main's.
 Launch detect_launch(char** arguments);
 
+// Of the program.
+const char* version();
+
 // What the chosen subcommand does; set by its callback, run by main.
 using Action = std::function<int()>;
 
@@ -27,7 +30,10 @@ void keep_paths_in_brackets(std::vector<std::string>& words);
 void add_convert(CLI::App&, const Launch&, Action&);  // export and import
 void add_schema(CLI::App&, Action&);
 void add_init(CLI::App&, Action&);
+// completion and man, of all commands that `app` has when they run.
+void add_completion(CLI::App& app, Action&);
 void add_bench(CLI::App&, const Launch&, Action&);
+void add_report(CLI::App&, Action&);
 void add_schedule(CLI::App&, const Launch&, Action&);
 void add_checkpoint(CLI::App&, Action&);
 void add_launch(CLI::App&, const Launch&, Action&);

@@ -33,15 +33,27 @@ int init(const InitOptions& options) {
   if (path.filename().empty() || std::filesystem::is_directory(path, none)) {
     throw RequestError(fmt::format("init: {}: needs the name of a file", printable(options.file)));
   }
-  if (!options.overwrite && std::filesystem::exists(path, none)) {
+  const auto found = std::filesystem::symlink_status(path, none);
+  if (std::filesystem::exists(found) && std::filesystem::exists(path, none) &&
+      !std::filesystem::is_regular_file(path, none)) {
+    throw RequestError(
+        fmt::format("init: {}: is no regular file; choose another name", printable(options.file)));
+  }
+  if (!options.overwrite && std::filesystem::exists(found)) {
     throw RequestError(
         fmt::format("init: {}: is there already; choose another name, or give "
                     "--overwrite to replace it",
                     printable(options.file)));
   }
-  write_file_atomic(options.file, text);
-  fmt::print("wrote {0}\nnext: say in data.train where your texts are, then trident train {0}\n",
-             printable(options.file));
+  write_file(options.file, text);
+  std::string shown = printable(options.file);
+  fmt::print("wrote {}\n", shown);
+  // As a shell takes it.
+  if (shown.starts_with("-")) shown = "./" + shown;
+  const std::string plain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+=:,@%";
+  if (shown.find_first_not_of(plain) != std::string::npos) shown = "'" + shown + "'";
+  fmt::print("next: say in data.train where your texts are, then trident train {}\n", shown);
   return 0;
 }
 

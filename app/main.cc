@@ -53,10 +53,16 @@ std::string unknown_word(const CLI::App& app) {
     for (const CLI::App* one : command->get_subcommands({})) known.push_back(one->get_name());
   }
   const std::string shown = trident::printable(given, 60);
+  if (std::ranges::find(known, given) != known.end()) {
+    return fmt::format("trident: {} goes after the command: {} {}", shown, name, shown);
+  }
   if (known.empty()) return fmt::format("{}: {} is one argument too many", name, shown);
-  return fmt::format("{}: there is no {} {}; did you mean {}? See {} --help", name,
-                     word.starts_with("-") ? "option" : "command", shown,
-                     trident::nearest(given, known), name);
+  const std::string meant = trident::nearest(given, known);
+  const std::string advice =
+      trident::is_near(given, meant) ? fmt::format("did you mean {}? See", meant) : "see";
+  return fmt::format("{}: there is no {} {}; {} {} --help", name,
+                     word.starts_with("-") ? "option" : "command", shown.empty() ? "\"\"" : shown,
+                     advice, name);
 }
 
 // A command line that CLI11 refuses, or a wish for help.
@@ -82,7 +88,7 @@ int run(int argc, char** argv) {
   CLI::App app{"Trident pretrains transformers with data, tensor and pipeline parallelism"};
   app.name("trident");
   app.require_subcommand(1);
-  app.set_version_flag("--version", "trident " TRIDENT_VERSION);
+  app.set_version_flag("--version", std::string("trident ") + trident::app::version());
   const trident::Launch launch = trident::app::detect_launch(argv);
   trident::app::Action action;
   trident::app::add_train(app, launch, action);
@@ -94,11 +100,13 @@ int run(int argc, char** argv) {
   trident::app::add_schema(app, action);
   trident::app::add_bench(app, launch, action);
   trident::app::add_schedule(app, launch, action);
+  trident::app::add_report(app, action);
   trident::app::add_checkpoint(app, action);
   trident::app::add_launch(app, launch, action);
   trident::app::add_simulate(app, launch, action);
   trident::app::add_sweep(app, launch, action);
   trident::app::add_search(app, launch, action);
+  trident::app::add_completion(app, action);
   const auto fail = [&](int code, const std::string& text) {
     code = launch.start->fail(code, trident::printable_lines(text));
     launch.start->finish(code);

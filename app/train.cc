@@ -62,13 +62,7 @@ std::string result_text(const TrainOptions& options, const TrainingJob& job,
     return summary.history.empty() ? ""
                                    : closing_text(job, summary, terminal_of(STDOUT_FILENO).columns);
   }
-  nlohmann::ordered_json result{{"iterations", 0}, {"loss", nullptr}};
-  if (!summary.history.empty()) {
-    result["iterations"] = summary.history.back().iteration;
-    result["loss"] = summary.history.back().loss;  // null where not finite
-  }
-  result["stopped"] = summary.stopped;
-  return json_text(result) + "\n";
+  return json_text(closing_json(job, summary)) + "\n";
 }
 
 // mpirun ends ranks by SIGTERM, too: whether weights are saved is said where they are.
@@ -143,13 +137,15 @@ int train(const TrainOptions& options, const Launch& launch) {
 
   // mpirun passes output on by lines, whatever it writes to.
   Progress progress(printer, config, !launch.mpi && terminal_of(STDOUT_FILENO).live);
-  JobHooks hooks{.command = command_of(options), .on_saved = [&] { signals.finish(); }};
+  JobHooks hooks{
+      .command = command_of(options), .version = version(), .on_saved = [&] { signals.finish(); }};
   hooks.trainer.stop = &signals.stop();
   if (launch.leads && options.format != "json" && !options.quiet) {
     printer.out(wrapped(opening_text(job), terminal_of(STDOUT_FILENO).columns, 2));
-    if (!job.crowded.empty()) printer.error(job.crowded);
     hooks.trainer.on_iteration = [&](IterationMetrics& m) { progress.show(m); };
   }
+  if (launch.leads && options.format != "json" && !job.crowded.empty()) printer.error(job.crowded);
+  hooks.trainer.quiet = options.quiet;
   if (launch.leads) {
     hooks.trainer.on_message = [&](const std::string& text) { printer.error(text); };
   }
@@ -181,6 +177,7 @@ void add_train(CLI::App& app, const Launch& launch, Action& action) {
                        "memory; what others would send is made up")
           ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 24))
           ->excludes("--dry-run")
+          ->excludes("--quiet")
           ->excludes("--ranks");
   command->add_option("--rank", options->rank, "Of the pretended world")
       ->needs(pretended)

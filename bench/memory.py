@@ -160,7 +160,8 @@ def draw(bars, path):
     axes.set_xlabel("data-parallel ranks; bars: ZeRO stages 0 to 3")
     axes.set_ylabel("bytes a parameter, by the ledger")
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
+    # Above the bars, not on them.
+    axes.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
 

@@ -73,15 +73,19 @@ def plot(groups):
                      f'<text x="{x + 18}" y="19">{name}</text>')
         x += 110
     for title, bars in groups:
-        highest = 1.0
+        # Naive, with one rank at work at a time, would flatten all others: its bars are cut off.
+        shown = [v for kind, r in bars if r and kind != "naive"
+                 for v in (r["analytic"]["bubble_ratio"], r["simulated"]["bubble_ratio"],
+                           r["measured"]["bubble_ratio"]) if v is not None]
+        highest = next(h for h in (0.1, 0.2, 0.3, 0.4, 0.6, 1.0) if h >= max(shown))
         base = y + panel - bottom
         scale = (panel - bottom - 26) / highest
         parts.append(f'<text x="{left}" y="{y + 14}" font-weight="bold">{title}</text>')
-        for tick in (0, 0.25, 0.5, 0.75, 1.0):
+        for tick in (0, 0.25 * highest, 0.5 * highest, 0.75 * highest, highest):
             at = base - tick * scale
             parts.append(f'<path d="M{left} {at:.1f}H{width - 10}" stroke="#ddd"/>'
                          f'<text x="{left - 6}" y="{at + 4:.1f}" text-anchor="end">'
-                         f'{100 * tick:.0f}%</text>')
+                         f'{100 * tick:g}%</text>')
         step = (width - left - 20) / len(bars)
         for i, (kind, r) in enumerate(bars):
             at = left + 10 + i * step
@@ -90,7 +94,10 @@ def plot(groups):
             for k, (value, colour) in enumerate(zip(values, COLOURS.values())):
                 if value is None:
                     continue
-                high = max(1.0, value * scale)
+                high = max(1.0, min(value, highest * 1.04) * scale)
+                if value > highest and k == 0:
+                    parts.append(f'<text x="{at:.1f}" y="{base - high - 4:.1f}">'
+                                 f'{100 * value:.0f}%</text>')
                 parts.append(f'<rect x="{at + k * step / 4:.1f}" y="{base - high:.1f}" '
                              f'width="{step / 4 - 1:.1f}" height="{high:.1f}" fill="{colour}"/>')
             parts.append(f'<text x="{at + step / 3:.1f}" y="{base + 13:.1f}" text-anchor="end" '

@@ -37,11 +37,11 @@ set(TRIDENT_INCLUDED_HEADERS
     scheduler/warm_up.h
     training/checkpoint/checkpoint_folder.h training/checkpoint/found_on_nodes.h training/checkpoint/kept_on_node.h training/checkpoint/manifest.h
     training/checkpoint/starts.h training/checkpoint/taken_parts.h
-    training/data/dataset.h training/data/datasets.h training/data/document_encoder.h training/data/indexed_writer.h
+    training/data/batch_sizes.h training/data/dataset.h training/data/datasets.h training/data/document_encoder.h training/data/indexed_writer.h
     training/data/interleave.h training/data/source_files.h training/data/token_source.h training/data/tokenize.h
     training/tokenizer/tokenizer.h training/hugging_face/hugging_face_extras.h
     training/optimizer/optimizer_kinds.h training/report/iteration_metrics.h
     training/lab/machine.h
-    training/run/agreement.h training/run/auto_layout.h training/run/devices.h training/run/rendezvous.h training/run/sampling.h
+    training/run/agreement.h training/run/auto_layout.h training/run/ramp_lists.h training/run/devices.h training/run/rendezvous.h training/run/sampling.h
     training/run/starting_point.h
     )

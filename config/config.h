@@ -77,6 +77,9 @@ struct BatchConfig {
   std::int64_t global_batch_size = 0;
   std::int64_t micro_batch_size = 0;
   std::int64_t gradient_accumulation_steps = 0;
+  // Smaller batches at first: {the first, by how much they grow, samples until global_batch_size is
+  // reached}; {}: all alike.
+  std::vector<std::int64_t> rampup_batch_size = {};
   bool operator==(const BatchConfig&) const = default;
 };
 
@@ -118,9 +121,18 @@ struct OptimizerParams {
   bool operator==(const OptimizerParams&) const = default;
 };
 
+// Parameters with a rate or a weight decay of their own.
+struct ParamGroup {
+  std::string params = {};  // a pattern of their names
+  double lr_mult = 1.0;
+  std::optional<double> weight_decay = {};  // of all of them; none: as without the group
+  bool operator==(const ParamGroup&) const = default;
+};
+
 struct OptimizerConfig {
   std::string type = "AdamW";
   OptimizerParams params = {};
+  std::vector<ParamGroup> param_groups = {};  // the first that matches counts
   bool operator==(const OptimizerConfig&) const = default;
 };
 
@@ -186,6 +198,7 @@ struct TrainingConfig {
   std::int64_t eval_iters = 10;      // global batches of each evaluation
   bool deterministic = true;
   double label_smoothing = 0.0;
+  double ema_decay = 0.0;               // of the weights' moving average; 0: none is kept
   std::string on_non_finite = "stop";   // "stop", "skip"
   std::int64_t max_skipped_steps = 10;  // in a row
   bool operator==(const TrainingConfig&) const = default;
@@ -255,6 +268,7 @@ struct LoggingConfig {
   std::int64_t log_interval = 0;  // 0: as often as the place of the lines suggests
   bool tensorboard = true;
   bool trace = true;
+  std::vector<std::int64_t> trace_at = {};           // iterations, from 1; {}: the second
   std::vector<std::int64_t> dump_gradients_at = {};  // iterations, from 1
   bool operator==(const LoggingConfig&) const = default;
 };

@@ -53,6 +53,7 @@ void put(json& document, const std::string& path, const json& value) {
 bool may_be_derived(const Field& field) {
   return !std::holds_alternative<Member<std::vector<DataSource>>>(field.member) &&
          !std::holds_alternative<Member<std::vector<ValidationSet>>>(field.member) &&
+         !std::holds_alternative<Member<std::vector<ParamGroup>>>(field.member) &&
          field.path != "/logging/dir";
 }
 
@@ -101,6 +102,27 @@ bool overridden(const std::string& path, const std::vector<std::string>& overrid
   });
 }
 
+// With what was written in place of what was derived and still is so, but for what overrides set.
+json undone(json document, const std::vector<Entry>& entries,
+            const std::vector<std::string>& overrides) {
+  for (const Entry& entry : entries) {
+    const json* const now = find(document, entry.path);
+    if ((now == nullptr ? json() : *now) != entry.value) continue;
+    if (!overridden(entry.path, overrides)) put(document, entry.path, entry.written);
+  }
+  return document;
+}
+
+// A default that was filled in nobody wrote.
+void take_out_defaults(json& document) {
+  for (const Field& field : fields()) {
+    const json* const value = find(document, field.path);
+    if (value != nullptr && field.derived.empty() && *value == json(value_of(field, Config{}))) {
+      put(document, field.path, json());
+    }
+  }
+}
+
 // As far as it can be derived; what can't be is unsound.
 struct Derived {
   Derived(const json& document, const LoadOptions& options, const std::string& name) {
@@ -125,6 +147,15 @@ bool follows_from_length(const std::string& path) {
 
 }  // namespace
 
+json as_written(json document) {
+  if (!document.contains(kDerived)) return document;
+  const std::vector<Entry> entries = read_entries(document[kDerived]);
+  document.erase(kDerived);
+  document = undone(std::move(document), entries, {});
+  take_out_defaults(document);
+  return document;
+}
+
 json override_document(json& document, const std::vector<std::string>& overrides,
                        const LoadOptions& options, const std::string& name) {
   json file = document;
@@ -136,23 +167,15 @@ json override_document(json& document, const std::vector<std::string>& overrides
   file.erase(kDerived);
 
   std::vector<Entry> held;  // whose values are still those that were derived
-  json before = file;       // what was written, without and with the overrides
-  json after = file;
   for (const Entry& entry : entries) {
     const json* const now = find(file, entry.path);
-    if ((now == nullptr ? json() : *now) != entry.value) continue;
-    put(before, entry.path, entry.written);
-    if (overridden(entry.path, overrides)) continue;
-    put(after, entry.path, entry.written);
-    held.push_back(entry);
+    const bool is_still = (now == nullptr ? json() : *now) == entry.value;
+    if (is_still && !overridden(entry.path, overrides)) held.push_back(entry);
   }
-  // A default that was filled in nobody wrote.
-  for (const Field& field : fields()) {
-    const json* const value = find(after, field.path);
-    if (value != nullptr && field.derived.empty() && *value == json(value_of(field, Config{}))) {
-      put(after, field.path, json());
-    }
-  }
+  // What was written, without and with the overrides.
+  const json before = undone(file, entries, {});
+  json after = undone(file, entries, overrides);
+  take_out_defaults(after);
   apply_overrides(after, overrides);
   // Of a layout that is to be chosen anew, and after an edit, everything follows anew.
   if (has_parallel_word(after) || json(fingerprint(before)) != recorded) {

@@ -32,17 +32,21 @@ std::string text_of(const std::string& path) {
   return text;
 }
 
-// Of a pipe there is no folder.
+// Of a pipe there is no folder, nor of a file that came as a stream of this process.
 fs::path folder_of(const std::string& path) {
   std::error_code none;
-  return fs::is_regular_file(path, none) ? fs::path(path).parent_path() : fs::path();
+  const fs::path folder = fs::path(path).parent_path();
+  const bool stream = folder == "/dev" || folder.string().starts_with("/dev/fd") ||
+                      folder.string().starts_with("/proc");
+  return fs::is_regular_file(path, none) && !stream ? folder : fs::path();
 }
 
 std::vector<std::string> names_in(const json& extends, const std::string& path) {
   const json list = extends.is_array() ? extends : json::array({extends});
   std::vector<std::string> names;
   for (const json& name : list) {
-    if (!name.is_string() || name.get_ref<const std::string&>().empty()) {
+    if (!name.is_string() || name.get_ref<const std::string&>().empty() ||
+        name.get_ref<const std::string&>().find('\0') != std::string::npos) {
       throw RequestError(fmt::format("{}: /extends: {} is not a config's path, nor a list of such",
                                      path, printable(json_text(extends), 60)));
     }
@@ -76,7 +80,13 @@ json with_bases(const std::string& path, const std::string& text, Reading& readi
   json merged = json::object();
   for (const std::string& name : names_in(own["extends"], path)) {
     const std::string base = (folder_of(path) / name).string();
-    merged.merge_patch(with_bases(base, text_of(base), reading));
+    std::string found;
+    try {
+      found = text_of(base);
+    } catch (const RequestError& error) {
+      throw RequestError(fmt::format("{}: /extends: {}", path, printable(error.what())));
+    }
+    merged.merge_patch(config_detail::as_written(with_bases(base, found, reading)));
   }
   reading.open.pop_back();
   own.erase("extends");

@@ -61,7 +61,8 @@ using AnyMember =
     std::variant<Member<bool>, Member<std::int64_t>, Member<double>, Member<std::string>,
                  Member<std::vector<std::int64_t>>, Member<std::vector<std::string>>,
                  Member<std::map<std::string, std::string>>, Member<std::array<double, 2>>,
-                 Member<std::vector<DataSource>>, Member<std::vector<ValidationSet>>>;
+                 Member<std::vector<DataSource>>, Member<std::vector<ValidationSet>>,
+                 Member<std::vector<ParamGroup>>>;
 
 // One key of the config. Its constant default is the member's initialiser in config.h.
 struct Field {
@@ -126,6 +127,9 @@ const nlohmann::json* find(const nlohmann::json& document, std::string_view path
 nlohmann::json override_document(nlohmann::json& document,
                                  const std::vector<std::string>& overrides,
                                  const LoadOptions& options, const std::string& name);
+
+// A filled-in config as it was written, what has been edited since in it; any other as it is.
+nlohmann::json as_written(nlohmann::json document);
 
 // `written` as text, in the order of fields().
 std::string written_text(const nlohmann::json& written);

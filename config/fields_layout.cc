@@ -237,6 +237,13 @@ std::vector<Field> batch_fields() {
        .range = from(1, 1e6),
        .derived = "global_batch_size / (micro_batch_size × data_parallel_size), 1 where only one "
                   "of them is given"},
+      {.path = "/batch/rampup_batch_size",
+       .member = member(&B::rampup_batch_size),
+       .doc = "[start, increment, samples]: batches begin with `start` sequences and grow by "
+              "`increment` up to global_batch_size while the first `samples` sequences are "
+              "consumed, in equal stretches of these. [] (no ramp): all are alike.",
+       .unit = "sequences",
+       .range = from(1, 1e15)},
   };
 }
 

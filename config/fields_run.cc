@@ -236,7 +236,7 @@ std::vector<Field> logging_fields() {
       {.path = "/logging/dir",
        .member = member(&L::dir),
        .doc = "Directory of the run's files (metrics.jsonl, timeline.svg, trace.json, "
-              "config.json, config.user.json, report.html).",
+              "config.json, config.user.json, run.json, report.html).",
        .derived = "runs/ and the config file's name without .json"},
       {.path = "/logging/overwrite",
        .member = member(&L::overwrite),
@@ -255,7 +255,15 @@ std::vector<Field> logging_fields() {
        .doc = "Also writes the metrics as TensorBoard events."},
       {.path = "/logging/trace",
        .member = member(&L::trace),
-       .doc = "Records one iteration as timeline.svg and trace.json."},
+       .doc = "Records an iteration as timeline.svg and trace.json: those of `trace_at`."},
+      {.path = "/logging/trace_at",
+       .member = member(&L::trace_at),
+       .doc =
+           "Iterations whose timelines are recorded and drawn in the report; of several each has "
+           "files of its own, too (timeline-<iteration>.svg, trace-<iteration>.json). []: the "
+           "second after each start.",
+       .unit = "iterations",
+       .range = from(1, kMaxIterations)},
       {.path = "/logging/dump_gradients_at",
        .member = member(&L::dump_gradients_at),
        .doc = "Iterations whose whole gradients are written to gradients-<iteration>.safetensors, "

@@ -120,6 +120,15 @@ std::vector<Field> optimizer_fields() {
        .member = in_params(&P::momentum),
        .doc = of_optimizers(&OptimizerRules::momentum, "momentum."),
        .range = fp32_fraction()},
+      {.path = "/optimizer/param_groups",
+       .member = in(&Config::optimizer, &OptimizerConfig::param_groups),
+       .doc = "Parameters with a rate or a weight decay of their own: a list of `{\"params\": "
+              "\"*.bias\", \"lr_mult\": 1, \"weight_decay\": 0}`. `params` is a pattern (`*`, `?`, "
+              "`[…]`) of the names that the weights have in checkpoints, such as "
+              "layers.0.attention.qkv.weight; `lr_mult` multiplies the learning rate, "
+              "`weight_decay`, where it is given, counts for all that match. The first group that "
+              "matches a name counts; each has to match one.",
+       .range = fp32_or_zero()},
       {.path = "/gradient_clipping",
        .member = Member<double>([](Config& c) -> double& { return c.gradient_clipping; }),
        .doc = "Gradients are scaled down where their global norm exceeds this; 0: never.",
@@ -182,8 +191,8 @@ std::vector<Field> scheduler_fields() {
        .range = from(1, kMaxIterations)},
       {.path = "/scheduler/num_cycles",
        .member = member(&S::num_cycles),
-       .doc = "cosine_with_restarts: cosines between warm-up and decay_iters; each ends at min_lr, "
-              "and the next one begins at lr.",
+       .doc = "cosine_with_restarts: cosines between warm-up and decay_iters, each of at least two "
+              "iterations, of which the last has min_lr.",
        .range = from(1, 1e6)},
       {.path = "/scheduler/cycle_mult",
        .member = member(&S::cycle_mult),
@@ -195,7 +204,7 @@ std::vector<Field> scheduler_fields() {
               "decay_iters.",
        .unit = "iterations",
        .range = from(1, kMaxIterations),
-       .derived = "a tenth of decay_iters"},
+       .derived = "a tenth of decay_iters, at most what warm-up leaves of them"},
       {.path = "/scheduler/wsd_decay_style",
        .member = member(&S::wsd_decay_style),
        .doc = "wsd: how it comes down, with t from 0 to 1 over them: linear and cosine as above, "
@@ -309,6 +318,12 @@ std::vector<Field> training_fields() {
       {.path = "/training/label_smoothing",
        .member = member(&T::label_smoothing),
        .doc = "Part of the label's probability that is spread over the whole vocabulary.",
+       .range = fp32_fraction()},
+      {.path = "/training/ema_decay",
+       .member = member(&T::ema_decay),
+       .doc = "Keeps a moving average of the weights, average := ema_decay · average + "
+              "(1 − ema_decay) · weights after each update, from the first one's on; it is saved "
+              "as weights of their own in the folder ema of checkpoint.save. 0: none is kept.",
        .range = fp32_fraction()},
       {.path = "/training/on_non_finite",
        .member = member(&T::on_non_finite),

@@ -1,5 +1,6 @@
 // Which keys a config may have.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <iterator>
@@ -15,10 +16,11 @@ namespace {
 
 using nlohmann::json;
 
-// The place that an unknown key was probably meant for: the nearest of its own section, unless a
-// key of another section is nearer.
+// What to do about an unknown key: the place that it was probably meant for, which is the nearest
+// of its own section unless a key of another section is nearer; where none is like it, what there
+// is.
 std::string suggestion(const std::string& section, const std::string& key) {
-  std::string best;
+  std::string best, best_name;
   std::size_t best_distance = SIZE_MAX;
   const auto consider = [&](const std::string& name, const std::string& shown_name,
                             std::size_t handicap) {
@@ -26,6 +28,7 @@ std::string suggestion(const std::string& section, const std::string& key) {
     if (distance < best_distance) {
       best_distance = distance;
       best = shown_name;
+      best_name = name;
     }
   };
   const auto consider_path = [&](const std::string& path) {
@@ -37,7 +40,14 @@ std::string suggestion(const std::string& section, const std::string& key) {
     if (!other.path.empty()) consider_path(other.path);
   }
   for (const Field& field : fields()) consider_path(field.path);
-  return best;
+  if (is_near(key, best_name)) return fmt::format("did you mean {}?", best);
+  std::vector<std::string> own;
+  const auto list = [&](const std::string& path) {
+    if (!path.empty() && parent(path) == section) own.push_back(leaf(path));
+  };
+  for (const Section& other : sections()) list(other.path);
+  for (const Field& field : fields()) list(field.path);
+  return fmt::format("there are {}", fmt::join(own, ", "));
 }
 
 // What DeepSpeed has in zero_optimization beside our fields.
@@ -84,10 +94,9 @@ void check_keys(const json& object, const std::string& section, Problems& proble
     if (std::any_of(fields().begin(), fields().end(), names_it)) continue;
     const auto known = std::find_if(sections().begin(), sections().end(), names_it);
     if (known == sections().end()) {
-      problems.add(path,
-                   is_unsupported(section, key)
-                       ? "this setting of DeepSpeed is not supported; leave it out"
-                       : fmt::format("unknown key; did you mean {}?", suggestion(section, key)));
+      problems.add(path, is_unsupported(section, key)
+                             ? "this setting of DeepSpeed is not supported; leave it out"
+                             : fmt::format("unknown key; {}", suggestion(section, key)));
     } else if (!value.is_object()) {
       problems.add(path, fmt::format("{} is not an object of keys{}", shown(value),
                                      known->word.empty() ? "" : ", nor \"" + known->word + "\""));

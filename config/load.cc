@@ -26,10 +26,24 @@ std::optional<nlohmann::json> with_saved_model(nlohmann::json document, const Lo
   const auto has = [&](const std::string& key) {
     return model.contains(key) && !model[key].is_null();
   };
-  nlohmann::json saved;
+  const auto take = [&](const std::string& folder) {
+    const nlohmann::json saved = parse_json(options.saved_model(folder), folder);
+    for (const auto& [key, value] : saved.items()) {
+      if (!has(key)) model[key] = value;
+    }
+  };
   try {
-    saved = parse_json(options.saved_model(path), path);
+    take(path);
   } catch (const RequestError& error) {
+    // A run that goes on needs them no more, and its own weights say the same.
+    const nlohmann::json* const save = config_detail::find(document, "/checkpoint/save");
+    if (save != nullptr && save->is_string() && *save != *load) {
+      try {
+        take(save->get<std::string>());
+        return document;
+      } catch (const RequestError&) {  // there is none: the first problem is the one to tell
+      }
+    }
     // Where the config has a model of its own, whoever reads the weights says what is wrong.
     const auto& all = config_detail::fields();
     const bool whole = std::ranges::all_of(all, [&](const auto& field) {
@@ -40,9 +54,6 @@ std::optional<nlohmann::json> with_saved_model(nlohmann::json document, const Lo
     for (const std::string& problem : error.problems()) problems.add("/checkpoint/load", problem);
     for (const auto& field : all) problems.spoil(field.path);
     return std::nullopt;
-  }
-  for (const auto& [key, value] : saved.items()) {
-    if (!has(key)) model[key] = value;
   }
   return document;
 }

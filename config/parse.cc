@@ -160,6 +160,42 @@ class Reader {
     }
   }
 
+  void read(const Field& field, const json& value, std::vector<ParamGroup>& member) {
+    const auto fail = [&](const std::string& where, const std::string& what) {
+      problems_.add(where, what);
+      problems_.spoil(field.path);
+    };
+    if (!value.is_array()) return mismatch(field, value);
+    for (std::size_t i = 0; i < value.size(); ++i) {
+      const std::string at = fmt::format("{}/{}", field.path, i);
+      const json& entry = value[i];
+      if (!entry.is_object() || !entry.contains("params")) {
+        fail(at, fmt::format("{} is not an object with params, a pattern of names", shown(entry)));
+        continue;
+      }
+      ParamGroup group;
+      for (const auto& [key, part] : entry.items()) {
+        const std::string where = json_pointer_append(at, key);
+        const bool number = part.is_number() && in_range(part.get<double>(), field.range);
+        if (key == "params" && part.is_string() && !part.get_ref<const std::string&>().empty()) {
+          group.params = part.get<std::string>();
+        } else if (key == "params") {
+          fail(where, fmt::format("{} is not a pattern of names", shown(part)));
+        } else if (key == "lr_mult" && number) {
+          group.lr_mult = part.get<double>();
+        } else if (key == "weight_decay" && number) {
+          group.weight_decay = part.get<double>();
+        } else if (key == "lr_mult" || key == "weight_decay") {
+          fail(where, fmt::format("{} is not a number that is 0 or more", shown(part)));
+        } else {
+          fail(where, fmt::format("unknown key; did you mean {}?",
+                                  nearest(key, {"params", "lr_mult", "weight_decay"})));
+        }
+      }
+      member.push_back(std::move(group));
+    }
+  }
+
   // A choice that is known.
   bool read_word(const Field& field, const json& value) {
     const auto& word = value.get_ref<const std::string&>();

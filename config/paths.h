@@ -19,6 +19,7 @@ inline constexpr auto kLayerSplit = "/pipeline/layer_split";
 inline constexpr auto kGlobal = "/batch/global_batch_size";
 inline constexpr auto kMicro = "/batch/micro_batch_size";
 inline constexpr auto kAccumulation = "/batch/gradient_accumulation_steps";
+inline constexpr auto kRampup = "/batch/rampup_batch_size";
 inline constexpr auto kOptimizer = "/optimizer/type";
 inline constexpr auto kDevice = "/runtime/device";
 inline constexpr auto kTransport = "/runtime/transport";

@@ -189,7 +189,7 @@ std::string Resolver::text_of_samplers() const {
 
 // Finds the size that "auto" stands for; false where that is a problem.
 bool Resolver::automatic_micro_batch() {
-  auto& [global, micro, accumulation] = config_.batch;
+  auto& [global, micro, accumulation, ramp] = config_.batch;
   if (global == 0) {
     problems_.add(
         kMicro, "\"auto\" divides global_batch_size, which is missing; give it, or a number here");
@@ -222,7 +222,7 @@ void Resolver::divide_batch(const std::string& factors, std::int64_t unit, std::
 
 // As DeepSpeed derives them: accumulation counts as 1 where only one of the other two is given.
 void Resolver::batch() {
-  auto& [global, micro, accumulation] = config_.batch;
+  auto& [global, micro, accumulation, ramp] = config_.batch;
   if (!problems_.sound({kGlobal, kMicro, kAccumulation, kData})) {
     problems_.spoil(kMicro);
     return;
@@ -317,7 +317,9 @@ void resolve_iterations(Config& config) {
   }
   if (scheduler.decay_iters == 0) scheduler.decay_iters = iterations;
   if (scheduler.type == "wsd" && scheduler.wsd_decay_iters == 0) {
-    scheduler.wsd_decay_iters = std::max<std::int64_t>(1, scheduler.decay_iters / 10);
+    const std::int64_t left = scheduler.decay_iters - scheduler.warmup_iters;
+    scheduler.wsd_decay_iters =
+        std::max<std::int64_t>(1, std::min(scheduler.decay_iters / 10, left));
   }
 }
 

@@ -74,6 +74,20 @@ ordered_json value_schema(const Field& field, const ConfigRules& rules) {
                         {"minProperties", 1},
                         {"propertyNames", {{"minLength", 1}}},
                         {"additionalProperties", sources_schema()}}};
+  } else if (std::holds_alternative<Member<std::vector<ParamGroup>>>(field.member)) {
+    ordered_json number = {{"type", "number"}};
+    add_range(number, field);
+    ordered_json decay = number, factor = number;
+    factor["default"] = 1;
+    const ordered_json properties = {{"params", {{"type", "string"}, {"minLength", 1}}},
+                                     {"lr_mult", factor},
+                                     {"weight_decay", decay}};
+    schema = {{"type", "array"},
+              {"items",
+               {{"type", "object"},
+                {"additionalProperties", false},
+                {"required", {"params"}},
+                {"properties", properties}}}};
   } else if (std::holds_alternative<Member<std::array<double, 2>>>(field.member)) {
     element["type"] = "number";
     add_range(element, field);

@@ -127,6 +127,19 @@ void validate_folders(const Config& config, Problems& problems) {
           (std::filesystem::path(config.checkpoint.save) / "weights").lexically_normal().string()));
 }
 
+// Of cosines that are each so many times as long as the one before, in so many iterations, the
+// first of at least two; one there always is.
+std::int64_t most_cycles(std::int64_t iterations, double times) {
+  if (times == 1) return std::max<std::int64_t>(1, iterations / 2);
+  std::int64_t cycles = 0;
+  for (double first = 2, sum = 0;
+       sum + first <= static_cast<double>(iterations) && cycles < 1'000'000; ++cycles) {
+    sum += first;
+    first *= times;
+  }
+  return std::max<std::int64_t>(1, cycles);
+}
+
 }  // namespace
 
 void validate_iterations(const Config& config, Problems& problems) {
@@ -150,27 +163,34 @@ void validate_iterations(const Config& config, Problems& problems) {
   }
   constexpr auto kWsd = "/scheduler/wsd_decay_iters";
   const bool sound = problems.sound({kWarmup, kDecay, kWsd, "/scheduler/type"});
-  if (const std::int64_t left = scheduler.decay_iters - scheduler.warmup_iters;
-      sound && scheduler.type == "wsd" && left > 0 && scheduler.wsd_decay_iters > left) {
+  const std::int64_t left = scheduler.decay_iters - scheduler.warmup_iters;
+  if (sound && scheduler.type == "wsd" && left > 0 && scheduler.wsd_decay_iters > left) {
     problems.add(kWsd, fmt::format("{} is more than decay_iters ({}) leave after warmup_iters "
                                    "({}); use at most {}",
                                    scheduler.wsd_decay_iters, scheduler.decay_iters,
                                    scheduler.warmup_iters, left));
   }
   constexpr auto kCycles = "/scheduler/num_cycles";
-  if (const std::int64_t left = scheduler.decay_iters - scheduler.warmup_iters;
-      sound && problems.sound(kCycles) && scheduler.type == "cosine_with_restarts" && left > 0 &&
-      scheduler.num_cycles > left) {
-    problems.add(kCycles, fmt::format("{} are more than the iterations from warmup_iters to "
-                                      "decay_iters; use at most {}",
-                                      scheduler.num_cycles, left));
+  if (sound && problems.sound({kCycles, "/scheduler/cycle_mult"}) &&
+      scheduler.type == "cosine_with_restarts" && left > 0) {
+    const std::int64_t most = most_cycles(left, scheduler.cycle_mult);
+    if (scheduler.num_cycles > most) {
+      problems.add(kCycles,
+                   fmt::format("{} cosines, each {} times as long as the one before, leave "
+                               "the first less than two of the {} iterations from "
+                               "warmup_iters to decay_iters; use at most {}",
+                               scheduler.num_cycles, scheduler.cycle_mult, left, most));
+    }
   }
-  constexpr auto kDump = "/logging/dump_gradients_at";
-  for (const std::int64_t iteration : config.logging.dump_gradients_at) {
-    if (iterations == 0 || iteration <= iterations || !problems.sound(kDump)) continue;
-    problems.add(kDump, fmt::format("{} is beyond the last iteration, training.train_iters ({})",
-                                    iteration, iterations));
-  }
+  const auto within = [&](const char* path, const std::vector<std::int64_t>& list) {
+    for (const std::int64_t iteration : list) {
+      if (iterations == 0 || iteration <= iterations || !problems.sound(path)) continue;
+      problems.add(path, fmt::format("{} is beyond the last iteration, training.train_iters ({})",
+                                     iteration, iterations));
+    }
+  };
+  within("/logging/dump_gradients_at", config.logging.dump_gradients_at);
+  within("/logging/trace_at", config.logging.trace_at);
 }
 
 void validate(const Config& config, Problems& problems) {

@@ -109,6 +109,48 @@ void validate_layer_split(const Config& config, Problems& problems) {
   }
 }
 
+// A ramp's batches are made of the same micro-batches as the last.
+void validate_rampup(const Config& config, Problems& problems) {
+  const BatchConfig& batch = config.batch;
+  const std::vector<std::int64_t>& ramp = batch.rampup_batch_size;
+  if (ramp.empty() || !problems.sound({kRampup, kGlobal, kMicro, kAccumulation})) return;
+  if (ramp.size() != 3) {
+    problems.add(kRampup, fmt::format("has {} numbers; use three, [start, increment, samples]",
+                                      ramp.size()));
+    return;
+  }
+  const std::int64_t start = ramp[0], increment = ramp[1], global = batch.global_batch_size;
+  const std::int64_t unit = global / batch.gradient_accumulation_steps;
+  if (start >= global) {
+    problems.add(kRampup, fmt::format("start {} is not below global_batch_size ({}); use less, or "
+                                      "leave the ramp out",
+                                      start, global));
+  } else if ((global - start) % increment != 0) {
+    problems.add(kRampup,
+                 fmt::format("increments of {} don't lead from {} to global_batch_size ({}); use "
+                             "one that divides {}",
+                             increment, start, global, global - start));
+  } else if (start % unit != 0 || increment % unit != 0) {
+    problems.add(kRampup, fmt::format("start {} and increment {} have to be multiples of {}, what "
+                                      "one micro-batch of each replica makes",
+                                      start, increment, unit));
+  } else if ((global - start) / increment > 100'000) {
+    problems.add(kRampup, fmt::format("{} increments; at most 100000 are possible",
+                                      (global - start) / increment));
+  }
+  if (!problems.sound({kSchedule, kScheduleFile})) return;
+  if (!config.pipeline.schedule_file.empty()) {
+    problems.add(kRampup,
+                 "a schedule_file is of one number of micro-batches; leave one of the two out");
+  } else if (const ScheduleRules& kind = schedule_rules(config); !kind.flushed) {
+    problems.add(
+        kRampup,
+        fmt::format("schedule \"{}\" has one number of micro-batches for the whole run; use "
+                    "one that flushes such as \"{}\"",
+                    kind.name, usual_schedule(config.rules->schedules, false)));
+  }
+}
+
 void validate_algorithm(const Config& config, Problems& problems) {
   const std::string& name = config.runtime.collective_algorithm;
   const AlgorithmRules* const algorithm = find_kind(config.rules->algorithms, name);
@@ -189,6 +231,7 @@ void validate_pipeline(const Config& config, Problems& problems) {
     if (own) validate_schedule_file(config, kind, problems);
     if (!own && kind.each_microbatch) validate_each_microbatch(config, kind, problems);
   }
+  validate_rampup(config, problems);
   validate_layer_split(config, problems);
 }
 

@@ -30,6 +30,16 @@ ordered_json to_json(const std::vector<ValidationSet>& sets) {
   return named;
 }
 
+ordered_json to_json(const std::vector<ParamGroup>& groups) {
+  ordered_json list = ordered_json::array();
+  for (const ParamGroup& group : groups) {
+    ordered_json& one =
+        list.emplace_back(ordered_json{{"params", group.params}, {"lr_mult", group.lr_mult}});
+    if (group.weight_decay) one["weight_decay"] = *group.weight_decay;
+  }
+  return list;
+}
+
 // Null stands for "none" or "derived", which only such members can mean.
 ordered_json to_json(const Field& field, const Config& config) {
   Config copy = config;
@@ -48,7 +58,8 @@ ordered_json to_json(const Field& field, const Config& config) {
         } else {
           if (may_be_null && value.empty()) return nullptr;
           if constexpr (std::is_same_v<T, std::vector<DataSource>> ||
-                        std::is_same_v<T, std::vector<ValidationSet>>) {
+                        std::is_same_v<T, std::vector<ValidationSet>> ||
+                        std::is_same_v<T, std::vector<ParamGroup>>) {
             return to_json(value);
           } else {
             return value;
@@ -122,6 +133,8 @@ std::string expected(const Field& field, const ConfigRules& rules) {
     text = "an object of strings";
   } else if (std::holds_alternative<Member<std::vector<DataSource>>>(field.member)) {
     text = "a list of sources";
+  } else if (std::holds_alternative<Member<std::vector<ParamGroup>>>(field.member)) {
+    return "a list of groups";
   } else {
     text = "a list of sources, or an object of named lists";
   }

@@ -20,6 +20,10 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+bool is_near(std::string_view name, std::string_view candidate) {
+  return 3 * edit_distance(name, candidate) <= std::max(name.size(), candidate.size()) + 1;
+}
+
 std::string nearest(std::string_view name, const std::vector<std::string>& candidates) {
   const auto best =
       std::min_element(candidates.begin(), candidates.end(), [&](const auto& a, const auto& b) {

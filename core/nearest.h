@@ -9,7 +9,10 @@
 namespace trident {
 
 // The name nearest to `name` by edit distance; "" of no candidates.
+// (Whether somebody may have meant it: is_near.)
 std::string nearest(std::string_view name, const std::vector<std::string>& candidates);
+// No more than a third of the name is another.
+bool is_near(std::string_view name, std::string_view candidate);
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
 }  // namespace trident

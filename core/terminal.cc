@@ -7,6 +7,11 @@
 #include <cstdlib>
 
 namespace trident {
+namespace {
+
+constexpr int kLeastColumns = 30;
+
+}  // namespace
 
 Terminal terminal_of(int stream) {
   if (::isatty(stream) == 0) return {};
@@ -15,9 +20,11 @@ Terminal terminal_of(int stream) {
   const char* const no_colour = std::getenv("NO_COLOR");
   winsize window{};
   const bool told = ::ioctl(stream, TIOCGWINSZ, &window) == 0 && window.ws_col > 0;
-  return {.live = !dumb,
+  // A line that wraps can't be drawn anew.
+  const bool narrow = told && window.ws_col < kLeastColumns;
+  return {.live = !dumb && !narrow,
           .colour = !dumb && (no_colour == nullptr || *no_colour == '\0'),
-          .columns = told ? std::max<int>(window.ws_col, 20) : 80};
+          .columns = told ? std::max<int>(window.ws_col, kLeastColumns) : 80};
 }
 
 int columns_of(std::string_view text) {

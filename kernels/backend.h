@@ -33,6 +33,7 @@ struct Backend {
   void (*copy)(A, C, T from, T to);
   void (*add)(A, C, T x, T y);
   void (*scale)(A, C, T x, float factor);
+  void (*lerp)(A, C, T x, T target, float part);
   void (*add_bias)(A, C, T x, T bias, T y);
   void (*bias_backward)(A, C, T grad_y, T grad_bias);
   void (*sum)(A, C, T x, T total);

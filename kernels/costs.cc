@@ -118,6 +118,10 @@ const Backend& costs_backend() {
             record(c, "add", y, {x, y}, {y});
           },
       .scale = [](A, C c, T x, float) { record(c, "scale", x, {x}, {x}); },
+      .lerp =
+          [](A, C c, T x, T target, float) {
+            record(c, "lerp", x, {x, target}, {x});
+          },
       .add_bias =
           [](A, C c, T x, T bias, T y) {
             record(c, "add_bias", y, {x, bias}, {y});

@@ -34,6 +34,14 @@ void scale(Context& context, const Tensor& x, float factor) {
   launch(context, &Backend::scale, x, factor);
 }
 
+void lerp(Context& context, const Tensor& x, const Tensor& target, float part) {
+  const Check check("lerp");
+  check.dtype(x, "x", DType::f32);
+  check.dtype(target, "target", DType::f32);
+  check.count(target, "target", x.numel());
+  launch(context, &Backend::lerp, x, target, part);
+}
+
 void add_bias(Context& context, const Tensor& x, const Tensor& bias, const Tensor& y) {
   const Check check("add_bias");
   check.compute_dtype(x, "x");

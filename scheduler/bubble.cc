@@ -66,7 +66,7 @@ MeasuredBubble measure_bubble(const Schedule& schedule, const std::vector<Execut
   std::vector<std::vector<TimedAction>> wall(traces.size());
   std::vector<std::vector<double>> cpu(traces.size());
   for (size_t rank = 0; rank < traces.size(); ++rank) {
-    for (const auto& [action, begin, end] : traces[rank].events) {
+    for (const auto& [action, begin, end, memory] : traces[rank].events) {
       if (action.step != Step::compute) continue;
       wall[rank].push_back({second * static_cast<double>(begin.wall_ns - zero),
                             second * static_cast<double>(end.wall_ns - zero)});

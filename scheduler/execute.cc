@@ -65,6 +65,7 @@ void execute(const std::vector<LoweredAction>& list, std::size_t begin, std::siz
     runner.mark(event.begin);
     run(list[i], runner);
     runner.mark(event.end);
+    event.memory = runner.memory();
   }
 }
 

@@ -39,6 +39,9 @@ class StageRunner {
   // the stream, until the runner is synchronised; it stays valid as long as the trace.
   virtual void mark(ClockReading& slot) = 0;
 
+  // Bytes that the rank holds now; -1: not known.
+  virtual std::int64_t memory() const { return -1; }
+
   // Before each compute: the compute of this list that follows it (be it in a later part), nullptr
   // at the end. For what can be brought near meanwhile.
   virtual void before_compute(const LoweredAction* next) { static_cast<void>(next); }
@@ -48,6 +51,7 @@ struct TracedAction {
   LoweredAction action;
   ClockReading begin;
   ClockReading end;
+  std::int64_t memory = -1;  // bytes that the rank holds after it; -1: not known
 };
 
 // What one rank ran, in order. Plain data, so that ranks may exchange it as bytes.

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
-#include <set>
+#include <tuple>
+#include <utility>
 
 #include "core/json.h"
 
@@ -116,7 +118,7 @@ std::vector<TimelineEvent> transfer_events(const Schedule& schedule, const Simul
 std::vector<TimelineEvent> timeline_events(const ExecutionTrace& trace, int rank,
                                            int64_t zero_wall_ns, const std::vector<int>& pipeline) {
   std::vector<TimelineEvent> events;
-  for (const auto& [traced, begin, end] : trace.events) {
+  for (const auto& [traced, begin, end, memory] : trace.events) {
     if (is_post(traced.step)) continue;
     LoweredAction action = traced;
     if (action.peer >= 0 && !pipeline.empty()) action.peer = pipeline[action.peer];
@@ -125,6 +127,7 @@ std::vector<TimelineEvent> timeline_events(const ExecutionTrace& trace, int rank
         {rank, to_string(action), compute ? category_of(action.kind) : EventCategory::transfer,
          1e-3 * static_cast<double>(begin.wall_ns - zero_wall_ns),
          1e-3 * static_cast<double>(end.wall_ns - begin.wall_ns), action.stage, action.microbatch});
+    events.back().memory = memory;
     if (compute) continue;
     events.back().group = "pipeline";
     events.back().ranks = {action.peer};
@@ -132,13 +135,96 @@ std::vector<TimelineEvent> timeline_events(const ExecutionTrace& trace, int rank
   return events;
 }
 
+namespace {
+
+// A thread of its own for each kind of communication of each group, in the order of the lanes.
+class Threads {
+ public:
+  explicit Threads(const std::vector<TimelineEvent>& events) {
+    for (const TimelineEvent& event : events) {
+      if (is_communication(event.category)) numbers_[key_of(event)] = 0;
+    }
+    int next = 1;
+    for (auto& [key, number] : numbers_) number = next++;
+  }
+  int of(const TimelineEvent& event) const {
+    return is_communication(event.category) ? numbers_.at(key_of(event)) : 0;
+  }
+  // "tensor_parallel", "gradient_reduction, data".
+  std::vector<std::pair<int, std::string>> names() const {
+    std::vector<std::pair<int, std::string>> names;
+    for (const auto& [key, number] : numbers_) {
+      const std::string name = to_string(EventCategory(key.first));
+      names.emplace_back(number, key.second.empty() ? name : name + ", " + key.second);
+    }
+    return names;
+  }
+
+ private:
+  using Key = std::pair<int, std::string>;  // category, group
+  static Key key_of(const TimelineEvent& event) {
+    return {static_cast<int>(event.category), event.group};
+  }
+  std::map<Key, int> numbers_;
+};
+
+// What a stage hands on: the event that gives, the one that takes.
+struct Flow {
+  const TimelineEvent* from = nullptr;
+  const TimelineEvent* to = nullptr;
+};
+
+// From each message of a schedule to the compute that takes what it brings; where no messages are
+// drawn, of one pipeline, from compute to compute.
+std::vector<Flow> flows_of(const std::vector<TimelineEvent>& events) {
+  const auto gives_forward = [](const TimelineEvent& event) {
+    return event.category == EventCategory::forward;
+  };
+  const auto gives_backward = [](const TimelineEvent& event) {
+    return event.category == EventCategory::backward ||
+           event.category == EventCategory::backward_input;
+  };
+  using Key = std::tuple<int, int, int, bool>;  // row, stage, micro-batch, forward
+  std::map<Key, const TimelineEvent*> takers;
+  std::map<std::tuple<int, int, bool>, const TimelineEvent*> anywhere;
+  for (const TimelineEvent& event : events) {
+    if (!gives_forward(event) && !gives_backward(event)) continue;
+    takers[{event.rank, event.stage, event.microbatch, gives_forward(event)}] = &event;
+    anywhere[{event.stage, event.microbatch, gives_forward(event)}] = &event;
+  }
+  std::vector<Flow> flows;
+  bool messages = false;
+  const auto add = [&](const TimelineEvent& from, const TimelineEvent* to) {
+    if (to != nullptr && to->start_us >= from.start_us) flows.push_back({&from, to});
+  };
+  for (const TimelineEvent& event : events) {
+    if (event.category != EventCategory::transfer || !event.name.starts_with("send of ") ||
+        event.ranks.size() != 1) {
+      continue;
+    }
+    messages = true;
+    const std::string served = event.name.substr(8, event.name.find(' ', 8) - 8);
+    const bool forward = served.find('F') != std::string::npos;
+    const auto to =
+        takers.find({event.ranks[0], event.stage + (forward ? 1 : -1), event.microbatch, forward});
+    add(event, to == takers.end() ? nullptr : to->second);
+  }
+  if (messages) return flows;
+  for (const TimelineEvent& event : events) {
+    const bool forward = gives_forward(event);
+    if (!forward && !gives_backward(event)) continue;
+    const auto to = anywhere.find({event.stage + (forward ? 1 : -1), event.microbatch, forward});
+    if (to != anywhere.end() && to->second->rank != event.rank) add(event, to->second);
+  }
+  return flows;
+}
+
+}  // namespace
+
 std::string chrome_trace(const Timeline& timeline) {
   int ranks = static_cast<int>(timeline.rows.size());
   for (const auto& event : timeline.events) ranks = std::max(ranks, event.rank + 1);
-  std::set<EventCategory> drawn;  // of communication
-  for (const auto& event : timeline.events) {
-    if (is_communication(event.category)) drawn.insert(event.category);
-  }
+  const Threads threads(timeline.events);
   // Millions of events: written as text, not kept as values of a document.
   std::string text = "{\"traceEvents\":[";
   const auto line = [&]<typename... Args>(fmt::format_string<Args...> format, Args&&... args) {
@@ -155,8 +241,8 @@ std::string chrome_trace(const Timeline& timeline) {
     metadata("process_name", rank, 0, "\"name\":" + quoted(name));
     metadata("process_sort_index", rank, 0, "\"sort_index\":" + std::to_string(rank));
     metadata("thread_name", rank, 0, "\"name\":\"compute\"");
-    for (const EventCategory category : drawn) {
-      metadata("thread_name", rank, lane_of(category), "\"name\":" + quoted(to_string(category)));
+    for (const auto& [number, thread] : threads.names()) {
+      metadata("thread_name", rank, number, "\"name\":" + quoted(thread));
     }
   }
   for (const auto& event : timeline.events) {
@@ -171,8 +257,23 @@ std::string chrome_trace(const Timeline& timeline) {
     if (event.bytes >= 0) argument("bytes", std::to_string(event.bytes));
     line("{{\"name\":{},\"cat\":\"{}\",\"ph\":\"X\",\"ts\":{},\"dur\":{},\"pid\":{},\"tid\":{}{}}}",
          quoted(event.name), to_string(event.category), event.start_us, event.duration_us,
-         event.rank, lane_of(event.category),
-         arguments.empty() ? "" : ",\"args\":{" + arguments + "}");
+         event.rank, threads.of(event), arguments.empty() ? "" : ",\"args\":{" + arguments + "}");
+    if (event.memory < 0) continue;
+    line("{{\"name\":\"memory\",\"ph\":\"C\",\"ts\":{},\"pid\":{},\"args\":{{\"bytes\":{}}}}}",
+         event.start_us + event.duration_us, event.rank, event.memory);
+  }
+  std::size_t id = 0;
+  for (const Flow& flow : flows_of(timeline.events)) {
+    // Within the event that gives, at the beginning of the one that takes.
+    line(
+        "{{\"name\":\"handed on\",\"cat\":\"flow\",\"ph\":\"s\",\"id\":{},\"ts\":{},\"pid\":{},"
+        "\"tid\":{}}}",
+        ++id, flow.from->start_us + 0.5 * flow.from->duration_us, flow.from->rank,
+        threads.of(*flow.from));
+    line(
+        "{{\"name\":\"handed on\",\"cat\":\"flow\",\"ph\":\"f\",\"bp\":\"e\",\"id\":{},\"ts\":{},"
+        "\"pid\":{},\"tid\":{}}}",
+        id, flow.to->start_us, flow.to->rank, threads.of(*flow.to));
   }
   return text + "],\"displayTimeUnit\":\"ms\"}\n";
 }

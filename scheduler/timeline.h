@@ -46,6 +46,7 @@ struct TimelineEvent {
   std::string group = {};       // "tensor", ...
   std::vector<int> ranks = {};  // world ranks that take part; of a message, the peer
   int64_t bytes = -1;           // that the rank sent
+  int64_t memory = -1;          // bytes that the rank holds after it
 };
 
 struct Timeline {
@@ -80,7 +81,9 @@ std::string timeline_svg(const Timeline& timeline);
 std::string timeline_svg(const std::vector<Timeline>& panels, const std::string& notes = "");
 
 // Chrome trace JSON ({"traceEvents": [...], "displayTimeUnit": "ms"}, opens in Perfetto): a process
-// per rank, thread 0 compute, one more for each category of communication.
+// per rank, thread 0 compute, one more for each kind of communication of each group; arrows (flow
+// events) from what a stage hands on to the compute that takes it, and the rank's memory as a
+// counter, where events tell it.
 std::string chrome_trace(const Timeline& timeline);
 
 // For a terminal: `columns` wide (at least 40), a line per rank, ASCII.

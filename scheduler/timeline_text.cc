@@ -46,13 +46,16 @@ char filling(EventCategory category) {
   }
 }
 
-// "F12---": the letter and, where it fits, the micro-batch, filled up to `width`.
+// "F12---": the letter and the micro-batch, of which only the last digits where no more fit, filled
+// up to `width`, two or more.
 std::string box(const TimelineEvent& event, int width) {
   std::string text(width, filling(event.category));
   text[0] = symbol(event.category);
   if (event.microbatch < 0 || is_communication(event.category)) return text;
-  const std::string number = std::to_string(event.microbatch);
-  if (std::ssize(number) < width) text.replace(1, number.size(), number);
+  std::string number = std::to_string(event.microbatch);
+  const auto room = static_cast<std::size_t>(width) - 1;
+  if (number.size() > room) number.erase(0, number.size() - room);
+  text.replace(1, number.size(), number);
   return text;
 }
 

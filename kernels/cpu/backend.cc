@@ -12,6 +12,7 @@ const Backend& cpu_backend() {
       .copy = cpu::copy,
       .add = cpu::add,
       .scale = cpu::scale,
+      .lerp = cpu::lerp,
       .add_bias = cpu::add_bias,
       .bias_backward = cpu::bias_backward,
       .sum = cpu::sum,

@@ -133,6 +133,16 @@ void scale(const Access& access, Context& context, const Tensor& x, float factor
   });
 }
 
+void lerp(const Access& access, Context& context, const Tensor& x, const Tensor& target,
+          float part) {
+  float* const values = data<float>(access, x);
+  const float* const to = data<float>(access, target);
+  const simd::Table& table = *state_of(context).table;
+  parallel_elements(context, x.numel(), grain_elements, [&](std::int64_t begin, std::int64_t end) {
+    table.lerp(values + begin, to + begin, part, end - begin);
+  });
+}
+
 void add_bias(const Access& access, Context& context, const Tensor& x, const Tensor& bias,
               const Tensor& y) {
   by_dtype(x.dtype(), [&]<class T>(T*) {

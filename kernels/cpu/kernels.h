@@ -12,6 +12,7 @@ void fill(const Access&, Context&, const Tensor& x, double value);
 void copy(const Access&, Context&, const Tensor& from, const Tensor& to);
 void add(const Access&, Context&, const Tensor& x, const Tensor& y);
 void scale(const Access&, Context&, const Tensor& x, float factor);
+void lerp(const Access&, Context&, const Tensor& x, const Tensor& target, float part);
 void add_bias(const Access&, Context&, const Tensor& x, const Tensor& bias, const Tensor& y);
 void bias_backward(const Access&, Context&, const Tensor& grad_y, const Tensor& grad_bias);
 void sum(const Access&, Context&, const Tensor& x, const Tensor& total);

@@ -17,6 +17,7 @@ const Backend& planning_cpu_backend() {
       .copy = nothing,
       .add = nothing,
       .scale = nothing,
+      .lerp = nothing,
       .add_bias = nothing,
       .bias_backward = nothing,
       .sum = nothing,

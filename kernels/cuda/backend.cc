@@ -12,6 +12,7 @@ const Backend& cuda_backend() {
       .copy = cuda::copy,
       .add = cuda::add,
       .scale = cuda::scale,
+      .lerp = cuda::lerp,
       .add_bias = cuda::add_bias,
       .bias_backward = cuda::bias_backward,
       .sum = cuda::sum,

@@ -107,6 +107,21 @@ struct Add {
   }
 };
 
+struct Lerp {
+  float* x;
+  const float* target;
+  float part;
+  template <int N>
+  __device__ void run(std::int64_t i) const {
+    float a[N], b[N];
+    load(x + i, a);
+    load(target + i, b);
+#pragma unroll
+    for (int j = 0; j < N; ++j) a[j] = fmaf(b[j] - a[j], part, a[j]);
+    store(x + i, a);
+  }
+};
+
 struct Scale {
   float* x;
   float factor;
@@ -233,6 +248,11 @@ void add(const Access& access, Context&, const Tensor& x, const Tensor& y) {
 void scale(const Access& access, Context&, const Tensor& x, float factor) {
   const Scale f{data<float>(access, x), factor};
   elementwise<4>(queue_of(access), x.numel(), aligned(f.x), f);
+}
+
+void lerp(const Access& access, Context&, const Tensor& x, const Tensor& target, float part) {
+  const Lerp f{data<float>(access, x), data<float>(access, target), part};
+  elementwise<4>(queue_of(access), x.numel(), aligned(f.x, f.target), f);
 }
 
 void add_bias(const Access& access, Context&, const Tensor& x, const Tensor& bias,

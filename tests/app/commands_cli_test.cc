@@ -332,6 +332,10 @@ TEST_F(CliTest, WrongArgumentsAreExitCode2) {
   expect_refused({"bench", "gem"}, {"trident bench: there is no command gem; did you mean gemm?"});
   expect_refused({"plan", "c.json", "--memry=1GB"},
                  {"trident plan: there is no option --memry; did you mean --memory?"});
+  expect_refused({"train", "c.json", "--bogus"},
+                 {"trident train: there is no option --bogus; see trident train --help"});
+  expect_refused({"--ranks", "2", "train", "c.json"},
+                 {"trident: --ranks goes after the command: trident train --ranks"});
   expect_refused({"plan", "c.json", "d.json"}, {"d.json is one argument too many"});
   const Outcome version = run({"--version"});
   EXPECT_EQ(version.code, 0);

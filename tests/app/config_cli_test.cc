@@ -2,7 +2,9 @@
 // where weights have one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "tests/app/cli.h"
@@ -71,8 +73,116 @@ TEST_F(CliTest, ARunTakesTheModelOfTheWeightsThatItBeginsWith) {
   std::filesystem::remove_all(dir / "weights");
   const Outcome plan = run({"plan", "more_run/config.json", "--set", "checkpoint.load=null"});
   EXPECT_EQ(plan.code, 0) << plan.err;
-  expect_refused({"train", "rest.json", "--set", "logging.dir=third"},
-                 {"/checkpoint/load: weights/config.json: there is no such file"});
+  expect_refused(
+      {"train", "rest.json", "--set", "logging.dir=third", "--set", "checkpoint.save=other"},
+      {"/checkpoint/load: weights/config.json: there is no such file"});
+}
+
+TEST_F(CliTest, ARunThatGoesOnNeedsTheWeightsThatItBeganWithNoMore) {
+  train_once();
+  json rest = config;
+  rest.erase("model");
+  rest["checkpoint"] = {{"load", "weights"}, {"save", "more"}, {"save_interval", 1}};
+  rest["logging"]["dir"] = "more_run";
+  rest["training"]["train_iters"] = 2;
+  spit(dir / "rest.json", rest.dump());
+  ASSERT_EQ(run({"train", "rest.json"}).code, 0);
+  std::filesystem::remove_all(dir / "weights");
+  // As a run leaves it that was killed.
+  std::filesystem::remove(dir / "more/config.json");
+  const Outcome on = run({"train", "rest.json", "--set", "training.train_iters=3"});
+  EXPECT_EQ(on.code, 0) << on.err;
+  EXPECT_THAT(on.err, HasSubstr("going on from more/iteration-2"));
+  expect_refused(
+      {"train", "rest.json", "--set", "checkpoint.load=more_run", "--set", "checkpoint.save=null"},
+      {"more_run is the folder of a run; name that of its weights, \"more\""});
+}
+
+TEST_F(CliTest, ASweepTakesTheModelOfTheWeights) {
+  train_once();
+  json rest = config;
+  rest.erase("model");
+  rest["checkpoint"] = {{"load", "weights"}};
+  spit(dir / "rest.json", rest.dump());
+  const Outcome sweep = run({"sweep", "rest.json", "--grid", "dp=1", "--dry-run"});
+  EXPECT_EQ(sweep.code, 0) << sweep.err;
+}
+
+TEST_F(CliTest, AConfigBeginsFromThatOfARunAsItWasWritten) {
+  train_once();
+  spit(dir / "next.json", R"({"extends": "run/config.json", "training": {"train_iters": 20},
+                              "logging": {"dir": "next"}, "checkpoint": {"save": "next/w"}})");
+  const Outcome dry = run({"train", "next.json", "--dry-run"});
+  ASSERT_EQ(dry.code, 0) << dry.err;
+  EXPECT_EQ(json::parse(dry.out)["scheduler"]["decay_iters"], 20) << "which follows";
+}
+
+TEST_F(CliTest, InitReplacesNothingButFiles) {
+  std::filesystem::create_symlink("nowhere", dir / "link.json");
+  expect_refused({"init", "link.json"}, {"link.json: is there already"});
+  ASSERT_EQ(::mkfifo((dir / "pipe").c_str(), 0600), 0);
+  expect_refused({"init", "pipe", "--overwrite"}, {"pipe: is no regular file"});
+  const Outcome spaced = run({"init", "my run.json"});
+  EXPECT_THAT(spaced.out, HasSubstr("trident train 'my run.json'\n"));
+}
+
+TEST_F(CliTest, AReportIsDrawnOfRunsThatEndedAndOthers) {
+  train_once();
+  std::filesystem::copy(dir / "run", dir / "killed", std::filesystem::copy_options::recursive);
+  for (const char* file : {"report.html", "timeline.json", "run.json"}) {
+    std::filesystem::remove(dir / (std::string("killed/") + file));
+  }
+  const Outcome one = run({"report", "killed/"});
+  EXPECT_EQ(one.code, 0) << one.err;
+  EXPECT_EQ(one.out, "wrote killed/report.html\n");
+  const Outcome both = run({"report", "run", "killed", "--out", "-"});
+  EXPECT_EQ(both.code, 0) << both.err;
+  EXPECT_THAT(both.out, HasSubstr("2 Trident runs"));
+  expect_refused({"report", "nowhere"}, {"nowhere: there is no metrics.jsonl in it"});
+  spit(dir / "killed/metrics.jsonl", "{\"iteration\": 1, \"loss\": \"</script>\", \"x\": 1}\n");
+  EXPECT_EQ(run({"report", "killed"}).code, 0);
+  spit(dir / "killed/metrics.jsonl", "[]\n");
+  expect_refused({"report", "killed"}, {"killed/metrics.jsonl"});
+}
+
+TEST_F(CliTest, ShellsAndManKnowAllCommandsAndOptions) {
+  const Outcome bash = run({"completion", "bash"}), fish = run({"completion", "fish"}),
+                man = run({"man"});
+  for (const Outcome* one : {&bash, &fish, &man}) EXPECT_EQ(one->code, 0) << one->err;
+  EXPECT_THAT(bash.out, HasSubstr("\"bench gemm\")"));
+  EXPECT_THAT(fish.out, HasSubstr("-l dry-run"));
+  EXPECT_THAT(man.out, HasSubstr(".SS trident schedule compare"));
+  EXPECT_THAT(man.out, HasSubstr("\\fB\\-\\-dry\\-run\\fR"));
+  expect_refused({"completion", "tcsh"}, {"tcsh not in", "--help"});
+  // What bash makes of it.
+  spit(dir / "complete.sh",
+       bash.out +
+           "try() { COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); _trident; echo "
+           "\"${COMPREPLY[*]}\"; }\n"
+           "try trident tra; try trident train --dry; try trident train c.json --format ''\n"
+           "try trident bench ge; try trident train --format = js; try trident train ''\n"
+           "try trident --vers\n");
+  const std::string output = dir / "completed";
+  ASSERT_EQ(std::system(("bash " + (dir / "complete.sh") + " > " + output).c_str()), 0);
+  EXPECT_EQ(slurp(output), "train\n--dry-run\ntext json\ngemm\njson\n\n--version\n");
+}
+
+TEST_F(CliTest, JsonSaysWhatTheTextSays) {
+  std::vector<std::string> words = train({"training.train_iters=3"});
+  words.insert(words.end(), {"--format", "json"});
+  const Outcome outcome = run(words);
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json told = json::parse(outcome.out);
+  EXPECT_EQ(told["iterations"], 3);
+  EXPECT_EQ(told["loss_curve"]["loss"].size(), 3);
+  EXPECT_EQ(told["loss_curve"]["loss"].back(), told["loss"]);
+  for (const char* key : {"stopped", "ranks", "schedule", "tokens_per_second", "mfu", "mfu_of",
+                          "bubble_ratio", "bubble_ratio_wall", "bubble_predicted", "architecture",
+                          "parallel", "transport", "threads_per_rank", "device", "written"}) {
+    EXPECT_TRUE(told.contains(key)) << key;
+  }
+  EXPECT_GT(told["peak_memory"]["total"], 0);
+  EXPECT_EQ(told["peak_memory"].size(), told["predicted_memory"].size());
 }
 
 TEST_F(CliTest, QuietPrintsNothing) {
@@ -84,6 +194,13 @@ TEST_F(CliTest, QuietPrintsNothing) {
   EXPECT_EQ(outcome.out, "");
   EXPECT_EQ(outcome.err, "");
   EXPECT_THAT(quiet.out, Not(HasSubstr("\033")));
+  // What a run that goes on tells is in order, too.
+  const std::vector<std::string> saves{"logging.overwrite=true", "checkpoint.save=saved",
+                                       "checkpoint.save_interval=1"};
+  ASSERT_EQ(run(train(saves)).code, 0);
+  words = train(saves);
+  words.push_back("--quiet");
+  EXPECT_EQ(run(words).err, "");
 }
 
 }  // namespace

@@ -31,23 +31,23 @@ model: architecture num_layers hidden_size num_attention_heads num_query_groups 
 parallel: data_parallel_size tensor_model_parallel_size pipeline_model_parallel_size
   virtual_pipeline_model_parallel_size sequence_parallel tp_comm_overlap rank_order
 pipeline: schedule schedule_file microbatch_group_size_per_vp_stage layer_split
-batch: global_batch_size micro_batch_size gradient_accumulation_steps
+batch: global_batch_size micro_batch_size gradient_accumulation_steps rampup_batch_size
 zero_optimization: stage reduce_bucket_size allgather_bucket_size overlap_comm
   reduce_each_micro_batch stage3_prefetch_bucket_size stage3_param_persistence_threshold
 precision: dtype tf32 grad_accum_dtype loss_scale initial_scale_power loss_scale_window hysteresis
   min_loss_scale
 activation_checkpointing: granularity num_layers
-optimizer: type params/lr params/betas params/eps params/weight_decay params/momentum
+optimizer: type params/lr params/betas params/eps params/weight_decay params/momentum param_groups
 scheduler: type warmup_iters warmup_ratio decay_iters min_lr power gamma milestones
   num_cycles cycle_mult wsd_decay_iters wsd_decay_style
 data: train validation split tokenizer/type tokenizer/path tokenizer/errors tokenizer/eos_token json_key append_eod cache_path sequence_length shuffle seed
 training: train_iters train_epochs seed eval_interval eval_iters deterministic label_smoothing
-  on_non_finite max_skipped_steps
+  ema_decay on_non_finite max_skipped_steps
 checkpoint: load exclude_from_loading key_mapping grow_vocabulary resume save overwrite save_interval save_total_limit save_every_keep
   keep_best max_writers min_slice asynchronous staging_limit device_copies niceness io_priority mtbf_hours
   local/dir local/interval local/mtbf_hours local/replicas
 runtime: device transport ranks_per_node threads_per_rank timeout_seconds machine collective_algorithm
-logging: dir overwrite log_interval tensorboard trace dump_gradients_at)";
+logging: dir overwrite log_interval tensorboard trace trace_at dump_gradients_at)";
 
 std::vector<std::string> published_paths() {
   std::vector<std::string> paths{"/gradient_clipping"};

@@ -238,7 +238,12 @@ TEST(ConfigRules, LearningRateSchedule) {
               ElementsAre(HasSubstr("or use \"wsd\"")));
   EXPECT_THAT(problems_of({iters, "scheduler.type=cosine_with_restarts", "scheduler.num_cycles=91",
                            "scheduler.warmup_iters=10"}),
-              ElementsAre(HasSubstr("use at most 90")));
+              ElementsAre(HasSubstr("use at most 45")));
+  EXPECT_THAT(problems_of({iters, "scheduler.type=cosine_with_restarts", "scheduler.num_cycles=7",
+                           "scheduler.cycle_mult=2"}),
+              ElementsAre(HasSubstr("use at most 5")))
+      << "2 + 4 + 8 + 16 + 32 of 100";
+  EXPECT_THAT(problems_of({iters, "scheduler.type=wsd", "scheduler.warmup_iters=95"}), IsEmpty());
   EXPECT_THAT(problems_of({iters, "scheduler.type=wsd", "scheduler.wsd_decay_iters=91",
                            "scheduler.warmup_iters=10"}),
               ElementsAre(HasSubstr("/scheduler/wsd_decay_iters: 91 is more than")));

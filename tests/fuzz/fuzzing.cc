@@ -28,6 +28,7 @@ constexpr Fuzzer kFuzzers[] = {
     {"memory", fuzz_memory},
     {"metrics", fuzz_metrics},
     {"names", fuzz_names},
+    {"report", fuzz_report},
     {"run_file", fuzz_run_file},
     {"safetensors", fuzz_safetensors},
     {"schedule", fuzz_schedule},

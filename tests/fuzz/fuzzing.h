@@ -35,6 +35,7 @@ void fuzz_manifest(std::string_view input);
 void fuzz_memory(std::string_view input);
 void fuzz_metrics(std::string_view input);
 void fuzz_names(std::string_view input);
+void fuzz_report(std::string_view input);
 void fuzz_run_file(std::string_view input);
 void fuzz_safetensors(std::string_view input);
 void fuzz_schedule(std::string_view input);

@@ -29,7 +29,11 @@ TEST_P(ElementwiseTest, AddScaleAndFillReachEveryElementAndNoOther) {
     add(context, put(x, {n}), mixed);
     scale(context, mixed, 0.5f);
     EXPECT_EQ(get(mixed), x);
+    // A difference of halves is exact.
+    const Tensor moved = put_as(DType::f32, Values(static_cast<std::size_t>(n), 2.0), {n});
     fill(context, mixed, 3);
+    lerp(context, moved, mixed, 0.25f);
+    EXPECT_EQ(get(moved), Values(static_cast<std::size_t>(n), 2.25));
     EXPECT_EQ(get(mixed), Values(static_cast<std::size_t>(n), 3.0));
   }
 }

@@ -46,9 +46,14 @@ void copy_safetensors(const std::string& from, const std::string& to) {
   writer.finish();
 }
 
-// Writes the lines "step tag value" of standard input, a record each.
+// Writes the lines "step tag value" of standard input, a record each; before them a text and three
+// hyperparameters.
 void events(const std::string& directory, std::optional<std::int64_t> resume_step) {
   TensorBoardWriter writer(directory, resume_step);
+  writer.add_text(resume_step.value_or(0), "config", "    {\"größe\": 1}");
+  const std::vector<std::string> metrics{"train/loss", "learning_rate"};
+  writer.add_hyperparameters(
+      {{"optimizer.params.lr", 0.25}, {"model.tied", true}, {"type", "AdamW"}}, metrics);
   std::int64_t step;
   std::pair<std::string, double> scalar;
   while (std::cin >> step >> scalar.first >> scalar.second) {

@@ -36,6 +36,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # about optional packages of megatron-core's GPU parts
     from megatron.core.datasets import helpers_cpp, indexed_dataset
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams import api_pb2, plugin_data_pb2
 
 
 class Peers:
@@ -234,6 +235,27 @@ class Peers:
         want = {key: float(numpy.float32(value)) for key, value in values.items()}
         self.expect(got == want, f"{what}: got {got}, need {want}")
         self.expect(peer.file_version == 2.0, f"{what}: file version {peer.file_version}")
+        texts = [e.tensor_proto.string_val[0].decode() for e in peer.Tensors("config")]
+        self.expect(texts[-1] == '    {"größe": 1}', f"{what}: texts {texts}")
+        plugin = peer.SummaryMetadata("config").plugin_data.plugin_name
+        self.expect(plugin == "text", f"{what}: the text's plugin is {plugin}")
+
+        def hparams(tag):
+            data = peer.SummaryMetadata(f"_hparams_/{tag}").plugin_data
+            self.expect(data.plugin_name == "hparams", f"{what}: {tag} of {data.plugin_name}")
+            return plugin_data_pb2.HParamsPluginData.FromString(data.content)
+        session = hparams("session_start_info").session_start_info.hparams
+        got = {name: getattr(value, value.WhichOneof("kind")) for name, value in session.items()}
+        self.expect(got == {"optimizer.params.lr": 0.25, "model.tied": True, "type": "AdamW"},
+                    f"{what}: hyperparameters {got}")
+        experiment = hparams("experiment").experiment
+        kinds = {info.name: info.type for info in experiment.hparam_infos}
+        types = api_pb2.DataType
+        self.expect(kinds == {"optimizer.params.lr": types.Value("DATA_TYPE_FLOAT64"),
+                              "model.tied": types.Value("DATA_TYPE_BOOL"),
+                              "type": types.Value("DATA_TYPE_STRING")}, f"{what}: kinds {kinds}")
+        self.expect([info.name.tag for info in experiment.metric_infos] ==
+                    ["train/loss", "learning_rate"], f"{what}: metrics {experiment.metric_infos}")
 
     def run(self):
         for check in (self.tokenized_by_us, self.refused_corpora, self.written_by_megatron,

@@ -128,13 +128,13 @@ TEST(Timeline, ChromeTraceHoldsEveryEventAndNamesProcessesAndThreads) {
       if (event["name"] == "thread_name") threads.insert(event["args"]["name"]);
       continue;
     }
+    if (event["ph"] != "X") continue;
     const TimelineEvent& drawn = timeline.events[events++];
-    EXPECT_EQ(event["ph"], "X");
     EXPECT_EQ(event["cat"], to_string(drawn.category));
     EXPECT_EQ(event["ts"], drawn.start_us);
     EXPECT_EQ(event["dur"], drawn.duration_us);
     EXPECT_EQ(event["pid"], drawn.rank);
-    EXPECT_EQ(event["tid"], lane_of(drawn.category));
+    EXPECT_EQ(event["tid"], drawn.category == EventCategory::all_reduce ? 1 : 0);
   }
   EXPECT_EQ(events, timeline.events.size());
   EXPECT_EQ(processes, (std::set<std::string>{"dp 0 pp 0", "dp 0 pp 1"}));
@@ -188,6 +188,54 @@ TEST(Timeline, CommunicationHasALaneForEachCategoryAndSaysItsGroupRanksAndBytes)
   EXPECT_THAT(svg, HasSubstr(">tensor parallel</text>"));
 }
 
+// Arrows: from each event named `from` to the one named `to`, by the rows they lie in.
+std::set<std::string> arrows_of(const Timeline& timeline) {
+  const auto trace = nlohmann::json::parse(chrome_trace(timeline));
+  const auto name_at = [&](const nlohmann::json& flow) {
+    for (const auto& event : trace["traceEvents"]) {
+      const double begin = event.value("ts", -1.0), end = begin + event.value("dur", -1.0);
+      if (event["ph"] == "X" && event["pid"] == flow["pid"] && event["tid"] == flow["tid"] &&
+          begin <= flow["ts"] && flow["ts"] <= end) {
+        if (flow["ph"] == "s" || begin == flow["ts"]) return event["name"].get<std::string>();
+      }
+    }
+    return std::string("nothing");
+  };
+  std::map<int, std::string> begun;
+  std::set<std::string> arrows;
+  for (const auto& event : trace["traceEvents"]) {
+    if (event["ph"] == "s") begun[event["id"]] = name_at(event);
+    if (event["ph"] == "f") arrows.insert(begun.at(event["id"]) + " -> " + name_at(event));
+  }
+  return arrows;
+}
+
+TEST(Timeline, ArrowsOfAChromeTraceLeadToWhatTakesAMessage) {
+  EXPECT_EQ(arrows_of(simulated({"1f1b", 2, 2, 0, 0})),
+            (std::set<std::string>{"0F0 -> 1F0", "0F1 -> 1F1", "1B0 -> 0B0", "1B1 -> 0B1"}));
+  // Two pipelines: messages say to which rank.
+  Timeline two;
+  for (const int row : {0, 2}) {
+    two.events.push_back({row, "0F3", EventCategory::forward, 0, 10, 0, 3});
+    two.events.push_back({.rank = row,
+                          .name = "send of 0F3 to rank " + std::to_string(row + 1),
+                          .category = EventCategory::transfer,
+                          .start_us = 10,
+                          .duration_us = 2,
+                          .stage = 0,
+                          .microbatch = 3,
+                          .group = "pipeline",
+                          .ranks = {row + 1},
+                          .memory = 4096});
+    two.events.push_back({row + 1, "1F3", EventCategory::forward, 20.0 + row, 5, 1, 3});
+  }
+  EXPECT_EQ(arrows_of(two), (std::set<std::string>{"send of 0F3 to rank 1 -> 1F3",
+                                                   "send of 0F3 to rank 3 -> 1F3"}));
+  EXPECT_THAT(chrome_trace(two), HasSubstr("\"ph\":\"C\",\"ts\":12,\"pid\":0,\"args\":"
+                                           "{\"bytes\":4096}"));
+  EXPECT_THAT(chrome_trace(two), HasSubstr("\"name\":\"transfer, pipeline\""));
+}
+
 TEST(Timeline, TextShowsTheOrder) {
   Timeline timeline = simulated({"gpipe", 2, 2, 0, 0});
   timeline.title = "gpipe";
@@ -196,6 +244,12 @@ TEST(Timeline, TextShowsTheOrder) {
               HasSubstr("gpipe\n"
                         "rank 0 |F0---F1---               B0========B1========|\n"
                         "rank 1 |     F0---F1---B0========B1========          |\n"));
+}
+
+TEST(Timeline, TextShowsTheLastDigitsOfANumberThatDoesNotFit) {
+  // 2 columns a unit: "F9F0" goes on the count.
+  const std::string text = timeline_text(simulated({"1f1b", 1, 13, 0, 0}), 3 * 2 * 13 + 9);
+  EXPECT_THAT(text, HasSubstr("F8B8==F9B9==F0B10=F1B11="));
 }
 
 TEST(Timeline, TextOfMoreActionsThanColumnsStaysBusyWhereRanksAre) {

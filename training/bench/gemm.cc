@@ -20,9 +20,13 @@ Json bench_gemm(const Devices& devices, int threads) {
   std::vector<DType> dtypes{DType::f32, DType::bf16};
   if (!devices.gpu().empty()) dtypes.push_back(DType::f16);
   for (const DType dtype : dtypes) {
-    for (const ProductShape shape : {usual_product(context, dtype), ProductShape{1024, 768, 3072},
-                                     ProductShape{1024, 3072, 768}, ProductShape{1024, 768, 2304},
-                                     ProductShape{1024, 768, 50304}, ProductShape{256, 128, 512}}) {
+    std::vector<ProductShape> shapes{usual_product(context, dtype)};  // what MFU is a share of
+    for (const ProductShape& shape : {ProductShape{1024, 768, 3072}, ProductShape{1024, 3072, 768},
+                                      ProductShape{1024, 768, 2304}, ProductShape{1024, 768, 50304},
+                                      ProductShape{256, 128, 512}}) {
+      if (shape != shapes.front()) shapes.push_back(shape);
+    }
+    for (const ProductShape& shape : shapes) {
       products.push_back({{"dtype", name_of(dtype)},
                           {"m", shape.m},
                           {"k", shape.k},

@@ -14,9 +14,12 @@ BatchSampler::BatchSampler(std::shared_ptr<const Dataset> dataset, const BatchSh
       shape_(shape),
       interleave_(dataset_->interleave()),
       sample_(static_cast<std::size_t>(dataset_->sequence_length() + 1)) {
-  const auto& [global, micro, rank, size, moved, reads] = shape_;
-  if (micro < 1 || size < 1 || rank < 0 || rank >= size || global < 1 ||
-      global % (micro * size) != 0) {
+  const auto& [batches, micro, rank, size, reads] = shape_;
+  for (const std::int64_t global : batches.sizes()) {
+    if (micro >= 1 && size >= 1 && rank >= 0 && rank < size && global >= 1 &&
+        global % (micro * size) == 0) {
+      continue;
+    }
     throw RequestError(
         fmt::format("global batch {} doesn't divide into micro-batches of {} on {} data-parallel "
                     "ranks (this is rank {})",
@@ -24,16 +27,17 @@ BatchSampler::BatchSampler(std::shared_ptr<const Dataset> dataset, const BatchSh
   }
 }
 
-std::int64_t BatchSampler::micro_batches() const {
-  return shape_.global_batch_size / (shape_.micro_batch_size * shape_.places);
+std::int64_t BatchSampler::micro_batches(std::int64_t iteration) const {
+  return shape_.global_batch_size.of(iteration) / (shape_.micro_batch_size * shape_.places);
 }
 
 void BatchSampler::fill(std::int64_t iteration, std::int64_t micro_batch, HostMicroBatch& out) {
-  const auto& [global, micro, rank, size, moved, reads] = shape_;
-  if (micro_batch < 0 || micro_batch >= micro_batches() || iteration < 0 ||
+  const auto& [batches, micro, rank, size, reads] = shape_;
+  const std::int64_t global = batches.of(iteration), count = micro_batches(iteration);
+  if (micro_batch < 0 || micro_batch >= count || iteration < 0 ||
       iteration >= std::numeric_limits<std::int64_t>::max() / global) {
-    throw Error(fmt::format("micro-batch {} of iteration {} asked for, there are {} an iteration",
-                            micro_batch, iteration, micro_batches()));
+    throw Error(fmt::format("micro-batch {} of iteration {} asked for, which has {}", micro_batch,
+                            iteration, count));
   }
   const auto s = static_cast<std::size_t>(dataset_->sequence_length());
   const auto b = static_cast<std::size_t>(micro);
@@ -41,7 +45,7 @@ void BatchSampler::fill(std::int64_t iteration, std::int64_t micro_batch, HostMi
   out.labels.resize(reads ? b * s : 0);
   out.sample_ids.resize(b);
   const std::int64_t first =
-      iteration * global + moved + rank * (global / size) + micro_batch * micro;
+      batches.first_sample(iteration) + rank * (global / size) + micro_batch * micro;
   for (std::size_t row = 0; row < b; ++row) {
     const std::int64_t id = first + static_cast<std::int64_t>(row);
     out.sample_ids[row] = id;

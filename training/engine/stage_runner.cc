@@ -269,6 +269,10 @@ void ModelStageRunner::mark(ClockReading& slot) {
   context_.mark(slot);
 }
 
+std::int64_t ModelStageRunner::memory() const {
+  return context_.ledger().figures().total;
+}
+
 double sum_on_host(Context& context, const Tensor& losses) {
   double sum = 0;
   for (const double loss : context.to_host<double>(losses)) sum += loss;

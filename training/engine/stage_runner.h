@@ -75,6 +75,7 @@ class ModelStageRunner final : public StageRunner {
   void wait_receive_backward(int chunk, int microbatch) override;
   void send_backward(int chunk, int microbatch) override;
   void mark(ClockReading& slot) override;
+  std::int64_t memory() const override;
   void before_compute(const LoweredAction* next) override;
 
  private:

@@ -25,7 +25,6 @@ Stepper::Stepper(RankModel& model, std::shared_ptr<const RunLists> lists)
       topology_(model.topology()),
       buckets_(model.buckets()),
       lists_(std::move(lists)),
-      schedule_(lists_->schedule),
       executed_(&lists_->iterations.of(0)),
       loss_scale_(config_.precision),
       check_(topology_.world.duplicate("check"), topology_.size(Group::loss)),
@@ -39,11 +38,11 @@ Stepper::Stepper(RankModel& model, std::shared_ptr<const RunLists> lists)
                       .overlap = config_.zero_optimization.overlap_comm,
                       .each_round = each,
                       .long_rounds = !each && config_.num_microbatches() > 1});
-  optimizer_ =
-      std::make_unique<Optimizer>(context_, buckets_, make_update_rule(config_), topology_);
-  if (post_validation()) keep_for_roll_back();
+  optimizer_ = std::make_unique<Optimizer>(context_, buckets_, make_update_rule(config_), topology_,
+                                           config_.optimizer.param_groups);
+  if (!lists_->warm_up.length.empty()) keep_for_roll_back();
   runner_ = model.make_runner(0);
-  if (schedule_.asynchronous()) become_asynchronous();
+  if (schedule().asynchronous()) become_asynchronous();
 }
 
 void Stepper::keep_for_roll_back() {
@@ -58,9 +57,9 @@ void Stepper::become_asynchronous() {
   unchecked_ =
       each || (config_.gradient_clipping == 0 && config_.training.on_non_finite == "stop" &&
                model_.shape().dtype != DType::f16);
-  WeightStash& stash = model_.keep_versions(each ? 0 : schedule_.microbatches);
+  WeightStash& stash = model_.keep_versions(each ? 0 : schedule().microbatches);
   in_flight_ = &lists_->iterations.in_flight(topology_.place(Group::pipeline));
-  const std::int64_t next = lists_->begun.iterations * schedule_.microbatches;
+  const std::int64_t next = lists_->begun.iterations * schedule().microbatches;
   stash.go_on(context_, lists_->begun.updates, next, in_flight_->backwards_since);
   runner_->go_on(next);
   runner_->use(&stash, each, [this] {
@@ -97,7 +96,33 @@ void Stepper::restored() {
 
 int Stepper::look_ahead(std::int64_t later) const {
   const std::int64_t at = (iteration_ + later) % lists_->iterations.count();
-  return lists_->iterations.of(at).schedule.microbatches - schedule_.microbatches;
+  return lists_->iterations.of(at).schedule.microbatches - schedule().microbatches;
+}
+
+void Stepper::use(std::shared_ptr<const RunLists> lists) {
+  if (check_.open() || schedule().asynchronous() || lists->schedule.asynchronous() ||
+      lists->schedule.placement != schedule().placement) {
+    throw Error("Stepper::use: the lists follow an open iteration, or aren't of the same stages");
+  }
+  lists_ = std::move(lists);
+  iteration_ = 0;
+  executed_ = &lists_->iterations.of(0);
+}
+
+double Stepper::batch_tokens() const {
+  return static_cast<double>(schedule().microbatches * config_.batch.micro_batch_size *
+                             config_.parallel.ranks(Group::batch)) *
+         static_cast<double>(config_.data.sequence_length);
+}
+
+bool Stepper::has_average() const {
+  return config_.training.ema_decay > 0 && optimizer_->steps() > 0;
+}
+
+void Stepper::take_average() {
+  optimizer_->take_average(context_, buckets_);
+  buckets_.round_masters(context_);
+  model_.gathering().gather_updated(context_);
 }
 
 std::int64_t Stepper::weight_version() const {
@@ -157,11 +182,11 @@ void Stepper::begin_iteration(const std::vector<HostMicroBatch>& batches) {
     throw Error(
         fmt::format("Stepper::train: got {} micro-batches, {} of this and {} of later "
                     "iterations are needed",
-                    batches.size(), schedule_.microbatches, look_ahead()));
+                    batches.size(), schedule().microbatches, look_ahead()));
   }
   context_.mark(clock_.begin);
   runner_->begin(model_.upload(batches, true), gradients_.get(),
-                 static_cast<std::size_t>(schedule_.microbatches),
+                 static_cast<std::size_t>(schedule().microbatches),
                  reduces_each_micro_batch(config_));
 }
 
@@ -189,8 +214,8 @@ void Stepper::finish_step(const Tensor& losses, const StepRequest& request, Adva
   const Tensor squares = gradient_squares(context_, buckets_, topology_);
   const double loss = speaks ? sum_on_host(context_, losses) : 0;
   check_.begin(context_, squares, speaks ? &loss : nullptr, topology_.place(Group::loss),
-               {request.stop != nullptr && request.stop->load(), request.save},
-               model_.batch_tokens(), close ? Async::no : Async::yes);
+               {request.stop != nullptr && request.stop->load(), request.save}, batch_tokens(),
+               close ? Async::no : Async::yes);
   const bool optimistic = !close && !unchecked_;
   model_.set_provisional(optimistic);
   if (close) settle(result.own.emplace());
@@ -207,7 +232,7 @@ Advance Stepper::advance(const std::vector<HostMicroBatch>& batches, const StepR
   begin_iteration(batches);
   const auto& list = executed_->lists[static_cast<std::size_t>(topology_.place(Group::pipeline))];
   const std::int64_t iterations = lists_->iterations.count();
-  const bool goes_on = schedule_.asynchronous() && iteration_ + 1 < iterations;
+  const bool goes_on = schedule().asynchronous() && iteration_ + 1 < iterations;
   Advance result;
   std::size_t done = 0;
   if (model_.provisional()) done = run_warm_up(list, result);
@@ -218,8 +243,8 @@ Advance Stepper::advance(const std::vector<HostMicroBatch>& batches, const StepR
   }
   learning_rate_ = request.learning_rate;
   // PipeDream's update has the mean over the tokens of one micro-batch of all data ranks.
-  const double tokens = model_.batch_tokens();
-  const double mean_over = updates_each_microbatch() ? tokens / schedule_.microbatches : tokens;
+  const double tokens = batch_tokens();
+  const double mean_over = updates_each_microbatch() ? tokens / schedule().microbatches : tokens;
   gradient_scale_ = loss_scale_.value();
   runner_->scale_losses(static_cast<float>(gradient_scale_ / mean_over));
   gradients_->begin();

@@ -75,13 +75,16 @@ class Stepper {
   Advance advance(const std::vector<HostMicroBatch>&, const StepRequest&);
   // The result of the last iteration, if it is open.
   std::optional<StepResult> settle();
-  bool post_validation() const { return !lists_->warm_up.length.empty(); }
+  bool post_validation() const { return roll_back_ != nullptr && !lists_->warm_up.length.empty(); }
   // Asynchronous, and nothing that all ranks have to know changes an update.
   bool updates_unchecked() const { return unchecked_; }
   // Optimistic updates that were rolled back, in all.
   std::int64_t rolled_back() const { return rolled_back_; }
   // Micro-batches of later iterations that the next train() needs, or one that comes `later`.
   int look_ahead(std::int64_t later = 0) const;
+  // The next iterations of a synchronous run have another number of micro-batches, by these lists.
+  // After settle(), or an iteration whose result came with it.
+  void use(std::shared_ptr<const RunLists>);
   // Updates that the present weights have had, one each iteration but under PipeDream.
   std::int64_t weight_version() const;
 
@@ -94,6 +97,10 @@ class Stepper {
   void before_update(std::function<void()> call) { before_update_ = std::move(call); }
   // Collective: the weights follow the masters, on all ranks.
   void restored();
+  // Of the weights after their updates (training.ema_decay).
+  bool has_average() const;
+  // Collective: the weights become their average. After that nothing is trained.
+  void take_average();
   // An iteration is over, with its gradients there, when train() or advance() returns.
   void keep_gradients(bool keep) { keeps_gradients_ = keep; }
   // They are multiplied by this.
@@ -102,7 +109,7 @@ class Stepper {
   RankModel& model() const { return model_; }
   Context& context() const { return context_; }
   const Topology& topology() const { return topology_; }
-  const Schedule& schedule() const { return schedule_; }
+  const Schedule& schedule() const { return lists_->schedule; }
   // What all ranks ran in the last train(): the schedule but for asynchronous ones.
   const IterationLists::Iteration& executed() const { return *executed_; }
   const ExecutionTrace& trace() const { return trace_; }  // of the last train()
@@ -112,7 +119,8 @@ class Stepper {
   std::int64_t check_bytes_sent() const { return check_.bytes_sent(); }
 
  private:
-  bool updates_each_microbatch() const { return schedule_.updates == Updates::each_microbatch; }
+  bool updates_each_microbatch() const { return schedule().updates == Updates::each_microbatch; }
+  double batch_tokens() const;  // of an iteration, all ranks
   void keep_for_roll_back();
   // What is in flight between two iterations of an asynchronous run is computed again, from the
   // same weights: of records and messages nothing has to be saved. Weights of older versions, and
@@ -137,7 +145,6 @@ class Stepper {
   const Topology& topology_;
   ParameterBuckets& buckets_;
   std::shared_ptr<const RunLists> lists_;
-  const Schedule& schedule_;  // of lists_
   const IterationLists::Iteration* executed_;
   std::int64_t iteration_ = 0;
   // What the run that goes on had in flight, which the first iteration does again.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "config/kinds.h"
 #include "core/error.h"
@@ -182,6 +183,11 @@ void LayoutChoices::with_states(Layout l, const Consider& consider) const {
 
 void LayoutChoices::each(std::int64_t ranks, const Consider& consider, const Prune& prune) const {
   const std::int64_t global = base_.batch.global_batch_size;
+  // What has to divide into micro-batches: a ramp's batches, too.
+  std::int64_t common = global;
+  if (const auto& ramp = base_.batch.rampup_batch_size; ramp.size() == 3) {
+    common = std::gcd(common, std::gcd(ramp[0], ramp[1]));
+  }
   for (const std::int64_t tp : divisors(ranks, ranks)) {
     const std::int64_t node = request_.machine.devices_per_node;
     if (tp > node || (ranks > node && node % tp != 0)) {
@@ -194,12 +200,12 @@ void LayoutChoices::each(std::int64_t ranks, const Consider& consider, const Pru
         continue;
       }
       const std::int64_t dp = ranks / tp / pp;
-      if (global % dp != 0) {
+      if (common % dp != 0) {
         prune("the global batch doesn't divide by the copies of the model");
         continue;
       }
       for (const std::int64_t micro :
-           divisors(global / dp, held<std::int64_t>(micro_key).value_or(64))) {
+           divisors(common / dp, held<std::int64_t>(micro_key).value_or(64))) {
         if (held<std::int64_t>(micro_key).value_or(micro) != micro) continue;
         if (held<std::int64_t>(accumulation_key).value_or(global / dp / micro) !=
             global / dp / micro) {

@@ -63,6 +63,7 @@ LayoutEstimator::Measured LayoutEstimator::measure(const Layout& l, std::int64_t
   std::vector<std::string> set = choices_.set_of_all(one);
   set.push_back(fmt::format("model.num_layers={}", layers));
   set.push_back(fmt::format("batch.global_batch_size={}", 2 * l.micro));
+  set.emplace_back("batch.rampup_batch_size=null");
   const Config config = choices_.parse(set);
   const auto architecture = architecture_of(config);
   const Schedule schedule = schedule_of(config);

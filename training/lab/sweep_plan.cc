@@ -266,6 +266,17 @@ class SweepPlanner {
 
 nlohmann::json sweep_base(const SweepRequest& request) {
   nlohmann::json base = parse_json(request.base.written, "config");
+  // Weights are left where they are, but the model may be theirs.
+  const auto filled_in = parse_json(request.base.filled_in, "config");
+  const bool has_weights = is_written(request.base.written, "/checkpoint/load");
+  nlohmann::json& model = base["model"];
+  if (!model.is_object()) model = nlohmann::json::object();
+  for (const char* key : {"architecture", "num_layers", "hidden_size", "num_attention_heads",
+                          "num_query_groups", "ffn_hidden_size", "max_position_embeddings",
+                          "vocab_size", "tie_word_embeddings", "norm_epsilon", "rotary_base"}) {
+    const bool given = model.contains(key) && !model[key].is_null();
+    if (!given && has_weights) model[key] = filled_in["model"][key];
+  }
   base.erase("checkpoint");
   base.erase("scheduler");
   base.erase("logging");
@@ -285,6 +296,7 @@ nlohmann::json sweep_base(const SweepRequest& request) {
   nlohmann::json& batch = base["batch"];
   if (!batch.is_object()) batch = nlohmann::json::object();
   batch.erase("gradient_accumulation_steps");
+  batch.erase("rampup_batch_size");  // the full batch is what is measured
   if (in_grid("batch.gradient_accumulation_steps")) {
     batch.erase("global_batch_size");
   } else {

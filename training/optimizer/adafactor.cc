@@ -94,8 +94,8 @@ class Adafactor final : public UpdateRule {
                     .column_state = part.state.back(),
                     .sizes = sizes.flat(2 * place[i], 2),
                     .count = spec.placement.global.numel(),
-                    .learning_rate = step.learning_rate,
-                    .weight_decay = spec.decays() ? params_.weight_decay : 0,
+                    .learning_rate = step.learning_rate * part.lr_mult,
+                    .weight_decay = part.decay(params_.weight_decay),
                     .step = step.step});
     }
   }

@@ -15,17 +15,16 @@ class Adam final : public UpdateRule {
               const UpdateStep& step) const override {
     for (const UpdatePart& part : parts) {
       if (part.range.count == 0) continue;
-      const double decay = part.range.parameter->spec().decays() ? params_.weight_decay : 0;
       adam(context, {.weight = part.weight,
                      .gradient = part.gradient,
                      .moment1 = part.state[0],
                      .moment2 = part.state[1],
                      .model_weight = part.model_weight,
-                     .learning_rate = step.learning_rate,
+                     .learning_rate = step.learning_rate * part.lr_mult,
                      .beta1 = params_.betas[0],
                      .beta2 = params_.betas[1],
                      .epsilon = static_cast<float>(params_.eps),
-                     .weight_decay = static_cast<float>(decay),
+                     .weight_decay = static_cast<float>(part.decay(params_.weight_decay)),
                      .decoupled = decoupled_,
                      .gradient_scale = step.gradient_scale,
                      .step = step.step});

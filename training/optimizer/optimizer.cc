@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "kernels/elementwise.h"
+#include "training/optimizer/param_groups.h"
 
 namespace trident {
 
@@ -57,7 +58,8 @@ std::vector<KeptState> kept_states(const UpdateRule& rule, const UpdateRange& ra
 }
 
 Optimizer::Optimizer(Context& context, const ParameterBuckets& buckets,
-                     std::unique_ptr<UpdateRule> rule, const Topology& topology)
+                     std::unique_ptr<UpdateRule> rule, const Topology& topology,
+                     const std::vector<ParamGroup>& groups)
     : rule_(std::move(rule)) {
   for (const Bucket& bucket : buckets.buckets()) {
     add_bucket(topology, bucket, parts_.size());
@@ -65,6 +67,10 @@ Optimizer::Optimizer(Context& context, const ParameterBuckets& buckets,
     for (const UpdateRange& range :
          update_ranges(bucket.layout, buckets.zero_stage(), bucket.sharing.rank())) {
       UpdatePart& part = parts.emplace_back(UpdatePart{.range = range});
+      if (const ParamGroup* group = group_of(groups, range.parameter->name())) {
+        part.lr_mult = group->lr_mult;
+        part.weight_decay = group->weight_decay;
+      }
       for (const KeptState& kept : kept_states(*rule_, range)) {
         part.state.push_back(context.empty({kept.count}, kept.spec.dtype, Category::optimizer));
         fill(context, part.state.back(), kept.spec.initial);
@@ -113,6 +119,22 @@ void Optimizer::list(const ParameterBuckets& buckets, const Topology& topology, 
     }
   }
   into.numbers.push_back({"optimizer.step", &steps_});
+}
+
+void Optimizer::take_average(Context& context, ParameterBuckets& buckets) {
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    const Bucket& bucket = buckets.buckets()[i];
+    for (std::size_t p = 0; p < parts_[i].size(); ++p) {
+      const UpdatePart& part = parts_[i][p];
+      if (part.range.count == 0) continue;
+      const auto specs = rule_->states(part.range.parameter->spec());
+      const auto found = std::ranges::find(specs, average_name, &StateSpec::name);
+      if (found == specs.end()) throw Error("Optimizer: there is no average of the weights");
+      const std::int64_t at = bucket.layout.entries[p].offset + part.range.begin - bucket.begin;
+      copy(context, part.state[static_cast<std::size_t>(found - specs.begin())],
+           bucket.master.flat(at, part.range.count));
+    }
+  }
 }
 
 void Optimizer::step(Context& context, ParameterBuckets& buckets, float learning_rate,

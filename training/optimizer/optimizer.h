@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,6 +35,14 @@ struct UpdatePart {
   Tensor gradient;            // (count) fp32, or the 16-bit type that gradients are added up in
   Tensor model_weight;        // (count) bf16 or fp16; undefined in fp32 training
   std::vector<Tensor> state;  // as UpdateRule::states() says
+  // Of the parameter's group (optimizer.param_groups).
+  double lr_mult = 1;
+  std::optional<double> weight_decay = {};
+
+  // The weight decay, `usual` being that of parameters that decay and are in no group.
+  double decay(double usual) const {
+    return weight_decay.value_or(range.parameter->spec().decays() ? usual : 0);
+  }
 };
 
 struct UpdateStep {
@@ -82,13 +91,22 @@ struct KeptState {
 };
 std::vector<KeptState> kept_states(const UpdateRule&, const UpdateRange&);
 
+// The state that is an average of the weights (moving_average.cc).
+inline constexpr auto average_name = "ema";
+// `rule`, and such an average; 0 < decay < 1.
+std::unique_ptr<UpdateRule> with_average(std::unique_ptr<UpdateRule> rule, double decay);
+
 // The optimizer of one rank: state for what the rank updates of each parameter.
 class Optimizer {
  public:
-  Optimizer(Context&, const ParameterBuckets&, std::unique_ptr<UpdateRule>, const Topology&);
+  Optimizer(Context&, const ParameterBuckets&, std::unique_ptr<UpdateRule>, const Topology&,
+            const std::vector<ParamGroup>& groups = {});
   // Updates the master weights and the model weights of this rank's part.
   void step(Context&, ParameterBuckets&, float learning_rate, float gradient_scale);
   std::int64_t steps() const { return steps_; }
+
+  // Puts the average of the weights in the place of the master weights.
+  void take_average(Context&, ParameterBuckets&);
 
   // Adds what the rule keeps, and the number of steps.
   void list(const ParameterBuckets&, const Topology&, State& into);

@@ -16,14 +16,13 @@ class Sgd final : public UpdateRule {
               const UpdateStep& step) const override {
     for (const UpdatePart& part : parts) {
       if (part.range.count == 0) continue;
-      const double decay = part.range.parameter->spec().decays() ? params_.weight_decay : 0;
       sgd(context, {.weight = part.weight,
                     .gradient = part.gradient,
                     .momentum_buffer = part.state.empty() ? Tensor() : part.state[0],
                     .model_weight = part.model_weight,
-                    .learning_rate = step.learning_rate,
+                    .learning_rate = step.learning_rate * part.lr_mult,
                     .momentum = static_cast<float>(params_.momentum),
-                    .weight_decay = static_cast<float>(decay),
+                    .weight_decay = static_cast<float>(part.decay(params_.weight_decay)),
                     .gradient_scale = step.gradient_scale,
                     .step = step.step});
     }

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <utility>
+#include <set>
+#include <string>
 #include <vector>
 
+#include "core/terminal.h"
 #include "training/plan/plan.h"
 
 namespace trident {
@@ -40,47 +42,56 @@ std::string runs_of(const std::vector<std::int64_t>& numbers) {
 
 constexpr std::size_t kMostRows = 16;  // of which a person reads each
 
-// What is printed as one: ranks from the first to the last place of each axis.
+// What is printed as one.
 struct Row {
   const PlanRank* rank = nullptr;  // that is shown
   std::int64_t count = 0;
-  std::vector<std::pair<int, int>> at;
+  std::vector<std::string> at;  // on each axis, of a group on the pipeline's
 };
 
 std::vector<Row> rows_of(const Plan& plan) {
   std::vector<Row> rows;
   for (const PlanRank& rank : plan.ranks) {
     Row& row = rows.emplace_back(Row{.rank = &rank, .count = rank.count});
-    for (const int place : rank.at) row.at.emplace_back(place, place);
+    for (const int place : rank.at) row.at.push_back(std::to_string(place));
   }
   return rows;
+}
+
+// "3", "0-4", "0,3-5"; of more than four runs "1,3,…,17".
+std::string places_of(const std::set<int>& places) {
+  std::vector<std::string> runs;
+  for (auto at = places.begin(); at != places.end();) {
+    const int first = *at;
+    int last = first;
+    while (++at != places.end() && *at == last + 1) ++last;
+    runs.push_back(first == last ? std::to_string(first) : fmt::format("{}-{}", first, last));
+  }
+  if (runs.size() > 4) return fmt::format("{},{},…,{}", runs[0], runs[1], runs.back());
+  return fmt::format("{}", fmt::join(runs, ","));
 }
 
 // Those with as many layers and parameters as one; of their places that in the pipeline alone.
 std::vector<Row> groups_of(const std::vector<Row>& rows) {
   std::vector<Row> groups;
-  for (Row row : rows) {
+  std::vector<std::set<int>> places;  // of each group
+  for (const Row& row : rows) {
     const auto stage = static_cast<int>(row.rank->pipeline);
-    row.at = {{stage, stage}};
     const auto alike = std::ranges::find_if(groups, [&](const Row& group) {
       return group.rank->layers == row.rank->layers &&
              group.rank->parameters == row.rank->parameters;
     });
     if (alike == groups.end()) {
       groups.push_back(row);
+      places.push_back({stage});
       continue;
     }
     alike->count += row.count;
     if (row.rank->peak_bytes > alike->rank->peak_bytes) alike->rank = row.rank;
-    alike->at[0].first = std::min(alike->at[0].first, stage);
-    alike->at[0].second = std::max(alike->at[0].second, stage);
+    places[static_cast<std::size_t>(alike - groups.begin())].insert(stage);
   }
+  for (std::size_t i = 0; i < groups.size(); ++i) groups[i].at = {places_of(places[i])};
   return groups;
-}
-
-std::string place_of(const std::pair<int, int>& at) {
-  return at.first == at.second ? std::to_string(at.first)
-                               : fmt::format("{}-{}", at.first, at.second);
 }
 
 }  // namespace
@@ -130,7 +141,9 @@ std::string plan_text(const Plan& plan, bool all_ranks) {
   // Peaks by category; they need not fall together, so their sum is not the peak.
   std::size_t place = 4;
   for (const Row& row : rows) {
-    for (const auto& at : row.at) place = std::max(place, place_of(at).size());
+    for (const std::string& at : row.at) {
+      place = std::max(place, static_cast<std::size_t>(columns_of(at)));
+    }
   }
   text += fmt::format("{:>6} {:>5}", "rank", "count");
   if (grouped) {
@@ -148,7 +161,7 @@ std::string plan_text(const Plan& plan, bool all_ranks) {
   for (const Row& row : rows) {
     const PlanRank& rank = *row.rank;
     text += fmt::format("{:>6} {:>5}", rank.rank, row.count);
-    for (const auto& at : row.at) text += fmt::format(" {:>{}}", place_of(at), place);
+    for (const std::string& at : row.at) text += fmt::format(" {:>{}}", at, place);
     text += fmt::format(" {:>6} {:>13}", rank.layers, rank.parameters);
     for (const char* name : {"parameter", "gradient", "optimizer", "activation", "communication",
                              "workspace", "staging", "library"}) {

@@ -43,10 +43,12 @@ bool is_event_file(std::string_view name) {
 }
 
 bool is_of_a_run(std::string_view name) {
-  constexpr std::array<std::string_view, 4> fixed{"timeline.svg", "trace.json", "report.html",
-                                                  "config.user.json"};
+  constexpr std::array<std::string_view, 6> fixed{
+      "timeline.svg", "timeline.json", "trace.json", "report.html", "run.json", "config.user.json"};
   return std::find(fixed.begin(), fixed.end(), name) != fixed.end() || is_event_file(name) ||
-         is_number(between(name, "gradients-", ".safetensors"));
+         is_number(between(name, "gradients-", ".safetensors")) ||
+         is_number(between(name, "timeline-", ".svg")) ||
+         is_number(between(name, "trace-", ".json"));
 }
 
 }  // namespace

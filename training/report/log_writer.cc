@@ -15,8 +15,8 @@ constexpr auto all_files = "all log files";
 }  // namespace
 
 LogWriter::LogWriter(const Config& config, const std::string& written,
-                     std::optional<std::int64_t> after)
-    : config_(config), written_config_(written), after_(after) {
+                     std::optional<std::int64_t> after, RunAbout about)
+    : config_(config), written_config_(written), after_(after), about_(std::move(about)) {
   try {
     make_files();
   } catch (const RequestError&) {
@@ -28,7 +28,7 @@ LogWriter::LogWriter(const Config& config, const std::string& written,
 }
 
 void LogWriter::make_files() {
-  files_ = std::make_unique<RunFiles>(config_, written_config_, ours_, after_);
+  files_ = std::make_unique<RunFiles>(config_, written_config_, ours_, after_, about_);
   const std::lock_guard lock(mutex_);
   if (failures_.erase(all_files) == 0) return;
   messages_.push_back("logging goes on: files can be written to " + config_.logging.dir + " again");
@@ -61,13 +61,13 @@ void LogWriter::sync_metrics() {
   post("metrics to the disk", [](RunFiles& files) { files.sync_metrics(); });
 }
 
-void LogWriter::write_timeline(const Timeline& predicted, const Timeline& measured) {
-  post("timeline",
-       [predicted, measured](RunFiles& files) { files.write_timeline(predicted, measured); });
+void LogWriter::write_timeline(std::int64_t iteration, const Timeline& predicted,
+                               const Timeline& measured) {
+  post("timeline", [=](RunFiles& files) { files.write_timeline(iteration, predicted, measured); });
 }
 
-void LogWriter::write_report(std::string html) {
-  post("report", [html = std::move(html)](RunFiles& files) { files.write_report(html); });
+void LogWriter::write_report() {
+  post("report", [](RunFiles& files) { files.write_report(); });
 }
 
 std::vector<std::string> LogWriter::finish() {

@@ -24,13 +24,13 @@ class LogWriter {
   // Makes the files. RequestError as RunFiles; any other failure is told as below.
   // `after`: the run goes on after this iteration, and so do its files.
   explicit LogWriter(const Config&, const std::string& written = "",
-                     std::optional<std::int64_t> after = {});
+                     std::optional<std::int64_t> after = {}, RunAbout about = {});
 
   // These return at once.
   void write(const IterationMetrics&);
   void sync_metrics();  // lines that were written before
-  void write_timeline(const Timeline& predicted, const Timeline& measured);
-  void write_report(std::string html);
+  void write_timeline(std::int64_t iteration, const Timeline& predicted, const Timeline& measured);
+  void write_report();
   // A file of the logs that somebody else could not write.
   void failed(const std::string& what, const std::string& why);
 
@@ -46,6 +46,7 @@ class LogWriter {
   Config config_;
   std::string written_config_;
   std::optional<std::int64_t> after_;
+  RunAbout about_;
   bool ours_ = false;                             // what lies there is this run's
   std::unique_ptr<RunFiles> files_;               // null until they could be made
   std::mutex mutex_;                              // guards what follows

@@ -9,6 +9,7 @@ namespace trident {
 
 struct ProductShape {
   std::int64_t m = 1024, k = 768, n = 3072;
+  bool operator==(const ProductShape&) const = default;
 };
 
 // FLOP/s of c[m, n] = a[m, k] · b[n, k]ᵀ on the context's threads: the fastest of runs that take

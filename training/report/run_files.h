@@ -10,6 +10,7 @@
 #include "scheduler/timeline.h"
 #include "training/report/iteration_metrics.h"
 #include "training/report/metrics_file.h"
+#include "training/report/run_about.h"
 #include "training/report/tensorboard.h"
 
 namespace trident {
@@ -20,19 +21,28 @@ class RunFiles {
   // `written`: LoadedConfig::written, "" where it is not known. `again`: an earlier attempt has
   // failed, and what it has left may be overwritten. `after`: the run goes on after this iteration,
   // so what its files hold of later ones goes, and the rest stays.
+  // `about`: of this start; those before it stay where the run goes on.
   explicit RunFiles(const Config&, const std::string& written = "", bool again = false,
-                    std::optional<std::int64_t> after = {});
+                    std::optional<std::int64_t> after = {}, const RunAbout& about = {});
   void write(const IterationMetrics&);
   void sync_metrics() { metrics_.sync(); }
-  void write_timeline(const Timeline& predicted, const Timeline& measured);
-  void write_report(const std::string& html);
+  // Of an iteration, after those that were drawn before; as files of its own, too, by its number,
+  // unless that is 0.
+  void write_timeline(std::int64_t iteration, const Timeline& predicted, const Timeline& measured);
+  // report.html, of what the folder holds by then.
+  void write_report();
   const std::vector<std::string>& written() const { return written_; }
 
  private:
   std::string directory_;
   MetricsFile metrics_;
   std::optional<TensorBoardWriter> tensorboard_;
+  RunAbout about_;
+  std::vector<Timeline> timelines_;
   std::vector<std::string> written_;
 };
+
+// Adds a text that the weights have made to the report of a run that has ended.
+void add_sample(const std::string& directory, const std::string& sample);
 
 }  // namespace trident

@@ -1,140 +1,439 @@
 #include "training/report/run_report.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
 #include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
 
+#include "core/error.h"
 #include "core/escape_xml.h"
-#include "training/report/chart.h"
-#include "training/setup/from_config.h"
+#include "core/file.h"
+#include "core/json.h"
+#include "core/printable.h"
+#include "training/report/metrics_file.h"
+#include "training/report/page.h"
 
 namespace trident {
 namespace {
 
-constexpr const char* style =
-    "body{font-family:Helvetica,Arial,sans-serif;color:#222;margin:24px;background:#fff}"
-    "h1{font-size:22px}figure{display:inline-block;vertical-align:top;margin:0 18px 18px 0;"
-    "padding:10px;border:1px solid #ddd;border-radius:6px}figcaption{font-weight:bold;"
-    "margin-bottom:6px}figure.wide{display:block;overflow-x:auto}table{border-collapse:collapse}"
-    "td{padding:2px 14px 2px 0}td:first-child{color:#666}";
-
-std::string figure(const std::string& id, const std::string& caption, const std::string& svg,
-                   bool wide = false) {
-  return fmt::format("<figure id=\"{}\"{}><figcaption>{}</figcaption>{}</figure>\n", id,
-                     wide ? " class=\"wide\"" : "", escape_xml(caption), svg);
-}
-
+using Json = nlohmann::ordered_json;
 using History = std::vector<IterationMetrics>;
 
-template <typename Value>
-Series series(const History& history, const std::string& name, Value value) {
-  Series result{name, {}};
-  for (const IterationMetrics& m : history) {
-    result.points.emplace_back(static_cast<double>(m.iteration), value(m));
+constexpr std::size_t most_points = 4000;
+constexpr std::size_t most_marks = 1000;  // of what is not finite
+
+// Seven digits are more than a picture shows.
+Json rounded(double value) {
+  if (!std::isfinite(value)) return nullptr;
+  return std::strtod(fmt::format("{:.7g}", value).c_str(), nullptr);
+}
+
+// A history in at most most_points equal stretches.
+struct Stretches {
+  explicit Stretches(const History& of) : history(of) {
+    size = std::max<std::size_t>(1, (history.size() + most_points - 1) / most_points);
   }
+  void each(const std::function<void(std::size_t, std::size_t)>& call) const {
+    for (std::size_t i = 0; i < history.size(); i += size) {
+      call(i, std::min(i + size, history.size()));
+    }
+  }
+  const History& history;
+  std::size_t size;
+};
+
+// Means of each stretch, of more than one iteration their ranges, too, and what isn't finite.
+Json curve(const Stretches& stretches,
+           const std::function<double(const IterationMetrics&)>& value) {
+  Json mean = Json::array(), low = Json::array(), high = Json::array(), marks = Json::array();
+  stretches.each([&](std::size_t begin, std::size_t end) {
+    double sum = 0, least = INFINITY, most = -INFINITY;
+    std::size_t finite = 0;
+    for (std::size_t i = begin; i < end; ++i) {
+      const double one = value(stretches.history[i]);
+      if (!std::isfinite(one)) {
+        if (marks.size() < most_marks) marks.push_back(stretches.history[i].iteration);
+        continue;
+      }
+      sum += one;
+      least = std::min(least, one);
+      most = std::max(most, one);
+      ++finite;
+    }
+    mean.push_back(finite > 0 ? rounded(sum / static_cast<double>(finite)) : nullptr);
+    low.push_back(finite > 0 ? rounded(least) : nullptr);
+    high.push_back(finite > 0 ? rounded(most) : nullptr);
+  });
+  Json result{{"mean", mean}};
+  if (stretches.size > 1) {
+    result["low"] = low;
+    result["high"] = high;
+  }
+  if (!marks.empty()) result["not_finite"] = marks;
   return result;
 }
 
-std::string losses(const History& history) {
-  std::vector<Series> lines{
-      series(history, "training", [](const IterationMetrics& m) { return m.loss; })};
-  std::map<std::string, Series> sets;
+Json curves(const History& history) {
+  const Stretches stretches(history);
+  Json x = Json::array();
+  stretches.each([&](std::size_t begin, std::size_t end) {
+    x.push_back(rounded(0.5 * (static_cast<double>(history[begin].iteration) +
+                               static_cast<double>(history[end - 1].iteration))));
+  });
+  Json all{{"stretch", stretches.size}, {"x", x}};
+  using M = IterationMetrics;
+  const auto add = [&](const char* name, auto value) { all[name] = curve(stretches, value); };
+  add("loss", [](const M& m) { return m.loss; });
+  add("grad_norm", [](const M& m) { return m.grad_norm; });
+  add("learning_rate", [](const M& m) { return m.learning_rate; });
+  add("tokens_per_second", [](const M& m) { return m.tokens_per_second; });
+  add("mfu", [](const M& m) { return 100 * m.mfu; });
+  add("bubble", [](const M& m) { return 100 * m.bubble_ratio; });
+  add("bubble_wall", [](const M& m) { return 100 * m.bubble_ratio_wall; });
+  add("bubble_predicted", [](const M& m) { return 100 * m.bubble_predicted; });
+  add("loss_scale", [](const M& m) { return m.loss_scale; });
+  add("batch_size", [](const M& m) { return static_cast<double>(m.batch_size); });
+  Json parts = Json::object();
+  for (const auto& [name, ms] : history.front().parts_ms) {
+    parts[name] = curve(stretches, [&name = name](const M& m) {
+      const auto found = m.parts_ms.find(name);
+      return found == m.parts_ms.end() ? NAN : found->second;
+    })["mean"];
+  }
+  all["parts"] = parts;
+  return all;
+}
+
+Json validation(const History& history) {
+  Json sets = Json::object();
   for (const IterationMetrics& m : history) {
     for (const auto& [name, loss] : m.validation_loss) {
-      Series& set = sets[name];
-      set.name = name.empty() ? "validation" : "validation " + name;
-      set.points.emplace_back(static_cast<double>(m.iteration), loss);
+      sets[name].push_back({m.iteration, rounded(loss)});
     }
   }
-  for (auto& [name, set] : sets) lines.push_back(std::move(set));
-  return line_chart(lines, "nats a token");
+  return sets;
 }
 
-std::string memory(const History& history, const Plan& plan) {
-  const auto predicted = largest_rank(plan);
-  std::vector<Bars> bars;
-  for (const auto& [name, bytes] : history.back().peak_memory) {
-    const auto known = predicted.find(name);
-    bars.push_back({name, static_cast<double>(bytes) * 1e-6,
-                    known == predicted.end() ? -1 : static_cast<double>(known->second) * 1e-6});
-  }
-  return bar_chart(bars, "MB of the largest rank");
-}
-
-std::string rank_bubbles(const History& history) {
-  std::vector<double> sum;
+// Means without the first iteration, which still makes its buffers.
+template <class Value>
+std::optional<double> mean_of(const History& history, Value value) {
+  double sum = 0;
   std::size_t count = 0;
   for (const IterationMetrics& m : history) {
-    if (m.iteration == 1 && history.size() > 1) continue;  // still makes its buffers
-    sum.resize(m.rank_bubble_ratio.size());
-    for (std::size_t r = 0; r < sum.size(); ++r) sum[r] += m.rank_bubble_ratio[r];
+    if (m.iteration == 1 && history.size() > 1) continue;
+    const double one = value(m);
+    if (!std::isfinite(one)) continue;
+    sum += one;
     ++count;
   }
-  std::vector<Bars> bars;
-  for (std::size_t r = 0; r < sum.size(); ++r) {
-    bars.push_back({fmt::format("pipeline rank {}", r), 100 * sum[r] / static_cast<double>(count)});
-  }
-  return bar_chart(bars, "% of an iteration, by CPU time");
+  if (count == 0) return std::nullopt;
+  return sum / static_cast<double>(count);
 }
 
-std::string facts(const Config& config, const Plan& plan, const History& history) {
-  const auto row = [](const char* name, const std::string& value) {
-    return fmt::format("<tr><td>{}</td><td>{}</td></tr>", name, escape_xml(value));
-  };
-  const ParallelConfig& p = config.parallel;
-  std::string text = "<table>";
-  text += row("model",
-              fmt::format("{}, {} layers, hidden size {}, {:.4g} million parameters",
-                          config.model.architecture, config.model.num_layers,
-                          config.model.hidden_size, static_cast<double>(plan.parameters) * 1e-6));
-  text += row("layout",
-              fmt::format("{}, {} chunks a rank, ZeRO {}", titles_of(p.axes()),
-                          p.virtual_pipeline_model_parallel_size, config.zero_optimization.stage));
-  text += row("schedule", fmt::format("{}, {} micro-batches", schedule_name(config),
-                                      config.num_microbatches()));
-  text += row("precision", config.precision.dtype);
-  const IterationMetrics& last = history.back();
-  text += row("iterations", std::to_string(last.iteration));
-  text += row("final loss", fmt::format("{:.4f}", last.loss));
-  for (const auto& [name, loss] : last.validation_loss) {
-    text += row("validation", fmt::format("{}{}{:.4f}", name, name.empty() ? "" : " ", loss));
+Json bytes_sent(const History& history) {
+  Json bytes = Json::object();
+  for (const auto& [group, last] : history.back().bytes_sent) {
+    const auto mean = mean_of(history, [&group = group](const IterationMetrics& m) {
+      const auto found = m.bytes_sent.find(group);
+      return found == m.bytes_sent.end() ? 0.0 : static_cast<double>(found->second);
+    });
+    bytes[group] = std::round(mean.value_or(0));
   }
-  return text + "</table>\n";
+  return bytes;
 }
+
+Json rank_bubbles(const History& history) {
+  Json ratios = Json::array();
+  for (std::size_t r = 0; r < history.back().rank_bubble_ratio.size(); ++r) {
+    const auto mean = mean_of(history, [&](const IterationMetrics& m) {
+      return r < m.rank_bubble_ratio.size() ? 100 * m.rank_bubble_ratio[r] : NAN;
+    });
+    ratios.push_back(rounded(mean.value_or(0)));
+  }
+  return ratios;
+}
+
+std::string duration(double seconds) {
+  seconds = std::min(seconds, 1e12);
+  const auto s = static_cast<std::int64_t>(std::llround(std::max(0.0, seconds)));
+  if (s >= 86400) return fmt::format("{} d {} h", s / 86400, s % 86400 / 3600);
+  if (s >= 3600) return fmt::format("{} h {} min", s / 3600, s % 3600 / 60);
+  if (s >= 60) return fmt::format("{} min {} s", s / 60, s % 60);
+  if (seconds < 1) return fmt::format("{:.0f} ms", 1e3 * std::max(0.0, seconds));
+  return fmt::format("{:.1f} s", seconds);
+}
+
+std::string counted(double value) {
+  if (value >= 1e12) return fmt::format("{:.4g} trillion", value * 1e-12);
+  if (value >= 1e9) return fmt::format("{:.4g} billion", value * 1e-9);
+  if (value >= 1e6) return fmt::format("{:.4g} million", value * 1e-6);
+  return fmt::format("{:.0f}", value);
+}
+
+std::string losses(double loss) {
+  return std::isfinite(loss) ? fmt::format("{:.4f} (perplexity {:.4g})", loss, std::exp(loss))
+                             : "not finite";
+}
+
+std::string plural(std::int64_t count, std::string_view what) {
+  const char* const end = what.ends_with("ch") ? "es" : "s";
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : end);
+}
+
+std::size_t pipeline_ranks(const History& history) {
+  return history.empty() ? 0 : history.back().rank_bubble_ratio.size();
+}
+
+// The rows of the table of runs.
+class Facts {
+ public:
+  explicit Facts(const ReportedRun& run)
+      : run_(run), config_(ordered_json_or_null(run.config)), history_(run.history) {}
+
+  Json list() {
+    model();
+    outcome();
+    when();
+    speed();
+    for (const char* name : {"machine", "device", "threads", "host", "version", "command"}) {
+      add(name, of_start(name));
+    }
+    return rows_;
+  }
+
+ private:
+  void add(const char* name, const std::string& value) {
+    if (!value.empty()) rows_.push_back({name, value});
+  }
+  Json at(const char* path) const {
+    const Json::json_pointer pointer(path);
+    return config_.is_object() && config_.contains(pointer) ? config_[pointer] : Json();
+  }
+  std::int64_t number(const char* path) const {
+    const Json value = at(path);
+    return value.is_number_integer() ? value.get<std::int64_t>() : 0;
+  }
+  std::string text(const char* path) const {
+    const Json value = at(path);
+    if (value.is_string()) return value.get<std::string>();
+    return value.is_null() ? "" : json_text(value);
+  }
+
+  void model() {
+    std::string parameters;
+    if (run_.about.parameters > 0) {
+      parameters = ", " + counted(static_cast<double>(run_.about.parameters)) + " parameters";
+    }
+    add("model", fmt::format("{}, {}, hidden size {}{}", text("/model/architecture"),
+                             plural(number("/model/num_layers"), "layer"),
+                             number("/model/hidden_size"), parameters));
+    const std::int64_t chunks = number("/parallel/virtual_pipeline_model_parallel_size");
+    std::string layout = of_start("layout");
+    if (chunks > 1) layout += (layout.empty() ? "" : ", ") + plural(chunks, "chunk") + " a rank";
+    add("layout", layout + fmt::format("{}ZeRO {}", layout.empty() ? "" : ", ",
+                                       number("/zero_optimization/stage")));
+    const std::string file = text("/pipeline/schedule_file");
+    add("schedule",
+        fmt::format("{}, {}", file.empty() ? text("/pipeline/schedule") : file,
+                    plural(number("/batch/gradient_accumulation_steps"), "micro-batch")));
+    std::string batch =
+        fmt::format("{} of {} tokens", plural(number("/batch/global_batch_size"), "sequence"),
+                    number("/data/sequence_length"));
+    if (const Json ramp = at("/batch/rampup_batch_size"); ramp.is_array() && ramp.size() == 3) {
+      batch += fmt::format(", from {} on", json_text(ramp[0]));
+    }
+    add("batch", batch);
+    add("precision", text("/precision/dtype"));
+    add("optimizer", fmt::format("{}, rate {} ({}), weight decay {}", text("/optimizer/type"),
+                                 text("/optimizer/params/lr"), text("/scheduler/type"),
+                                 text("/optimizer/params/weight_decay")));
+    std::string data;
+    if (const Json sources = at("/data/train"); sources.is_array()) {
+      for (const Json& one : sources) {
+        if (!one.is_object() || !one.value("path", Json()).is_string()) continue;
+        data += (data.empty() ? "" : ", ") + one["path"].get<std::string>();
+      }
+    }
+    add("data", data);
+    add("seed", text("/training/seed"));
+  }
+
+  void outcome() {
+    if (history_.empty()) return;
+    const IterationMetrics& last = history_.back();
+    add("iterations", fmt::format("{} of {}", last.iteration, number("/training/train_iters")));
+    std::string tokens = counted(static_cast<double>(last.consumed_tokens));
+    if (last.epoch > 0) tokens += fmt::format(" ({:.3g} epochs)", last.epoch);
+    add("tokens", tokens);
+    add("final loss", losses(last.loss));
+    std::map<std::string, std::pair<double, std::int64_t>> best;
+    for (const IterationMetrics& m : history_) {
+      for (const auto& [name, loss] : m.validation_loss) {
+        const auto found = best.find(name);
+        if (!std::isfinite(loss) || (found != best.end() && found->second.first <= loss)) continue;
+        best[name] = {loss, m.iteration};
+      }
+    }
+    for (const auto& [name, found] : best) {
+      add(("best validation" + (name.empty() ? "" : " " + name)).c_str(),
+          fmt::format("{} at iteration {}", losses(found.first), found.second));
+    }
+  }
+
+  void when() {
+    if (run_.about.starts.empty()) return;
+    const double begin = run_.about.starts.front().time;
+    if (!(begin >= 0 && begin < 1e11)) return;
+    add("started",
+        fmt::format("{:%Y-%m-%d %H:%M} UTC", fmt::gmtime(static_cast<std::time_t>(begin))));
+    double trained = 0;
+    for (const IterationMetrics& m : history_) trained += 1e-3 * m.iteration_time_ms;
+    std::string took;
+    if (!history_.empty() && history_.back().wall_time > begin) {
+      took = duration(history_.back().wall_time - begin) + ", ";
+    }
+    add("took", fmt::format("{}{} in iterations", took, duration(trained)));
+    if (run_.about.starts.size() > 1) {
+      add("starts", std::to_string(run_.about.starts.size()));
+    }
+  }
+
+  void speed() {
+    if (history_.empty()) return;
+    const auto tokens = mean_of(history_, [](const auto& m) { return m.tokens_per_second; });
+    const auto ms = mean_of(history_, [](const auto& m) { return m.iteration_time_ms; });
+    const auto mfu = mean_of(history_, [](const auto& m) { return m.mfu; });
+    if (tokens) {
+      add("speed",
+          fmt::format("{:.0f} tokens/s, {:.4g} ms an iteration{}", *tokens, ms.value_or(0),
+                      mfu.value_or(0) > 0 ? fmt::format(", MFU {:.1f}%", 100 * *mfu) : ""));
+    }
+    if (pipeline_ranks(history_) > 1) {
+      add("bubble",
+          fmt::format(
+              "{:.1f}% by CPU time, {:.1f}% by the clock, {:.1f}% predicted",
+              100 * mean_of(history_, [](const auto& m) { return m.bubble_ratio; }).value_or(0),
+              100 *
+                  mean_of(history_, [](const auto& m) { return m.bubble_ratio_wall; }).value_or(0),
+              100 *
+                  mean_of(history_, [](const auto& m) { return m.bubble_predicted; }).value_or(0)));
+    }
+  }
+
+  std::string of_start(std::string_view name) const {
+    if (run_.about.starts.empty()) return "";
+    for (const auto& [key, value] : run_.about.starts.back().facts) {
+      if (key == name) return value;
+    }
+    return "";
+  }
+
+  const ReportedRun& run_;
+  const Json config_;
+  const History& history_;
+  Json rows_ = Json::array();
+};
+
+Json data_of(const ReportedRun& run) {
+  Json data{{"name", run.name}, {"facts", Facts(run).list()}, {"config", run.config}};
+  if (!run.about.sample.empty()) data["sample"] = run.about.sample;
+  if (run.history.empty()) return data;
+  data["pipeline"] = pipeline_ranks(run.history);
+  data["curves"] = curves(run.history);
+  data["validation"] = validation(run.history);
+  data["bytes_sent"] = bytes_sent(run.history);
+  data["rank_bubble"] = rank_bubbles(run.history);
+  data["memory"] = {{"measured", run.history.back().peak_memory},
+                    {"predicted", run.about.predicted_memory}};
+  return data;
+}
+
+// JSON inside a script element: nothing in it may end that.
+std::string in_script(std::string text) {
+  std::string safe;
+  for (const char c : text) {
+    if (c == '<') {
+      safe += "\\u003c";
+    } else {
+      safe += c;
+    }
+  }
+  return safe;
+}
+
+// Text of a file of the run, "" where there is none.
+std::string optional_file(const std::string& path, std::uint64_t most) {
+  std::error_code none;
+  return std::filesystem::is_regular_file(path, none) ? read_file(path, most) : "";
+}
+
+constexpr std::uint64_t most_text = 64 << 20, most_timelines = 256 << 20;
 
 }  // namespace
 
-std::string run_report(const Config& config, const Plan& plan, const History& history,
-                       const std::vector<Timeline>& timelines) {
-  std::string html = fmt::format(
-      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{0}</title>"
-      "<style>{1}</style></head>\n<body><h1>{0}</h1>\n",
-      escape_xml("Trident run " + config.logging.dir), style);
-  if (history.empty()) return html + "<p>No iteration was run.</p></body></html>\n";
-  const auto of = [&](const char* name, auto value) { return series(history, name, value); };
-  using M = IterationMetrics;
-  html += facts(config, plan, history);
-  html += figure("loss", "Loss", losses(history));
-  html += figure("speed", "Speed",
-                 line_chart({of("tokens/s", [](const M& m) { return m.tokens_per_second; })},
-                            "tokens a second"));
-  html +=
-      figure("bubble", "Pipeline bubble",
-             line_chart({of("by CPU time", [](const M& m) { return 100 * m.bubble_ratio; }),
-                         of("by the clock", [](const M& m) { return 100 * m.bubble_ratio_wall; }),
-                         of("predicted", [](const M& m) { return 100 * m.bubble_predicted; })},
-                        "% of an iteration"));
-  html += figure("bubble-by-rank", "Bubble of each pipeline rank", rank_bubbles(history));
-  html += figure("memory", "Memory beside the plan", memory(history, plan));
-  html += figure("gradient-norm", "Gradient norm",
-                 line_chart({of("before clipping", [](const M& m) { return m.grad_norm; })}, ""));
-  html += figure("learning-rate", "Learning rate",
-                 line_chart({of("learning rate", [](const M& m) { return m.learning_rate; })}, ""));
-  if (!timelines.empty()) {
-    html += figure("timeline", "One iteration", timeline_svg(timelines), true);
+ReportedRun read_run(const std::string& directory) {
+  ReportedRun run{.name = directory};
+  const std::string metrics = directory + "/" + MetricsFile::kName;
+  std::error_code none;
+  if (!std::filesystem::is_regular_file(metrics, none)) {
+    throw RequestError(
+        fmt::format("{}: there is no {} in it; name the folder of a run "
+                    "(logging.dir)",
+                    printable(directory), MetricsFile::kName));
   }
-  return html + "</body></html>\n";
+  for (const Json& line : read_metrics(metrics)) run.history.push_back(metrics_of_line(line));
+  run.config = read_file(directory + "/config.json", most_text);
+  run.about = about_of(optional_file(directory + "/run.json", most_text));
+  const std::string timelines = optional_file(directory + "/timeline.json", most_timelines);
+  if (ordered_json_or_null(timelines).is_array()) run.timelines = timelines;
+  return run;
+}
+
+std::string timelines_text(const std::vector<Timeline>& timelines) {
+  // Perhaps millions of events: written as text, not kept as values of a document.
+  std::string text = "[";
+  for (const Timeline& timeline : timelines) {
+    text += fmt::format("{}{{\"title\":{},\"rows\":{},\"events\":[", text.size() > 1 ? ",\n" : "",
+                        json_text(Json(timeline.title)), json_text(Json(timeline.rows)));
+    bool first = true;
+    for (const TimelineEvent& event : timeline.events) {
+      text += fmt::format("{}[{},\"{}\",{:.3f},{:.3f},{},{},{},{}]", first ? "" : ",\n", event.rank,
+                          to_string(event.category), event.start_us, event.duration_us,
+                          json_text(Json(event.name)), event.stage, event.microbatch, event.bytes);
+      first = false;
+    }
+    text += "]}";
+  }
+  return text + "]\n";
+}
+
+std::string run_report(const std::vector<ReportedRun>& runs) {
+  Json data = Json::array();
+  std::string timelines;
+  for (const ReportedRun& run : runs) {
+    data.push_back(data_of(run));
+    timelines += (timelines.empty() ? "" : ",") + run.timelines;
+  }
+  const std::string title = runs.size() == 1 ? "Trident run " + runs.front().name
+                                             : fmt::format("{} Trident runs", runs.size());
+  return fmt::format(
+      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">"
+      "<title>{0}</title>\n<style>\n{1}</style></head>\n<body><h1>{0}</h1>\n"
+      "<noscript><p>The pictures of this page are drawn by its script.</p></noscript>\n"
+      "<main id=\"page\"></main>\n"
+      "<script type=\"application/json\" id=\"runs\">{2}</script>\n"
+      "<script type=\"application/json\" id=\"timelines\">[{3}]</script>\n"
+      "<script>\n{4}</script></body></html>\n",
+      escape_xml(title), report_style, in_script(json_text(data)), in_script(timelines),
+      report_script);
 }
 
 }  // namespace trident

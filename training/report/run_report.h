@@ -1,4 +1,4 @@
-// report.html: a run in one file that needs no network.
+// report.html: runs in one file that needs no network, drawn from what their folders hold.
 #pragma once
 
 #include <string>
@@ -6,14 +6,31 @@
 
 #include "config/config.h"
 #include "scheduler/timeline.h"
-#include "training/plan/plan.h"
 #include "training/report/iteration_metrics.h"
+#include "training/report/run_about.h"
 
 namespace trident {
 
-// Curves over the iterations, the bubble of each rank, memory beside the plan, and the timelines
-// under each other (none where no iteration was traced). Each picture is a <figure> with an id.
-std::string run_report(const Config&, const Plan&, const std::vector<IterationMetrics>&,
-                       const std::vector<Timeline>&);
+struct ReportedRun {
+  std::string name;
+  std::string config;  // JSON text, every default filled in
+  RunAbout about;
+  std::vector<IterationMetrics> history;
+  std::string timelines = "[]";  // as timelines_text() writes them
+};
+
+// The run whose files lie in `directory` (logging.dir): metrics.jsonl and config.json, and run.json
+// and timeline.json where they are. RequestError where one can't be read, or there is no metrics.
+ReportedRun read_run(const std::string& directory);
+
+// Timelines as JSON: a list of {title, rows, events}, an event being [row, category, start and
+// duration in microseconds, name, stage, micro-batch, bytes], numbers -1 where there is none.
+std::string timelines_text(const std::vector<Timeline>&);
+
+// The page: facts, curves over the iterations (of more than 4,000 as many means, with their
+// ranges), step time by part, bytes by group, bubble of each rank, memory beside the plan,
+// timelines, config and sample. Several runs beside each other. Each picture is a <figure> with an
+// id, drawn by the page's script (training/report/page) into SVG.
+std::string run_report(const std::vector<ReportedRun>&);
 
 }  // namespace trident

@@ -83,6 +83,36 @@ std::string new_name(const std::string& directory) {
   }
 }
 
+// A Summary of one Value without a number: 1 tag, 8 tensor, 9 SummaryMetadata { 1 plugin_data { 1
+// plugin_name, 2 content } }.
+std::string plugin_summary(std::string_view tag, std::string_view plugin, std::string_view content,
+                           std::string_view tensor) {
+  std::string data, metadata, value, summary;
+  append_message(data, 1, plugin);
+  if (!content.empty()) append_message(data, 2, content);
+  append_message(metadata, 1, data);
+  append_message(value, 1, tag);
+  if (!tensor.empty()) append_message(value, 8, tensor);
+  append_message(value, 9, metadata);
+  append_message(summary, 1, value);
+  return summary;
+}
+
+// google.protobuf.Value: 2 double number_value, 3 string string_value, 4 bool bool_value.
+std::string value_message(const TensorBoardWriter::Hyperparameter& value) {
+  std::string out;
+  if (const auto* number = std::get_if<double>(&value)) {
+    out.push_back(2 << 3 | 1);
+    append_number(out, *number);
+  } else if (const auto* text = std::get_if<std::string>(&value)) {
+    append_message(out, 3, *text);
+  } else {
+    out.push_back(4 << 3 | 0);
+    append_varint(out, std::get<bool>(value) ? 1 : 0);
+  }
+  return out;
+}
+
 }  // namespace
 
 std::uint32_t crc32c(std::span<const std::byte> bytes) {
@@ -91,6 +121,52 @@ std::uint32_t crc32c(std::span<const std::byte> bytes) {
     crc = (crc >> 8) ^ kTable[(crc ^ static_cast<std::uint32_t>(b)) & 0xffu];
   }
   return ~crc;
+}
+
+void TensorBoardWriter::add_text(std::int64_t step, std::string_view tag,
+                                 std::string_view markdown) {
+  // TensorProto: 1 dtype DT_STRING (7), 2 tensor_shape { 2 dim { 1 size 1 } }, 8 string_val.
+  std::string tensor("\x08\x07\x12\x04\x12\x02\x08\x01", 8);
+  append_message(tensor, 8, markdown);
+  std::string data = event(step);
+  append_message(data, 5, plugin_summary(tag, "text", "", tensor));
+  file_.append(record(data));
+}
+
+void TensorBoardWriter::add_hyperparameters(const std::map<std::string, Hyperparameter>& values,
+                                            std::span<const std::string> metrics) {
+  // Experiment: 5 HParamInfo { 1 name, 4 type }, 6 MetricInfo { 1 MetricName { 2 tag } };
+  // SessionStartInfo: 1 map of names to values { 1, 2 }.
+  std::string experiment, session;
+  for (const auto& [name, value] : values) {
+    std::string info, entry;
+    append_message(info, 1, name);
+    info.push_back(4 << 3 | 0);  // 1 string, 2 bool, 3 float64
+    append_varint(info, std::holds_alternative<double>(value)        ? 3
+                        : std::holds_alternative<std::string>(value) ? 1
+                                                                     : 2);
+    append_message(experiment, 5, info);
+    append_message(entry, 1, name);
+    append_message(entry, 2, value_message(value));
+    append_message(session, 1, entry);
+  }
+  for (const std::string& tag : metrics) {
+    std::string name, info;
+    append_message(name, 2, tag);
+    append_message(info, 1, name);
+    append_message(experiment, 6, info);
+  }
+  // HParamsPluginData: 2 experiment, 3 session_start_info.
+  std::string records;
+  const auto add = [&](std::string_view tag, int field, const std::string& message) {
+    std::string content, data = event(0);
+    append_message(content, field, message);
+    append_message(data, 5, plugin_summary(tag, "hparams", content, ""));
+    records += record(data);
+  };
+  add("_hparams_/experiment", 2, experiment);
+  add("_hparams_/session_start_info", 3, session);
+  file_.append(records);
 }
 
 TensorBoardWriter::TensorBoardWriter(const std::string& directory,

@@ -41,6 +41,7 @@ std::vector<Config> small_models(const LoadedConfig& base, const LoadOptions& lo
                       std::min<std::int64_t>(2, base.config.model.num_layers)),
           fmt::format("batch.micro_batch_size={}", samples),
           fmt::format("batch.global_batch_size={}", samples),
+          "batch.rampup_batch_size=null",
           "zero_optimization.stage=0",
           "activation_checkpointing.granularity=none"};
       for (const std::string& key : layout_keys()) {

@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "core/available_memory.h"
 #include "core/error.h"
+#include "core/printable.h"
 #include "kernels/cuda_device.h"
+#include "training/checkpoint/checkpoint_folder.h"
 #include "training/hugging_face/model_directory.h"
 #include "training/plan/fit.h"
 #include "training/run/devices.h"
@@ -109,6 +112,16 @@ LoadedConfig with_layout(const LoadedConfig& base, const std::string& text, Conf
 }  // namespace
 
 std::string saved_model_section(const std::string& directory) {
+  std::error_code none;
+  if (!std::filesystem::exists(directory + "/config.json", none)) {
+    // A folder of checkpoints whose run hasn't ended.
+    const auto found = newest_first(find_checkpoints(directory));
+    if (!found.empty()) return model_section(built_in_architectures(), found.front().path);
+  }
+  if (const std::string saved = weights_directory(directory); saved != directory) {
+    throw RequestError(fmt::format("{} is the folder of a run; name that of its weights, \"{}\"",
+                                   printable(directory), printable(saved)));
+  }
   return model_section(built_in_architectures(), directory);
 }
 

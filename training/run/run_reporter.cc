@@ -2,14 +2,24 @@
 
 #include <fmt/format.h>
 
+#include <chrono>
 #include <utility>
 
 #include "training/plan/plan.h"
-#include "training/report/run_report.h"
 #include "training/setup/from_config.h"
 #include "training/setup/model_costs.h"
 
 namespace trident {
+namespace {
+
+// To the millisecond.
+double seconds_since_1970() {
+  const auto since = std::chrono::system_clock::now().time_since_epoch();
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(since).count();
+  return static_cast<double>(ms) * 1e-3;
+}
+
+}  // namespace
 
 RunReporter::RunReporter(const TrainingInputs& inputs, const ProcessGroup& world,
                          const TrainerHooks& hooks)
@@ -25,6 +35,10 @@ void RunReporter::message(const std::string& text) const {
   hooks_.on_message(text);
 }
 
+void RunReporter::inform(const std::string& text) const {
+  if (!hooks_.quiet || text.starts_with("warning: ")) message(text);
+}
+
 void RunReporter::begin() {
   if (!leads()) return;
   std::optional<std::int64_t> after;
@@ -36,13 +50,24 @@ void RunReporter::begin() {
                           dir, MetricsFile::kName, gone, *after));
     }
   }
-  log_ = std::make_unique<LogWriter>(config_, inputs_.written, after);
+  const Plan plan =
+      inputs_.plan ? *inputs_.plan : make_plan(config_, *inputs_.architecture, inputs_.schedule);
+  std::vector<std::pair<std::string, std::string>> facts = inputs_.start_facts;
+  facts.emplace_back("layout", titles_of(config_.parallel.axes()));
+  RunAbout about{.starts = {{.time = seconds_since_1970(),
+                             .after = after.value_or(0),
+                             .facts = std::move(facts)}},
+                 .parameters = plan.parameters,
+                 .predicted_memory = largest_rank(plan)};
+  log_ = std::make_unique<LogWriter>(config_, inputs_.written, after, std::move(about));
 }
 
 IterationMetrics RunReporter::metrics_of(const CompletedIteration& iteration,
                                          const StepResult& step, const StepFigures& figures) const {
-  const double tokens = static_cast<double>(config_.batch.global_batch_size) *
-                        static_cast<double>(config_.data.sequence_length);
+  const std::int64_t batch = inputs_.batches.of(iteration.k);
+  const std::int64_t length = config_.data.sequence_length;
+  const auto tokens = static_cast<double>(batch * length);
+  const double part = static_cast<double>(batch) / static_cast<double>(inputs_.batches.largest());
   IterationMetrics metrics;
   metrics.iteration = iteration.k + 1;
   metrics.loss = step.loss;
@@ -50,10 +75,14 @@ IterationMetrics RunReporter::metrics_of(const CompletedIteration& iteration,
   metrics.learning_rate = iteration.learning_rate;
   metrics.consumed_tokens =
       inputs_.consumed_tokens +
-      static_cast<std::int64_t>(tokens) * (iteration.k + 1 - inputs_.first_iteration);
+      (inputs_.batches.first_sample(iteration.k + 1) - inputs_.consumed_samples) * length;
+  metrics.batch_size = batch;
+  metrics.epoch = static_cast<double>(inputs_.batches.first_sample(iteration.k + 1)) /
+                  static_cast<double>(inputs_.datasets.train->samples_per_epoch());
+  metrics.wall_time = seconds_since_1970();
   metrics.iteration_time_ms = iteration.seconds * 1e3;
   metrics.tokens_per_second = tokens / iteration.seconds;
-  metrics.tflops = flops_ / iteration.seconds * 1e-12;
+  metrics.tflops = flops_ * part / iteration.seconds * 1e-12;
   metrics.mfu = inputs_.product_rate > 0 ? metrics.tflops * 1e12 / inputs_.product_rate : 0;
   metrics.bubble_ratio = figures.bubble_ratio;
   metrics.bubble_ratio_wall = figures.bubble_ratio_wall;
@@ -100,7 +129,8 @@ void RunReporter::draw(std::int64_t k, const StepFigures& figures) {
   summary_.timeline.title =
       fmt::format("{}measured bubble {:.1f}% by CPU time, {:.1f}% by the clock", what,
                   100 * figures.bubble_ratio, 100 * figures.bubble_ratio_wall);
-  log_->write_timeline(summary_.predicted, summary_.timeline);
+  const bool several = config_.logging.trace_at.size() > 1;
+  log_->write_timeline(several ? k + 1 : 0, summary_.predicted, summary_.timeline);
 }
 
 void RunReporter::pass_messages_on() {
@@ -122,11 +152,7 @@ void RunReporter::failed(const std::string& what, const std::string& why) {
 void RunReporter::end() {
   if (!leads()) return;
   if (hooks_.still_held) hooks_.still_held();
-  std::vector<Timeline> timelines;
-  if (!summary_.timeline.events.empty()) timelines = {summary_.predicted, summary_.timeline};
-  const Plan plan =
-      inputs_.plan ? *inputs_.plan : make_plan(config_, *inputs_.architecture, inputs_.schedule);
-  log_->write_report(run_report(config_, plan, summary_.history, timelines));
+  log_->write_report();
   const auto files = log_->finish();
   summary_.written.insert(summary_.written.begin(), files.begin(), files.end());
   pass_messages_on();

@@ -28,6 +28,8 @@ class RunReporter {
 
   bool leads() const { return world_.rank() == 0; }
   void message(const std::string& text) const;
+  // Of what goes as it should, unless it begins with "warning: ".
+  void inform(const std::string& text) const;
   // Opens the log files.
   void begin();
   // `drawn`: the figures have timelines.

@@ -145,8 +145,7 @@ CheckpointInfo RunSaver::info(const Kind& kind, const Progress& progress, State&
   manifest.run_id = begun_.run_id;
   manifest.made_by = made_by_;
   if (on_nodes(kind)) manifest.made_by["start"] = begun_.start;
-  manifest.samples = inputs_.consumed_samples + (progress.iterations - inputs_.first_iteration) *
-                                                    config_.batch.global_batch_size;
+  manifest.samples = inputs_.batches.first_sample(progress.iterations);
   manifest.tokens = inputs_.consumed_tokens +
                     (manifest.samples - inputs_.consumed_samples) * config_.data.sequence_length;
   if (sources_) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <utility>
 
@@ -32,6 +33,49 @@ std::string bar_of(const Config& config, const IterationMetrics& m, bool colour)
       static_cast<std::size_t>(std::clamp<std::int64_t>(width * m.iteration / total, 0, width));
   return fmt::format("[{}{}{}{}]", colour ? "\033[36m" : "", std::string(full, '#'),
                      colour ? "\033[0m" : "", std::string(width - full, '.'));
+}
+
+// Of equal stretches of the history, at most so many.
+struct LossCurve {
+  std::vector<std::int64_t> iterations;  // the last of each
+  std::vector<double> means;
+};
+
+LossCurve curve_of(const std::vector<IterationMetrics>& history, std::size_t most) {
+  LossCurve curve;
+  const std::size_t n = history.size(), width = std::min(most, n);
+  for (std::size_t c = 0; c < width; ++c) {
+    const std::size_t from = n * c / width, to = n * (c + 1) / width;
+    double sum = 0;
+    for (std::size_t i = from; i < to; ++i) sum += history[i].loss;
+    curve.means.push_back(sum / static_cast<double>(to - from));
+    curve.iterations.push_back(history[to - 1].iteration);
+  }
+  return curve;
+}
+
+// Means of a run, without the first iteration, which still makes buffers and cached products.
+struct Means {
+  double bubble = 0, wall = 0, predicted = 0, tokens = 0, mfu = 0;
+};
+
+Means means_of(const std::vector<IterationMetrics>& history) {
+  Means means;
+  std::int64_t count = 0;
+  for (const IterationMetrics& m : history) {
+    if (m.iteration == 1 && history.size() > 1) continue;
+    means.bubble += m.bubble_ratio;
+    means.wall += m.bubble_ratio_wall;
+    means.predicted += m.bubble_predicted;
+    means.tokens += m.tokens_per_second;
+    means.mfu += m.mfu;
+    ++count;
+  }
+  for (double* const one :
+       {&means.bubble, &means.wall, &means.predicted, &means.tokens, &means.mfu}) {
+    *one /= static_cast<double>(std::max<std::int64_t>(1, count));
+  }
+  return means;
 }
 
 }  // namespace
@@ -83,17 +127,9 @@ std::string progress_line(const Config& config, const IterationMetrics& m,
 std::string loss_curve(const std::vector<IterationMetrics>& history, int columns, int rows) {
   if (history.empty()) return "";
   constexpr int labels = 10;  // "  4.1234 |"
-  const auto n = history.size();
-  const auto width = static_cast<int>(
-      std::min<std::size_t>(static_cast<std::size_t>(std::max(columns - labels, 10)), n));
-  std::vector<double> means;
-  for (int c = 0; c < width; ++c) {
-    const std::size_t from = n * static_cast<std::size_t>(c) / static_cast<std::size_t>(width);
-    const std::size_t to = n * static_cast<std::size_t>(c + 1) / static_cast<std::size_t>(width);
-    double sum = 0;
-    for (std::size_t i = from; i < to; ++i) sum += history[i].loss;
-    means.push_back(sum / static_cast<double>(to - from));
-  }
+  const std::vector<double> means =
+      curve_of(history, static_cast<std::size_t>(std::max(columns - labels, 10))).means;
+  const auto width = static_cast<int>(means.size());
   double low = INFINITY, high = -INFINITY;
   for (const double value : means) {
     if (!std::isfinite(value)) continue;
@@ -136,24 +172,12 @@ std::string closing_text(const Config& config, const Plan& plan, const TrainingS
   const std::string shown = sample.empty() ? "" : "\nsample:\n" + sample + "\n";
   const std::string losses = std::exchange(text, "");
 
-  // The first iteration still makes buffers and cached products.
-  double bubble = 0, wall = 0, predicted_bubble = 0, tokens = 0, mfu = 0;
-  std::int64_t count = 0;
-  for (const IterationMetrics& m : summary.history) {
-    if (m.iteration == 1 && summary.history.size() > 1) continue;
-    bubble += m.bubble_ratio;
-    wall += m.bubble_ratio_wall;
-    predicted_bubble += m.bubble_predicted;
-    tokens += m.tokens_per_second;
-    mfu += m.mfu;
-    ++count;
-  }
-  const double scale = 1.0 / static_cast<double>(std::max<std::int64_t>(1, count));
+  const Means means = means_of(summary.history);
   text += fmt::format(
       "\nspeed   {:.0f} tokens/s, {:.1f}% {}\n"
       "bubble  {:.1f}% measured by CPU time, {:.1f}% by the clock, {:.1f}% predicted ({})\n",
-      tokens * scale, 100 * mfu * scale, shared.rate, 100 * bubble * scale, 100 * wall * scale,
-      100 * predicted_bubble * scale, schedule_name(config));
+      means.tokens, 100 * means.mfu, shared.rate, 100 * means.bubble, 100 * means.wall,
+      100 * means.predicted, schedule_name(config));
   if (!shared.ranks.empty()) text += "        " + shared.ranks + "\n";
   const auto predicted = largest_rank(plan);
   text += "memory  of the largest rank, MB:";
@@ -167,6 +191,42 @@ std::string closing_text(const Config& config, const Plan& plan, const TrainingS
   for (const std::string& path : summary.written) text += " " + path;
   text += "\n";
   return curve + wrapped(losses, columns, 2) + shown + wrapped(text, columns, 8);
+}
+
+nlohmann::ordered_json closing_json(const Config& config, const Plan& plan,
+                                    const TrainingSummary& summary, const std::string& sample,
+                                    const Shared& shared) {
+  using Json = nlohmann::ordered_json;
+  const std::vector<IterationMetrics>& history = summary.history;
+  Json result{{"iterations", 0}, {"loss", nullptr}};
+  if (!history.empty()) {
+    result["iterations"] = history.back().iteration;
+    result["loss"] = history.back().loss;
+  }
+  result["stopped"] = summary.stopped;
+  result["ranks"] = config.world_size();
+  result["schedule"] = schedule_name(config);
+  if (history.empty()) return result;
+  const IterationMetrics& last = history.back();
+  Json validation = Json::object();
+  for (const auto& [name, loss] : last.validation_loss) validation[name] = loss;
+  const bool single = validation.size() == 1 && validation.contains("");
+  if (!validation.empty()) result["validation_loss"] = single ? validation[""] : validation;
+  const LossCurve curve = curve_of(history, 100);
+  result["loss_curve"] = {{"iteration", curve.iterations}, {"loss", curve.means}};
+  if (!sample.empty()) result["sample"] = sample;
+  const Means means = means_of(history);
+  result["tokens_per_second"] = means.tokens;
+  result["mfu"] = means.mfu;
+  result["mfu_of"] = shared.rate;
+  result["bubble_ratio"] = means.bubble;
+  result["bubble_ratio_wall"] = means.wall;
+  result["bubble_predicted"] = means.predicted;
+  if (!shared.ranks.empty()) result["shared"] = shared.ranks;
+  result["peak_memory"] = last.peak_memory;
+  result["predicted_memory"] = largest_rank(plan);
+  result["written"] = summary.written;
+  return result;
 }
 
 }  // namespace trident

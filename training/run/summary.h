@@ -1,6 +1,7 @@
 // What a person reads on the terminal: progress while it trains, and how it ended.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "config/config.h"
@@ -33,5 +34,12 @@ struct Shared {
 // generated text, "" for none. `columns`: 0 for any number.
 std::string closing_text(const Config&, const Plan&, const TrainingSummary&,
                          const std::string& sample, const Shared&, int columns = 0);
+
+// The same as an object: iterations, loss (null where not finite), stopped, validation_loss (a
+// number, or an object of named sets), loss_curve (means over equal stretches), sample,
+// tokens_per_second, mfu, bubble_ratio, bubble_ratio_wall, bubble_predicted, schedule, peak_memory
+// and predicted_memory (bytes of the largest rank by category), written.
+nlohmann::ordered_json closing_json(const Config&, const Plan&, const TrainingSummary&,
+                                    const std::string& sample, const Shared&);
 
 }  // namespace trident

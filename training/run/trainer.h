@@ -29,6 +29,7 @@ struct TrainerHooks {
   // Before the line is written; may add to `extra`.
   std::function<void(IterationMetrics&)> on_iteration;
   std::function<void(const std::string&)> on_message;  // one line for people
+  bool quiet = false;                                  // on_message only of what goes wrong
   // Set from a signal handler: finish the iteration, save, stop.
   const std::atomic<bool>* stop = nullptr;
 };

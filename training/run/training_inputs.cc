@@ -22,6 +22,7 @@
 #include "training/run/in_flight.h"
 #include "training/setup/from_config.h"
 #include "training/setup/kinds.h"
+#include "training/setup/param_group_check.h"
 #include "training/setup/text_setup.h"
 
 namespace trident {
@@ -93,7 +94,8 @@ void derive_iterations(TrainingInputs& inputs) {
   }
   config.scheduler = inputs.asked_scheduler;  // not as another checkpoint's length has filled it in
   const std::int64_t left = std::max<std::int64_t>(0, samples - consumed);
-  set_train_iters(config, std::max<std::int64_t>(1, done + left / config.batch.global_batch_size));
+  const BatchSizes batches(config.batch.global_batch_size, ramp_of(config), done, consumed);
+  set_train_iters(config, std::max<std::int64_t>(1, done + batches.iterations(left)));
 }
 
 // What follows from where the run begins, which is the first checkpoint that can be read.
@@ -188,6 +190,15 @@ void take_tokenizer(TrainingInputs& inputs) {
   }
 }
 
+// By the samples consumed, whatever the batches before were.
+void take_batches(TrainingInputs& inputs) {
+  const BatchRamp ramp = ramp_of(inputs.config);
+  inputs.batches = BatchSizes(inputs.config.batch.global_batch_size, ramp, inputs.first_iteration,
+                              inputs.consumed_samples);
+  inputs.ramp_lists =
+      ramp.samples > 0 ? std::make_shared<RampLists>(inputs.config, inputs.batches) : nullptr;
+}
+
 }  // namespace
 
 FoundOnNodes find_on_nodes(const Config& config, int rank, const AskProcesses& ask) {
@@ -220,6 +231,7 @@ TrainingInputs prepare_training(const LoadedConfig& loaded, const FoundOnNodes& 
   inputs.iterations_follow = config.training.train_iters == 0;
   inputs.asked_scheduler = config.scheduler;
   problems.collect([&] { inputs.schedule = schedule_of(config); });
+  problems.collect([&] { check_param_groups(config, *inputs.architecture); });
   problems.collect(
       [&] { inputs.datasets = build_datasets(data_spec(config, loaded.written, texts)); });
   problems.collect([&] {
@@ -277,6 +289,7 @@ void begin_at_start(TrainingInputs& inputs) {
   const std::int64_t left = inputs.config.training.train_iters - inputs.first_iteration;
   inputs.lists =
       std::make_shared<RunLists>(inputs.schedule, std::max<std::int64_t>(1, left), begun);
+  take_batches(inputs);
 }
 
 void begin_at_next(TrainingInputs& inputs, const std::string& why) {
@@ -295,10 +308,13 @@ void go_on_from(TrainingInputs& inputs, std::int64_t k,
   }
   inputs.start = {};
   inputs.first_iteration = k;
-  inputs.consumed_samples = k * inputs.config.batch.global_batch_size;
+  const Config& config = inputs.config;
+  inputs.consumed_samples =
+      BatchSizes(config.batch.global_batch_size, ramp_of(config), 0, 0).first_sample(k);
   inputs.consumed_tokens = inputs.consumed_samples * inputs.config.data.sequence_length;
   inputs.restore = std::move(restore);
   inputs.lists = std::make_shared<RunLists>(inputs.schedule, iterations - k);
+  take_batches(inputs);
 }
 
 }  // namespace trident

@@ -17,9 +17,11 @@
 #include "parallel/state.h"
 #include "scheduler/run_lists.h"
 #include "training/checkpoint/found_on_nodes.h"
+#include "training/data/batch_sizes.h"
 #include "training/data/datasets.h"
 #include "training/hugging_face/hugging_face_extras.h"
 #include "training/plan/plan.h"
+#include "training/run/ramp_lists.h"
 #include "training/run/starting_point.h"
 
 namespace trident {
@@ -43,8 +45,11 @@ struct TrainingInputs {
   // each rank the state that it begins with in place of a checkpoint (go_on_from()).
   std::int64_t first_iteration = 0, consumed_samples = 0, consumed_tokens = 0;
   std::function<void(Context&, State&)> restore;
-  std::map<std::string, std::string> made_by;  // what RunSaver::made_by() adds to
-  FileSystem* files = &real_files();           // that checkpoints go to
+  BatchSizes batches;                                            // from first_iteration on
+  std::shared_ptr<RampLists> ramp_lists;                         // where the batches grow
+  std::map<std::string, std::string> made_by;                    // what RunSaver::made_by() adds to
+  std::vector<std::pair<std::string, std::string>> start_facts;  // for the report
+  FileSystem* files = &real_files();                             // that checkpoints go to
   double product_rate = 0;  // FLOP/s of all ranks' cores together, for MFU; 0: unknown
 
   // A tokenizer goes along with the saved weights, if its file is there.

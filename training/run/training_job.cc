@@ -5,14 +5,17 @@
 #include <algorithm>
 #include <exception>
 #include <future>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "core/error.h"
+#include "core/process.h"
 #include "training/plan/fit.h"
 #include "training/plan/plan.h"
 #include "training/report/product_rate.h"
+#include "training/report/run_files.h"
 #include "training/run/generate.h"
 #include "training/run/job_checks.h"
 #include "training/run/run_folder.h"
@@ -104,6 +107,18 @@ std::string what_fits(const Config& config, const Architecture& architecture, co
   return memory ? "\n" + fit_text(fit_memory(config, architecture, *memory / 10 * 9)) : "";
 }
 
+// To the report, which has been written before.
+void keep_sample(TrainingJob& job, const TrainingSummary& summary, const TrainerHooks& hooks) {
+  if (summary.stopped || summary.history.empty()) return;
+  job.sample = sample_text(job.inputs.config, *job.inputs.plan);
+  if (job.sample.empty()) return;
+  try {
+    add_sample(job.inputs.config.logging.dir, job.sample);
+  } catch (const std::exception& error) {
+    if (hooks.on_message) hooks.on_message(std::string("warning: the report: ") + error.what());
+  }
+}
+
 // On all ranks in this process.
 TrainingSummary train_here(const TrainingJob& job, const TrainerHooks& hooks) {
   try {
@@ -150,11 +165,19 @@ TrainingSummary run_job(TrainingJob& job, const JobHooks& hooks) {
   };
   trainer.still_held = [&] { job.folders->require_held(); };
   trainer.hold_saves = [&] { return job.folders->hold_saves(); };
+  std::vector<std::pair<std::string, std::string>>& facts = job.inputs.start_facts;
+  facts = {{"command", hooks.command},
+           {"version", hooks.version},
+           {"host", host_name()},
+           {"machine", processor_name()},
+           {"threads", fmt::format("{} a rank", config.runtime.threads_per_rank)}};
+  facts.insert(facts.end(), job.inputs.made_by.begin(), job.inputs.made_by.end());
   TrainingSummary summary;
   const auto saved = [&] {
     if (hooks.on_saved) hooks.on_saved();
   };
   const auto conclude = [&] {
+    if (job.launch.leads) keep_sample(job, summary, trainer);
     if (job.launch.leads && hooks.on_summary) hooks.on_summary(summary);
   };
   if (const TransportKind& kind = transport_of(config);
@@ -182,10 +205,23 @@ std::string opening_text(const TrainingJob& job) {
       job.devices.text(), job.why_cpu.empty() ? "" : " (" + job.why_cpu + ")");
 }
 
+nlohmann::ordered_json closing_json(const TrainingJob& job, const TrainingSummary& summary) {
+  const Config& config = job.inputs.config;
+  nlohmann::ordered_json result = closing_json(config, *job.inputs.plan, summary, job.sample,
+                                               sharing_text(config, job.launch, job.devices));
+  result["logging_dir"] = config.logging.dir;
+  result["architecture"] = config.model.architecture;
+  result["parallel"] = titles_of(config.parallel.axes());
+  result["transport"] = config.runtime.transport;
+  result["threads_per_rank"] = config.runtime.threads_per_rank;
+  result["device"] = job.devices.text();
+  if (!job.why_cpu.empty()) result["why_cpu"] = job.why_cpu;
+  return result;
+}
+
 std::string closing_text(const TrainingJob& job, const TrainingSummary& summary, int columns) {
   const Config& config = job.inputs.config;
-  const std::string sample = summary.stopped ? "" : sample_text(config, *job.inputs.plan);
-  return closing_text(config, *job.inputs.plan, summary, sample,
+  return closing_text(config, *job.inputs.plan, summary, job.sample,
                       sharing_text(config, job.launch, job.devices), columns);
 }
 

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "config/config.h"
@@ -29,6 +30,7 @@ struct TrainingJob {
   std::int64_t weight_bytes = 0;             // of the saved weights; where this process leads
   std::string why_cpu = {};                  // LoadedConfig::why_cpu
   std::string crowded = {};                  // a warning of more threads than cores, "" for none
+  std::string sample = {};                   // a text of its weights, once it has ended
   std::shared_ptr<RunFolders> folders = {};  // of the run, once it has begun: held until this goes
 };
 
@@ -45,7 +47,8 @@ void measure_product_rate(TrainingJob&);
 struct JobHooks {
   // on_begin, still_held and hold_saves are the job's own: it takes hold of the run's folders.
   TrainerHooks trainer = {};
-  std::string command = "a program";  // for whoever finds the folders in use
+  std::string command = "a program";  // for whoever finds the folders in use, and the report
+  std::string version = {};           // of the program, for the report
   // The run has saved and written what there is, and no rank waits for this process.
   std::function<void()> on_saved = {};
   // On world rank 0, before this process ends: other ranks wait for it as long as it lives.
@@ -59,5 +62,7 @@ TrainingSummary run_job(TrainingJob&, const JobHooks&);
 // weights where that takes no more memory than the run did. `columns`: 0 for any number.
 std::string opening_text(const TrainingJob&);
 std::string closing_text(const TrainingJob&, const TrainingSummary&, int columns = 0);
+// Both as an object (summary.h), with what opening_text() says.
+nlohmann::ordered_json closing_json(const TrainingJob&, const TrainingSummary&);
 
 }  // namespace trident

@@ -27,12 +27,12 @@
 namespace trident {
 namespace {
 
-// A run that goes on takes the sample after the last one, whatever its global batch is now.
+// A run that goes on takes the sample after the last one, whatever its batches are now.
 BatchShape training_shape(const TrainingInputs& inputs, const Topology& topology,
                           const RankModel& model) {
   BatchShape shape = batch_shape(inputs.config, topology);
   shape.tokens = model.reads_tokens();
-  shape.moved = inputs.consumed_samples - inputs.first_iteration * shape.global_batch_size;
+  shape.global_batch_size = inputs.batches;
   return shape;
 }
 
@@ -195,7 +195,7 @@ void TrainingRun::restore_checkpoint() {
 }
 
 void TrainingRun::announce() {
-  for (const std::string& message : inputs_.start.messages) reporter_.message(message);
+  for (const std::string& message : inputs_.start.messages) reporter_.inform(message);
   for (const std::string& message : repeated_samples(*inputs_.datasets.train, config_)) {
     reporter_.message(message);
   }
@@ -207,14 +207,14 @@ void TrainingRun::announce() {
   if (!taken.optimizer) left.emplace_back("the optimizer's state");
   if (!taken.iteration) left.emplace_back("the iteration");
   if (!taken.data) left.emplace_back("the place in the data");
-  reporter_.message(fmt::format(
+  reporter_.inform(fmt::format(
       "{} {}: iteration {} of run {}, {} samples ({} tokens) consumed{}; read in {:.2f} s",
       left.empty() ? "going on from" : "beginning with", from.path, manifest.iteration,
       manifest.run_id.empty() ? "unknown" : manifest.run_id, manifest.samples, manifest.tokens,
       left.empty() ? "" : "; left out: " + list_and(left), reading_seconds_));
   for (const auto& [theirs, ours] : config_.checkpoint.key_mapping) {
     if (inputs_.start.own) break;
-    reporter_.message(fmt::format("tensors: {} there is {} here", theirs, ours));
+    reporter_.inform(fmt::format("tensors: {} there is {} here", theirs, ours));
   }
   if (const std::string states = untaken_states(manifest, stepper_.state()); !states.empty()) {
     reporter_.message("left in the checkpoint, as this run has no such state: " + states);
@@ -252,8 +252,8 @@ void TrainingRun::announce() {
         fmt::format("{}: {} saved it, now {}; last digits may differ", name, was->second, now));
   }
   if (config_.training.train_iters <= inputs_.first_iteration) {
-    reporter_.message(fmt::format("the run is complete: training.train_iters is {}",
-                                  config_.training.train_iters));
+    reporter_.inform(fmt::format("the run is complete: training.train_iters is {}",
+                                 config_.training.train_iters));
   }
 }
 
@@ -287,18 +287,25 @@ void TrainingRun::train() {
 }
 
 bool TrainingRun::is_drawn(std::int64_t k) const {
-  return config_.logging.trace &&
-         k == std::min(inputs_.first_iteration + 1, config_.training.train_iters - 1);
+  const LoggingConfig& logging = config_.logging;
+  if (!logging.trace || logging.trace_at.empty()) {
+    const std::int64_t second = inputs_.first_iteration + 1;
+    return logging.trace && k == std::min(second, config_.training.train_iters - 1);
+  }
+  return std::ranges::find(logging.trace_at, k + 1) != logging.trace_at.end();
 }
 
 bool TrainingRun::iteration(std::int64_t k) {
   const auto& dumps = config_.logging.dump_gradients_at;
   const bool dump = std::find(dumps.begin(), dumps.end(), k + 1) != dumps.end();
   const std::vector<HostMicroBatch> micro_batches = training_batches(k);
+  const std::int64_t own = train_.micro_batches(k);
+  if (own != stepper_.schedule().microbatches) stepper_.use(inputs_.ramp_lists->of(own));
   const std::int64_t interval = config_.training.eval_interval;
   const bool evaluates =
       k + 1 == config_.training.train_iters || (interval > 0 && (k + 1) % interval == 0);
   const bool saves = saver_.due(k + 1) || save_asked_;
+  const bool grows = train_.micro_batches(k + 1) != own;
   monitor_.begin(is_drawn(k));
   stepper_.keep_gradients(dump);
   const double rate = learning_rate(config_.scheduler, config_.optimizer.params.lr, k);
@@ -306,7 +313,7 @@ bool TrainingRun::iteration(std::int64_t k) {
   Advance steps = stepper_.advance(micro_batches, {.learning_rate = rate,
                                                    .stop = hooks_.stop,
                                                    .save = saver_.asked(),
-                                                   .close = evaluates || saves});
+                                                   .close = evaluates || saves || grows});
   const double seconds = static_cast<double>(read_clock().wall_ns - begin.wall_ns) * 1e-9;
   const bool goes_on = !steps.before || report(last_, *steps.before, false);
   if (!steps.ran) return false;
@@ -352,7 +359,7 @@ bool TrainingRun::report(const CompletedIteration& iteration, const StepResult& 
 }
 
 std::vector<HostMicroBatch> TrainingRun::batches(BatchSampler& sampler, std::int64_t iteration) {
-  std::vector<HostMicroBatch> list(static_cast<std::size_t>(sampler.micro_batches()));
+  std::vector<HostMicroBatch> list(static_cast<std::size_t>(sampler.micro_batches(iteration)));
   const FileWork reading = world_.file_work();
   try {
     for (std::size_t i = 0; i < list.size(); ++i) {
@@ -365,7 +372,8 @@ std::vector<HostMicroBatch> TrainingRun::batches(BatchSampler& sampler, std::int
 }
 
 std::vector<HostMicroBatch> TrainingRun::read_training_batches(std::int64_t k, std::int64_t count) {
-  const std::int64_t own = train_.micro_batches();
+  // More than its own are those of later iterations, of an asynchronous run's constant batches.
+  const std::int64_t own = train_.micro_batches(k);
   std::vector<HostMicroBatch> list(static_cast<std::size_t>(count));
   for (std::int64_t i = 0; i < static_cast<std::int64_t>(list.size()); ++i) {
     train_.fill(k + i / own, i % own, list[static_cast<std::size_t>(i)]);
@@ -376,9 +384,9 @@ std::vector<HostMicroBatch> TrainingRun::read_training_batches(std::int64_t k, s
 std::vector<HostMicroBatch> TrainingRun::training_batches(std::int64_t k) {
   const FileWork reading = world_.file_work();
   try {
-    const std::int64_t own = train_.micro_batches();
     const bool more = k + 1 < config_.training.train_iters;
-    return ahead_.take(k, own + stepper_.look_ahead(), more ? own + stepper_.look_ahead(1) : 0);
+    return ahead_.take(k, train_.micro_batches(k) + stepper_.look_ahead(),
+                       more ? train_.micro_batches(k + 1) + stepper_.look_ahead(1) : 0);
   } catch (const RequestError& error) {
     throw Error(error.what());  // a bad token is found when it is read: the run has started
   }
@@ -402,11 +410,10 @@ std::vector<std::pair<std::string, double>> TrainingRun::validate() {
 }
 
 void TrainingRun::look_at_skipped(std::int64_t k, const StepResult& step) {
-  const std::int64_t first =
-      inputs_.consumed_samples + (k - inputs_.first_iteration) * config_.batch.global_batch_size;
+  const std::int64_t first = inputs_.batches.first_sample(k);
   const std::string what = fmt::format(
       "iteration {}: loss {}, gradient norm {}: not finite; samples {} to {}", k + 1,
-      std::abs(step.loss), step.grad_norm, first, first + config_.batch.global_batch_size - 1);
+      std::abs(step.loss), step.grad_norm, first, inputs_.batches.first_sample(k + 1) - 1);
   if (stepper_.updates_unchecked()) {
     failure_ = what + "; " + stepper_.schedule().kind + " has updated the weights meanwhile";
     return;
@@ -461,6 +468,16 @@ void TrainingRun::save() {
     throw Error(error.what());  // the run has started, whatever it finds now
   }
   reporter_.wrote(directory);
+  if (stepper_.has_average()) {
+    stepper_.take_average();
+    const std::string average = directory + "/ema";
+    try {
+      save_hugging_face(model_, files_, average, extras_);
+    } catch (const RequestError& error) {
+      throw Error(error.what());
+    }
+    reporter_.wrote(average);
+  }
   if (failed) failure_ = "the last checkpoint could not be saved";
 }
 

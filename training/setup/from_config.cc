@@ -72,7 +72,9 @@ Schedule schedule_of(const Config& config) {
 }
 
 std::unique_ptr<UpdateRule> make_update_rule(const Config& config) {
-  return optimizer_of(config).make(config.optimizer.params);
+  auto rule = optimizer_of(config).make(config.optimizer.params);
+  const double decay = config.training.ema_decay;
+  return decay > 0 ? with_average(std::move(rule), decay) : std::move(rule);
 }
 
 BucketLimits bucket_limits(const Config& config) {
@@ -125,6 +127,12 @@ KernelOptions kernel_options(const Config& config) {
 
 Topology topology_of(const Config& config, const Schedule& schedule, Transport& transport) {
   return make_topology(transport.world(), mesh_of(config), transport.nodes(), ends_of(schedule));
+}
+
+BatchRamp ramp_of(const Config& config) {
+  const std::vector<std::int64_t>& ramp = config.batch.rampup_batch_size;
+  if (ramp.empty()) return {};
+  return {.start = ramp.at(0), .increment = ramp.at(1), .samples = ramp.at(2)};
 }
 
 BatchShape batch_shape(const Config& config, const Topology& topology) {

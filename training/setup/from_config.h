@@ -42,7 +42,9 @@ TransportOptions transport_options(const Config&);
 KernelOptions kernel_options(const Config&);
 // This rank's groups in the mesh of `config`. Every rank of the transport calls it.
 Topology topology_of(const Config&, const Schedule&, Transport&);
-// Which samples of a global batch this rank gets.
+// batch.rampup_batch_size.
+BatchRamp ramp_of(const Config&);
+// Which samples of a global batch this rank gets; the batches are those without a ramp.
 BatchShape batch_shape(const Config&, const Topology&);
 TensorParallel tensor_parallel_of(const Config&, const Topology&);
 

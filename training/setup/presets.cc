@@ -80,7 +80,7 @@ const std::vector<Preset>& presets() {
   constexpr const char* kLargeBatch =
       R"({"parallel": "auto", "batch": {"global_batch_size": 512}})";
   static const std::vector<Preset> all = {
-      {"bytes", "0.8M parameters on bytes, trains on any text in a minute", R"({
+      {"bytes", "0.8M parameters on bytes, trains on any text of 10 kB and more in a minute", R"({
          "model": {"architecture": "gpt2", "num_layers": 4, "hidden_size": 128,
                    "num_attention_heads": 4},
          "batch": {"global_batch_size": 16, "micro_batch_size": 8},
@@ -132,11 +132,17 @@ std::string preset_config(const std::string& preset, const std::string& name,
   config.merge_patch(ordered_json_or_null(found->config));
   config["checkpoint"]["save"] = "runs/" + name + "/weights";
   config["logging"]["dir"] = "runs/" + name;
+  std::string layout;
+  if (config["parallel"] == "auto") {
+    layout =
+        "// The layout is chosen for the machine that it runs on, by measuring that; for another\n"
+        "// one name its file in runtime.machine (configs/machines, docs/simulate.md).\n";
+  }
   return fmt::format(
-      "// {}: {}.\n// `trident plan` tells what it takes, `trident train` trains it.\n"
+      "// {}: {}.\n// `trident plan` tells what it takes, `trident train` trains it.\n{}"
       "// Every key there is: docs/config.md, or `trident schema --markdown`. For an editor that\n"
       "// checks keys: `trident schema > schema.json`, and \"$schema\": \"schema.json\" below.\n{}",
-      found->name, found->about, annotated_config(json_text(config), rules));
+      found->name, found->about, layout, annotated_config(json_text(config), rules));
 }
 
 }  // namespace trident

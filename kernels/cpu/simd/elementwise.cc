@@ -49,6 +49,13 @@ void scale(float* x, float factor, std::int64_t n) {
   });
 }
 
+void lerp(float* x, const float* target, float part, std::int64_t n) {
+  each(n, [=](std::int64_t i, auto lanes) {
+    const F from = load(x + i, lanes);
+    store(x + i, fma(load(target + i, lanes) - from, splat(part), from), lanes);
+  });
+}
+
 // Lane j adds elements j, j + 16, …; the lanes are then added in halves.
 template <class T>
 double square_sum(const T* x, std::int64_t n) {
@@ -93,6 +100,7 @@ void set_elementwise(Table& table) {
   set(table.bf16);
   set(table.f16);
   table.scale = scale;
+  table.lerp = lerp;
 }
 
 }  // namespace trident::cpu::simd::TRIDENT_ISA

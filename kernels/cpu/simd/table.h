@@ -140,6 +140,7 @@ struct Table {
   Leaves<BFloat16> bf16;
   Leaves<Float16> f16;
   void (*scale)(float* x, float factor, std::int64_t n);
+  void (*lerp)(float* x, const float* target, float part, std::int64_t n);
   // Floats of scratch for an attention task of this size; forward and backward.
   std::int64_t (*attention_scratch)(std::int64_t sequence, std::int64_t head_dim, bool backward);
 

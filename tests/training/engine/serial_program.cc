@@ -38,7 +38,8 @@ class Serial {
         chunks_(build_chunks(model.architecture(), model.shape(), tensor_, split, all(split))),
         buckets_(context_, backward_groups(chunks_), {.limits = bucket_limits(config)}, topology_),
         gradients_(context_, buckets_, topology_, {}),
-        optimizer_(context_, buckets_, make_update_rule(config), topology_),
+        optimizer_(context_, buckets_, make_update_rule(config), topology_,
+                   config.optimizer.param_groups),
         check_(topology_.world, topology_.of(Group::shard).size()),
         losses_(context_.empty({iterations * m_}, DType::f64, Category::workspace)) {
     initialise_versions();

@@ -146,7 +146,7 @@ void train_steps(Stepper& stepper, const TrainingInputs& inputs, std::int64_t st
   const Config& config = stepper.model().config();
   BatchSampler sampler(inputs.datasets.train, batch_shape(config, stepper.topology()));
   for (std::int64_t k = 0; k < steps; ++k) {
-    std::vector<HostMicroBatch> batches(static_cast<std::size_t>(sampler.micro_batches()));
+    std::vector<HostMicroBatch> batches(static_cast<std::size_t>(sampler.micro_batches(k)));
     for (std::size_t i = 0; i < batches.size(); ++i) {
       sampler.fill(k, static_cast<std::int64_t>(i), batches[i]);
     }

@@ -1,6 +1,7 @@
 // The plan beside what a run allocates and sends.
 #include "training/plan/plan.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 

@@ -1,0 +1,220 @@
+// `completion` and `man`: what a shell completes, and a manual page, from the table that the help
+// is made from: the commands and options as CLI11 has them.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "app/commands.h"
+
+namespace trident::app {
+namespace {
+
+std::vector<const CLI::App*> commands_of(const CLI::App& app) {
+  return app.get_subcommands([](const CLI::App*) { return true; });
+}
+
+std::vector<const CLI::Option*> options_of(const CLI::App& app, bool positional) {
+  return app.get_options([=](const CLI::Option* option) {
+    return option->nonpositional() != positional && !option->get_name().empty();
+  });
+}
+
+// The words that an option's value may be, of "TEXT:{text,json}".
+std::vector<std::string> values_of(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  const std::size_t open = type.find('{'), close = type.find('}', open);
+  if (open == std::string::npos || close == std::string::npos) return {};
+  return CLI::detail::split(type.substr(open + 1, close - open - 1), ',');
+}
+
+bool takes_value(const CLI::Option& option) {
+  return option.get_items_expected_max() > 0;
+}
+
+// Each command with its path, "bench gemm"; the program itself is "".
+void each_command(const CLI::App& app, const std::string& path,
+                  const std::function<void(const CLI::App&, const std::string&)>& call) {
+  call(app, path);
+  for (const CLI::App* command : commands_of(app)) {
+    each_command(*command, path.empty() ? command->get_name() : path + " " + command->get_name(),
+                 call);
+  }
+}
+
+std::vector<std::string> long_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : options_of(app, false)) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+// Words after the command; the values of an option after it; else files.
+std::string bash_script(const CLI::App& app) {
+  std::string paths, words, values;
+  each_command(app, "", [&](const CLI::App& command, const std::string& path) {
+    std::vector<std::string> all;
+    for (const CLI::App* one : commands_of(command)) all.push_back(one->get_name());
+    if (!path.empty()) paths += fmt::format("      \"{}\") path=$next ;;\n", path);
+    const std::vector<std::string> names = long_names(command);
+    all.insert(all.end(), names.begin(), names.end());
+    words += fmt::format("    \"{}\") words=\"{}\" ;;\n", path, fmt::join(all, " "));
+    for (const CLI::Option* option : options_of(command, false)) {
+      const auto known = values_of(*option);
+      if (known.empty()) continue;
+      for (const std::string& name : option->get_lnames()) {
+        values += fmt::format("    \"{} --{}\") words=\"{}\"; cur=${{cur#=}} ;;\n", path, name,
+                              fmt::join(known, " "));
+      }
+    }
+  });
+  return fmt::format(
+      "# bash completion of trident; for zsh after `autoload -U +X bashcompinit && bashcompinit`.\n"
+      "_trident() {{\n"
+      "  local cur=${{COMP_WORDS[COMP_CWORD]}} path= next word before words= i\n"
+      "  for ((i = 1; i < COMP_CWORD; ++i)); do\n"
+      "    word=${{COMP_WORDS[i]}} next=\"${{path:+$path }}${{COMP_WORDS[i]}}\"\n"
+      "    case $next in\n"
+      "{}"
+      "    esac\n"
+      "  done\n"
+      "  before=${{COMP_WORDS[COMP_CWORD-1]}}\n"
+      "  if [[ $before == \"=\" ]]; then before=${{COMP_WORDS[COMP_CWORD-2]}}; fi\n"
+      "  if [[ $cur == \"=\" ]]; then cur=\"\" before=${{COMP_WORDS[COMP_CWORD-1]}}; fi\n"
+      "  COMPREPLY=()\n"
+      "  case \"$path $before\" in\n"
+      "{}"
+      "  esac\n"
+      "  if [[ -z $words ]]; then\n"
+      "    case $path in\n"
+      "{}"
+      "    esac\n"
+      "    # Without the start of an option files are more likely, but for the command itself.\n"
+      "    if [[ $cur != -* && -n $path && -z ${{words%%-*}} ]]; then words=; fi\n"
+      "  fi\n"
+      "  mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$cur\")\n"
+      "}}\n"
+      "complete -o default -F _trident trident\n",
+      paths, values, words);
+}
+
+std::string quoted(std::string text) {
+  std::string out = "'";
+  for (const char c : text) {
+    if (c == '\n') break;  // the first line tells it
+    if (c == '\'' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + "'";
+}
+
+std::string fish_script(const CLI::App& app) {
+  std::string text = "# fish completion of trident\n";
+  each_command(app, "", [&](const CLI::App& command, const std::string& path) {
+    std::string here = "__fish_use_subcommand";
+    if (!path.empty()) {
+      here.clear();
+      for (const std::string& word : CLI::detail::split(path, ' ')) {
+        here += (here.empty() ? "" : "; and ") + ("__fish_seen_subcommand_from " + word);
+      }
+    }
+    for (const CLI::App* one : commands_of(command)) {
+      text +=
+          fmt::format("complete -c trident -n '{}' {}-a {} -d {}\n", here,
+                      path.empty() ? "-f " : "", one->get_name(), quoted(one->get_description()));
+    }
+    for (const CLI::Option* option : options_of(command, false)) {
+      for (const std::string& name : option->get_lnames()) {
+        const auto known = values_of(*option);
+        text += fmt::format("complete -c trident -n '{}' -l {}{}{} -d {}\n", here, name,
+                            takes_value(*option) ? " -r" : "",
+                            known.empty() ? "" : fmt::format(" -f -a '{}'", fmt::join(known, " ")),
+                            quoted(option->get_description()));
+      }
+    }
+  });
+  return text;
+}
+
+// As roff takes it: dashes are themselves, and a line begins with no control character.
+std::string roff(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if ((out.empty() || out.back() == '\n') && (c == '.' || c == '\'')) out += "\\&";
+    if (c == '\\') {
+      out += "\\e";
+    } else if (c == '-') {
+      out += "\\-";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+std::string man_option(const CLI::Option& option, bool positional) {
+  const std::string type = option.get_type_name();
+  const std::string value = takes_value(option) && !positional
+                                ? " \\fI" + roff(type.substr(0, type.find(':'))) + "\\fR"
+                                : "";
+  std::string text =
+      fmt::format(".TP\n\\fB{}\\fR{}\n{}\n", roff(option.get_name(positional, !positional)), value,
+                  roff(option.get_description()));
+  const auto known = values_of(option);
+  if (!known.empty()) text += roff(fmt::format("One of {}.\n", fmt::join(known, ", ")));
+  const std::string standard = option.get_default_str();
+  if (!standard.empty()) text += roff(fmt::format("Default: {}.\n", standard));
+  return text;
+}
+
+std::string man_page(const CLI::App& app, const std::string& version) {
+  std::string text = fmt::format(
+      ".TH TRIDENT 1 \"\" \"trident {}\" \"User Commands\"\n.SH NAME\ntrident \\- {}\n"
+      ".SH SYNOPSIS\n.B trident\n.I command\n[\\fIoptions\\fR]\n.SH COMMANDS\n",
+      version, roff("pretrains transformers in 3D parallel"));
+  each_command(app, "", [&](const CLI::App& command, const std::string& path) {
+    if (path.empty()) return;
+    text += fmt::format(".SS trident {}\n{}.\n", roff(path), roff(command.get_description()));
+    for (const bool positional : {true, false}) {
+      for (const CLI::Option* option : options_of(command, positional)) {
+        text += man_option(*option, positional);
+      }
+    }
+  });
+  text +=
+      ".SH EXIT STATUS\n.TP\n0\nDone.\n.TP\n2\nThe request is wrong; nothing was started or "
+      "written.\n.TP\n3\nA failure while running.\n.TP\n130\nStopped by Ctrl\\-C or SIGTERM, after "
+      "saving.\n.SH FILES\n.TP\nruns/\\fINAME\\fR\nWhere a run of \\fINAME\\fR.json puts its "
+      "metrics, its config and its report.\n";
+  return text;
+}
+
+}  // namespace
+
+void add_completion(CLI::App& app, Action& action) {
+  auto* command = app.add_subcommand("completion", "Print what a shell completes by");
+  auto shell = std::make_shared<std::string>();
+  command->add_option("shell", *shell, "bash (also for zsh) or fish")
+      ->required()
+      ->check(CLI::IsMember({"bash", "fish"}));
+  command->callback([&app, shell, &action] {
+    action = [&app, shell] {
+      fmt::print("{}", *shell == "fish" ? fish_script(app) : bash_script(app));
+      return 0;
+    };
+  });
+  auto* man = app.add_subcommand("man", "Print a manual page, for man -l -");
+  man->callback([&app, &action] {
+    action = [&app] {
+      fmt::print("{}", man_page(app, version()));
+      return 0;
+    };
+  });
+}
+
+}  // namespace trident::app

@@ -1,0 +1,55 @@
+// `report`: the page of one run, or of several beside each other, from what their folders hold.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "app/commands.h"
+#include "core/error.h"
+#include "core/file.h"
+#include "core/printable.h"
+#include "training/report/run_report.h"
+
+namespace trident::app {
+namespace {
+
+struct ReportOptions {
+  std::vector<std::string> runs;
+  std::string out;
+};
+
+int report(const ReportOptions& options) {
+  std::vector<ReportedRun> runs;
+  for (std::string directory : options.runs) {
+    while (directory.size() > 1 && directory.ends_with('/')) directory.pop_back();
+    runs.push_back(read_run(directory));
+  }
+  std::string out = options.out;
+  if (out.empty()) out = runs.size() == 1 ? runs.front().name + "/report.html" : "report.html";
+  const std::string page = run_report(runs);
+  if (out == "-") {
+    fmt::print("{}", page);
+    return 0;
+  }
+  write_file(out, page);
+  fmt::print("wrote {}\n", printable(out));
+  return 0;
+}
+
+}  // namespace
+
+void add_report(CLI::App& app, Action& action) {
+  auto* command = app.add_subcommand(
+      "report", "Draw a run, also one that goes on or was killed, or several beside each other");
+  auto options = std::make_shared<ReportOptions>();
+  command->add_option("runs", options->runs, "The folders of runs (logging.dir)")->required();
+  command->add_option("--out", options->out,
+                      "The page, or - for standard output (of one run its report.html, else "
+                      "report.html here)");
+  command->callback([options, &action] { action = [options] { return report(*options); }; });
+}
+
+}  // namespace trident::app

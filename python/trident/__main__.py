@@ -1,0 +1,14 @@
+"""`trident` on a command line: the program in this package."""
+
+import os
+import sys
+
+from trident import program
+
+
+def main():
+    os.execv(program(), ["trident", *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    main()
