@@ -54,7 +54,7 @@ for (const e of document.querySelectorAll("body *")) {
   const [a, b] = [luminance(ink), luminance(behind(e))].sort((x, y) => y - x);
   if ((a + 0.05) / (b + 0.05) < 4.5) faint.push(`${e.tagName}.${e.getAttribute("class")} "${e.textContent.slice(0, 30)}" ${((a + 0.05) / (b + 0.05)).toFixed(2)}`);
   const frame = e instanceof SVGElement ? e.closest("svg").getBoundingClientRect() : document.documentElement.getBoundingClientRect();
-  const scrolls = e.closest(".scroll, pre");
+  const scrolls = e.closest(".scroll, .table, .wide, pre");
   if (!scrolls && (box.left < frame.left - 1 || box.right > frame.right + 1 || (e instanceof SVGElement && (box.top < frame.top - 1 || box.bottom > frame.bottom + 1)))) {
     cropped.push(`${e.tagName} "${e.textContent.slice(0, 30)}" ${box.left.toFixed(0)}-${box.right.toFixed(0)} in ${frame.left.toFixed(0)}-${frame.right.toFixed(0)}`);
   }

@@ -321,7 +321,7 @@ def report(folder):
     html = (folder.path / "out/report.html").read_text()
     looked = 0
     for width in (1260, 390):
-        looked += look(folder.path, f"report{width}", html, "figure", FIGURES, f"{width},6000")
+        looked += look(folder.path, f"report{width}", html, "figure", FIGURES, f"{width},6000")[0]
     dom = chromium("--dump-dom", "--window-size=390,6000", (folder.path / "report390.html").as_uri())
     assert 'data-ready="yes"' in dom and 'data-drawn="empty"' not in dom
     assert "<td>" in dom and "LOSS" not in dom.split("<script")[0]
