@@ -30,6 +30,8 @@ void occupy_standard_streams() {
   }
 }
 
+constexpr const char* not_all_written = "standard output: not all of it could be written";
+
 // What was meant by a word that the command, or its innermost subcommand that was named, doesn't
 // know; "" where no word is to blame.
 std::string unknown_word(const CLI::App& app) {
@@ -72,7 +74,7 @@ int refused(const CLI::App& app, const CLI::ParseError& error, const trident::La
   std::ostringstream out, err;
   if (app.exit(error, out, err) == 0) {
     if (launch.leads) fmt::print("{}", out.str());
-    return 0;
+    return std::fflush(stdout) == 0 ? 0 : fail(3, not_all_written);
   }
   for (const char* command : {"train", "plan", "eval"}) {
     if (app.got_subcommand(command)) launch.start->join(command);
@@ -120,7 +122,7 @@ int run(int argc, char** argv) {
     const int code = action();
     launch.start->finish(code);
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
-      throw trident::Error("standard output: not all of it could be written");
+      throw trident::Error(not_all_written);
     }
     return code;
   } catch (const CLI::ParseError& error) {

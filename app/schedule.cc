@@ -1,6 +1,7 @@
 // `schedule`: makes, checks, simulates, measures and draws pipeline schedules.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include "app/options.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "core/terminal.h"
 #include "training/bench/schedule_reports.h"
 
 namespace trident::app {
@@ -73,6 +75,12 @@ void write(const std::string& text, const std::string& out) {
   }
 }
 
+// As wide as the terminal, where there is one.
+int columns_of(const ScheduleOptions& options) {
+  const int columns = options.out.empty() ? terminal_of(STDOUT_FILENO).columns : 0;
+  return columns > 0 ? columns : 100;
+}
+
 // Before anything runs for long.
 void need_place(const std::string& out) {
   const auto parent = std::filesystem::path(out).parent_path();
@@ -117,7 +125,7 @@ int show_one(const ScheduleOptions& options, bool kind_given, const Launch& laun
                                           ? report_of_kind(request, times)
                                           : report_of_file(options.file, request, times)};
   if (options.measure) measure(reports, times, launch);
-  if (launch.leads) write(drawn(reports.front(), options.format), options.out);
+  if (launch.leads) write(drawn(reports.front(), options.format, columns_of(options)), options.out);
   return 0;
 }
 
@@ -130,7 +138,7 @@ int compare(const ScheduleOptions& options, const std::vector<std::string>& kind
   need_place(options.out);
   std::vector<ScheduleReport> reports = reports_of_kinds(kinds, request, times);
   if (options.measure) measure(reports, times, launch);
-  if (launch.leads) write(drawn(reports, options.format), options.out);
+  if (launch.leads) write(drawn(reports, options.format, columns_of(options)), options.out);
   return 0;
 }
 

@@ -96,7 +96,7 @@ def plot(groups):
                     continue
                 high = max(1.0, min(value, highest * 1.04) * scale)
                 if value > highest and k == 0:
-                    parts.append(f'<text x="{at:.1f}" y="{base - high - 4:.1f}">'
+                    parts.append(f'<text x="{at + 0.77 * step:.1f}" y="{base - high + 11:.1f}">'
                                  f'{100 * value:.0f}%</text>')
                 parts.append(f'<rect x="{at + k * step / 4:.1f}" y="{base - high:.1f}" '
                              f'width="{step / 4 - 1:.1f}" height="{high:.1f}" fill="{colour}"/>')

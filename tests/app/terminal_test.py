@@ -124,6 +124,19 @@ def check_long_run(folder):
     print("ok long run")
 
 
+def check_schedule(folder):
+    command = " ".join(map(shlex.quote, [PROGRAM, "schedule", "--kind", "1f1b", "--stages", "4",
+                                         "--microbatches", "12"]))
+    with Tmux(folder, 72, f"{command}; sleep 1000") as tmux:
+        limit = time.monotonic() + 60
+        while "in flight" not in tmux.shown():
+            assert time.monotonic() < limit
+            time.sleep(0.1)
+        rows = [line for line in tmux.shown().split("\n") if line.startswith("rank ")]
+        assert len(rows) == 4 and all(len(r) <= 72 and r.endswith("|") for r in rows), rows
+    print("ok schedule")
+
+
 def main():
     with tempfile.TemporaryDirectory() as path:
         folder = pathlib.Path(path)
@@ -134,7 +147,8 @@ def main():
         check_no_colour(folder)
         check_pipe(folder)
         check_long_run(folder)
-    print("6 passed")
+        check_schedule(folder)
+    print("7 passed")
 
 
 if __name__ == "__main__":

@@ -92,15 +92,16 @@ void measure(std::vector<ScheduleReport>& reports, const Times& times, const Lau
   }
 }
 
-std::string drawn(const ScheduleReport& report, const std::string& format) {
-  if (format == "text") return report_text(report);
+std::string drawn(const ScheduleReport& report, const std::string& format, int columns) {
+  if (format == "text") return report_text(report, columns);
   if (format == "json") return report_json(report);
   if (format == "csv") return to_csv(report.schedule);
   return format == "svg" ? report_svg(report) : report_chrome(report);
 }
 
-std::string drawn(const std::vector<ScheduleReport>& reports, const std::string& format) {
-  if (format == "text") return comparison_text(reports);
+std::string drawn(const std::vector<ScheduleReport>& reports, const std::string& format,
+                  int columns) {
+  if (format == "text") return comparison_text(reports, columns);
   return format == "svg" ? comparison_svg(reports) : comparison_json(reports);
 }
 

@@ -28,7 +28,8 @@ std::vector<ScheduleReport> reports_of_kinds(const std::vector<std::string>& kin
 void measure(std::vector<ScheduleReport>&, const Times&, const Launch&);
 
 // "text", "json", "csv", "svg" or "chrome"; of several "text", "json" or "svg".
-std::string drawn(const ScheduleReport&, const std::string& format);
-std::string drawn(const std::vector<ScheduleReport>&, const std::string& format);
+// `columns`: of text.
+std::string drawn(const ScheduleReport&, const std::string& format, int columns = 100);
+std::string drawn(const std::vector<ScheduleReport>&, const std::string& format, int columns = 100);
 
 }  // namespace trident
