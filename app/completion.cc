@@ -164,7 +164,7 @@ std::string man_option(const CLI::Option& option, bool positional) {
                                 : "";
   std::string text =
       fmt::format(".TP\n\\fB{}\\fR{}\n{}\n", roff(option.get_name(positional, !positional)), value,
-                  roff(option.get_description()));
+                  roff(option.get_description() + "."));
   const auto known = values_of(option);
   if (!known.empty()) text += roff(fmt::format("One of {}.\n", fmt::join(known, ", ")));
   const std::string standard = option.get_default_str();

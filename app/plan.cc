@@ -9,7 +9,10 @@
 
 #include "app/options.h"
 #include "training/plan/fit.h"
+#include "training/run/ramp_lists.h"
+#include "training/setup/from_config.h"
 #include "training/setup/kinds.h"
+#include "training/setup/param_group_check.h"
 
 namespace trident::app {
 
@@ -42,7 +45,15 @@ void add_plan(CLI::App& app, const Launch& launch, Action& action) {
       const Architecture& architecture = *architecture_of(config);
       std::optional<Plan> plan;  // where it is shown
       std::optional<MemoryFit> fit;
-      if (launch.leads) plan = make_plan(config, architecture);
+      if (launch.leads) {
+        // What train would refuse, too.
+        check_param_groups(config, architecture);
+        const BatchRamp ramp = ramp_of(config);
+        if (ramp.samples > 0) {
+          RampLists(config, BatchSizes(config.batch.global_batch_size, ramp, 0, 0));
+        }
+        plan = make_plan(config, architecture);
+      }
       if (launch.leads && memory) fit = fit_memory(config, architecture, *memory);
       launch.start->agree({});
       launch.start->done();

@@ -23,12 +23,19 @@ struct ReportOptions {
 
 int report(const ReportOptions& options) {
   std::vector<ReportedRun> runs;
-  for (std::string directory : options.runs) {
+  std::vector<std::string> directories = options.runs;
+  for (std::string& directory : directories) {
     while (directory.size() > 1 && directory.ends_with('/')) directory.pop_back();
     runs.push_back(read_run(directory));
+    // "." is no name for a page.
+    if (const auto last = std::filesystem::path(directory).filename();
+        last == "." || last == "..") {
+      std::error_code none;
+      runs.back().name = std::filesystem::weakly_canonical(directory, none).string();
+    }
   }
   std::string out = options.out;
-  if (out.empty()) out = runs.size() == 1 ? runs.front().name + "/report.html" : "report.html";
+  if (out.empty()) out = runs.size() == 1 ? directories.front() + "/report.html" : "report.html";
   const std::string page = run_report(runs);
   if (out == "-") {
     fmt::print("{}", page);

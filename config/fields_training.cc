@@ -322,8 +322,9 @@ std::vector<Field> training_fields() {
       {.path = "/training/ema_decay",
        .member = member(&T::ema_decay),
        .doc = "Keeps a moving average of the weights, average := ema_decay · average + "
-              "(1 − ema_decay) · weights after each update, from the first one's on; it is saved "
-              "as weights of their own in the folder ema of checkpoint.save. 0: none is kept.",
+              "(1 − ema_decay) · weights after each update, from the first one's on, or from "
+              "the weights of a checkpoint that has none; it is saved as weights of their own in "
+              "the folder ema of checkpoint.save. 0: none is kept.",
        .range = fp32_fraction()},
       {.path = "/training/on_non_finite",
        .member = member(&T::on_non_finite),

@@ -188,8 +188,7 @@ class Reader {
         } else if (key == "lr_mult" || key == "weight_decay") {
           fail(where, fmt::format("{} is not a number that is 0 or more", shown(part)));
         } else {
-          fail(where, fmt::format("unknown key; did you mean {}?",
-                                  nearest(key, {"params", "lr_mult", "weight_decay"})));
+          fail(where, "unknown key; there are params, lr_mult, weight_decay");
         }
       }
       member.push_back(std::move(group));

@@ -134,8 +134,8 @@ void validate_rampup(const Config& config, Problems& problems) {
     problems.add(kRampup, fmt::format("start {} and increment {} have to be multiples of {}, what "
                                       "one micro-batch of each replica makes",
                                       start, increment, unit));
-  } else if ((global - start) / increment > 100'000) {
-    problems.add(kRampup, fmt::format("{} increments; at most 100000 are possible",
+  } else if ((global - start) / increment > 1'000) {
+    problems.add(kRampup, fmt::format("{} increments; at most 1000 are possible",
                                       (global - start) / increment));
   }
   if (!problems.sound({kSchedule, kScheduleFile})) return;

@@ -264,11 +264,13 @@ std::string chrome_trace(const Timeline& timeline) {
   }
   std::size_t id = 0;
   for (const Flow& flow : flows_of(timeline.events)) {
-    // Within the event that gives, at the beginning of the one that takes.
+    // From the beginning of a message, which may end after what it brings is there; else from the
+    // end of the compute.
+    const bool message = is_communication(flow.from->category);
     line(
         "{{\"name\":\"handed on\",\"cat\":\"flow\",\"ph\":\"s\",\"id\":{},\"ts\":{},\"pid\":{},"
         "\"tid\":{}}}",
-        ++id, flow.from->start_us + 0.5 * flow.from->duration_us, flow.from->rank,
+        ++id, flow.from->start_us + (message ? 0 : 0.999 * flow.from->duration_us), flow.from->rank,
         threads.of(*flow.from));
     line(
         "{{\"name\":\"handed on\",\"cat\":\"flow\",\"ph\":\"f\",\"bp\":\"e\",\"id\":{},\"ts\":{},"

@@ -20,6 +20,7 @@ import importlib
 import json
 import os
 import pathlib
+import signal
 import sys
 import time
 
@@ -56,11 +57,16 @@ def config_of(run):
     return dict(settings(config))
 
 
+class BadLine(Exception):
+    pass
+
+
 class Metrics:
     """The lines of metrics.jsonl as they come, each iteration once."""
 
     def __init__(self, path):
         self.path, self.last, self.place, self.end = path, None, (None, 0), b""
+        self.first = None  # its first line
         self.replaced = False  # another run has the folder now
 
     def new(self):
@@ -71,6 +77,12 @@ class Metrics:
                 if inode not in (None, status.st_ino):
                     self.replaced = True
                     return
+                first = file.readline()
+                if first.endswith(b"\n"):
+                    if self.first not in (None, first):
+                        self.replaced = True
+                        return
+                    self.first = first
                 # Cut back to a checkpoint, and perhaps grown again since.
                 file.seek(max(0, at - len(self.end)))
                 if status.st_size < at or file.read(len(self.end)) != self.end:
@@ -84,8 +96,10 @@ class Metrics:
             try:
                 metrics = json.loads(line)
                 iteration = metrics.pop("iteration")
+                if not isinstance(iteration, int):
+                    raise ValueError(iteration)
             except (ValueError, KeyError, AttributeError):
-                sys.exit(f"track: {self.path}: a line is not metrics: {line[:80]!r}")
+                raise BadLine(f"track: {self.path}: a line is not metrics: {line[:80]!r}") from None
             if self.last is None or iteration > self.last:
                 self.last = iteration
                 yield iteration, dict(flat(metrics))
@@ -127,8 +141,8 @@ class WeightsAndBiases:
     def flush(self):
         pass  # a process of its own writes
 
-    def end(self):
-        self.run.finish()
+    def end(self, failed):
+        self.run.finish(exit_code=int(failed))
 
 
 class MLflow:
@@ -155,9 +169,9 @@ class MLflow:
             self.client.log_batch(self.id, metrics=self.waiting[i:i + 1000])
         self.waiting = []
 
-    def end(self):
+    def end(self, failed):
         self.flush()
-        self.mlflow.end_run()
+        self.mlflow.end_run("FAILED" if failed else "FINISHED")
 
 
 def main():
@@ -177,7 +191,8 @@ def main():
     path = run / "metrics.jsonl"
     if not options.follow and not path.is_file():
         sys.exit(f"track: {path}: there is no such file; name the folder of a run (logging.dir)")
-    metrics, tracker, count, seen = Metrics(path), None, 0, time.monotonic()
+    metrics, tracker, count, seen, failed = Metrics(path), None, 0, time.monotonic(), False
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # `kill` ends it in order, too
     try:
         while True:
             held = is_held(run)  # before the lines: those that come after it ended are all there
@@ -198,11 +213,14 @@ def main():
             time.sleep(0.5)
     except KeyboardInterrupt:
         pass
+    except BadLine as error:
+        print(error, file=sys.stderr)
+        failed = True
     finally:
         if tracker:
-            tracker.end()
+            tracker.end(failed)
     print(f"track: gave {count} iterations to {options.to}")
-    return 0 if count else 1
+    return 0 if count and not failed else 1
 
 
 if __name__ == "__main__":

@@ -58,13 +58,18 @@ def _file(config):
     if not isinstance(config, dict):
         yield str(config)
         return
-    handle, path = tempfile.mkstemp(prefix="config-", suffix=".json")
+    handle, path = tempfile.mkstemp(prefix="config-", suffix=".json", dir=os.curdir)
     try:
         with os.fdopen(handle, "w") as file:
             json.dump(config, file)
         yield path
     finally:
         os.unlink(path)
+
+
+def _made(folder):
+    os.makedirs(folder, exist_ok=True)
+    return folder
 
 
 def plan(config, *, set=None, ranks=None):
@@ -124,6 +129,11 @@ class Run:
 def run(config, *, set=None, ranks=None):
     """Trains, waits for the end, and gives a Run. Ctrl-C lets the program save and stop. A dict should
     have logging.dir; else its run goes into runs/ and a name that is drawn."""
+    values = dict(set or {})
+    if isinstance(config, dict) and "logging.dir" not in values and not config.get("logging", {}).get("dir"):
+        values["logging.dir"] = tempfile.mkdtemp(prefix="run-", dir=_made("runs"))
+        values["logging.overwrite"] = True  # the folder is there already
+    set = values
     with _file(config) as path:
         more = [] if ranks is None else ["--ranks", ranks]
         words = [program(), "train", path, "--format", "json", *map(str, more), *_set(set)]

@@ -141,8 +141,35 @@ TEST_F(CliTest, AReportIsDrawnOfRunsThatEndedAndOthers) {
   expect_refused({"report", "nowhere"}, {"nowhere: there is no metrics.jsonl in it"});
   spit(dir / "killed/metrics.jsonl", "{\"iteration\": 1, \"loss\": \"</script>\", \"x\": 1}\n");
   EXPECT_EQ(run({"report", "killed"}).code, 0);
+  spit(dir / "killed/metrics.jsonl", "{\"iteration\": 1, \"loss\": 2}\n{\"iteration\": 2, \"lo");
+  EXPECT_EQ(run({"report", "killed"}).code, 0) << "a line that is being written";
   spit(dir / "killed/metrics.jsonl", "[]\n");
   expect_refused({"report", "killed"}, {"killed/metrics.jsonl"});
+}
+
+TEST_F(CliTest, AReportHasTheTimelinesOfAllStarts) {
+  const std::vector<std::string> saves{"checkpoint.save=w", "checkpoint.save_interval=2",
+                                       "logging.trace_at=[1,4]", "training.train_iters=2"};
+  ASSERT_EQ(run(train(saves)).code, 2) << "iteration 4 isn't there yet";
+  std::vector<std::string> first = saves, second = saves;
+  first[2] = "logging.trace_at=[1,2]";
+  second[3] = "training.train_iters=4";
+  ASSERT_EQ(run(train(first)).code, 0);
+  ASSERT_EQ(run(train(second)).code, 0);
+  const json timelines = json::parse(slurp(dir / "run/timeline.json"));
+  ASSERT_EQ(timelines.size(), 6) << "predicted and measured, of 1, 2 and 4";
+  EXPECT_THAT(timelines.back()["title"].get<std::string>(), HasSubstr("iteration 4"));
+  const json about = json::parse(slurp(dir / "run/run.json"));
+  EXPECT_EQ(about["starts"].size(), 2);
+  EXPECT_EQ(about["starts"][1]["after"], 2);
+  // What isn't one is left out.
+  spit(dir / "run/timeline.json", R"([{}, 3, {"title": "x", "rows": [], "events": [[1]]}])");
+  EXPECT_EQ(run({"report", "run"}).code, 0);
+}
+
+TEST_F(CliTest, APlanRefusesWhatTrainingWould) {
+  expect_refused({"plan", "c.json", "--set", "optimizer.param_groups=[{\"params\": \"x\"}]"},
+                 {"/optimizer/param_groups/0/params: \"x\" matches no parameter"});
 }
 
 TEST_F(CliTest, ShellsAndManKnowAllCommandsAndOptions) {

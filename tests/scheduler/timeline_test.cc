@@ -221,7 +221,7 @@ TEST(Timeline, ArrowsOfAChromeTraceLeadToWhatTakesAMessage) {
                           .name = "send of 0F3 to rank " + std::to_string(row + 1),
                           .category = EventCategory::transfer,
                           .start_us = 10,
-                          .duration_us = 2,
+                          .duration_us = 15,  // ends after it has arrived
                           .stage = 0,
                           .microbatch = 3,
                           .group = "pipeline",
@@ -231,7 +231,7 @@ TEST(Timeline, ArrowsOfAChromeTraceLeadToWhatTakesAMessage) {
   }
   EXPECT_EQ(arrows_of(two), (std::set<std::string>{"send of 0F3 to rank 1 -> 1F3",
                                                    "send of 0F3 to rank 3 -> 1F3"}));
-  EXPECT_THAT(chrome_trace(two), HasSubstr("\"ph\":\"C\",\"ts\":12,\"pid\":0,\"args\":"
+  EXPECT_THAT(chrome_trace(two), HasSubstr("\"ph\":\"C\",\"ts\":25,\"pid\":0,\"args\":"
                                            "{\"bytes\":4096}"));
   EXPECT_THAT(chrome_trace(two), HasSubstr("\"name\":\"transfer, pipeline\""));
 }

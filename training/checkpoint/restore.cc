@@ -14,6 +14,7 @@
 #include "core/printable.h"
 #include "parallel/parameter.h"
 #include "training/hugging_face/hugging_face_check.h"
+#include "training/optimizer/optimizer.h"
 
 namespace trident {
 namespace {
@@ -44,7 +45,13 @@ std::pair<std::string, const SavedTensor*> source_of(const StateTensor& into,
                                                      const CheckpointReader& reader) {
   std::string name = saved_name(into.name, into.parameter->name());
   const SavedTensor* saved = reader.find(name);
-  if (saved == nullptr && into.kind == StateKind::master) {
+  // An average that the run had not kept begins with the weights.
+  const bool average = into.kind == StateKind::optimizer && into.name == average_name;
+  if (saved == nullptr && average) {
+    name = saved_name("master", into.parameter->name());
+    saved = reader.find(name);
+  }
+  if (saved == nullptr && (average || into.kind == StateKind::master)) {
     name = saved_name("weight", into.parameter->name());
     saved = reader.find(name);
   }

@@ -106,7 +106,7 @@ void MetricsFile::append(const nlohmann::ordered_json& line) {
   file_.append(json_text(line) + "\n");
 }
 
-std::vector<nlohmann::ordered_json> read_metrics(const std::string& path) {
+std::vector<nlohmann::ordered_json> read_metrics(const std::string& path, bool growing) {
   const std::string text = read_file(path, kMaxBytes);
   std::vector<nlohmann::ordered_json> lines;
   std::size_t last = 0;
@@ -115,7 +115,7 @@ std::vector<nlohmann::ordered_json> read_metrics(const std::string& path) {
     last = number;
     return true;
   });
-  if (end != text.size()) {
+  if (end != text.size() && !growing) {
     throw RequestError(fmt::format("{}:{}: the last line has no end", path, last + 1));
   }
   return lines;

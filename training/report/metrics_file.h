@@ -40,7 +40,8 @@ class MetricsFile {
 };
 
 // All lines of a metrics.jsonl. RequestError, naming file and line, if one is no JSON object with
-// an integer "iteration".
-std::vector<nlohmann::ordered_json> read_metrics(const std::string& path);
+// an integer "iteration", or the last one has no end; `growing`: such a one is still being written,
+// or was when the run was killed, and is left out.
+std::vector<nlohmann::ordered_json> read_metrics(const std::string& path, bool growing = false);
 
 }  // namespace trident

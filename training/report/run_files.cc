@@ -1,6 +1,7 @@
 #include "training/report/run_files.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -72,6 +73,8 @@ RunFiles::RunFiles(const Config& config, const std::string& written, bool again,
   if (after && std::filesystem::is_regular_file(about_path, none)) {
     const RunAbout before = about_of(read_file(about_path, most_about));
     about_.starts.insert(about_.starts.begin(), before.starts.begin(), before.starts.end());
+    about_.sample = before.sample;
+    timelines_ = timelines_in(directory_);
   }
   write_file_atomic(about_path, about_text(about_));
   written_.push_back(about_path);
@@ -143,8 +146,8 @@ void RunFiles::write_report() {
 
 void RunFiles::write_timeline(std::int64_t iteration, const Timeline& predicted,
                               const Timeline& measured) {
-  timelines_.push_back(predicted);
-  timelines_.push_back(measured);
+  timelines_.push_back(timeline_json(predicted));
+  timelines_.push_back(timeline_json(measured));
   const auto write = [&](const std::string& name, const std::string& text) {
     const std::string path = directory_ + "/" + name;
     write_file_atomic(path, text);
@@ -154,7 +157,7 @@ void RunFiles::write_timeline(std::int64_t iteration, const Timeline& predicted,
   const std::string trace = chrome_trace(measured);
   write("timeline.svg", picture);
   write("trace.json", trace);
-  write("timeline.json", timelines_text(timelines_));
+  write("timeline.json", fmt::format("[{}]\n", fmt::join(timelines_, ",\n")));
   if (iteration == 0) return;
   write(fmt::format("timeline-{}.svg", iteration), picture);
   write(fmt::format("trace-{}.json", iteration), trace);

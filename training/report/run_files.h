@@ -38,7 +38,7 @@ class RunFiles {
   MetricsFile metrics_;
   std::optional<TensorBoardWriter> tensorboard_;
   RunAbout about_;
-  std::vector<Timeline> timelines_;
+  std::vector<std::string> timelines_;  // as JSON
   std::vector<std::string> written_;
 };
 

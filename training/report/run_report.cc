@@ -2,6 +2,7 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -376,6 +377,22 @@ std::string optional_file(const std::string& path, std::uint64_t most) {
 
 constexpr std::uint64_t most_text = 64 << 20, most_timelines = 256 << 20;
 
+bool is_timeline(const Json& one) {
+  const auto is_event = [](const Json& event) {
+    if (!event.is_array() || event.size() != 8) return false;
+    for (const std::size_t i : {0, 2, 3, 5, 6, 7}) {
+      if (!event[i].is_number()) return false;
+    }
+    return event[0].is_number_unsigned() && event[0] < 1'000'000 && event[1].is_string() &&
+           event[4].is_string();
+  };
+  const auto is_name = [](const Json& name) { return name.is_string(); };
+  return one.is_object() && one.contains("title") && one["title"].is_string() &&
+         one.contains("rows") && one["rows"].is_array() &&
+         std::ranges::all_of(one["rows"], is_name) && one.contains("events") &&
+         one["events"].is_array() && std::ranges::all_of(one["events"], is_event);
+}
+
 }  // namespace
 
 ReportedRun read_run(const std::string& directory) {
@@ -388,30 +405,41 @@ ReportedRun read_run(const std::string& directory) {
                     "(logging.dir)",
                     printable(directory), MetricsFile::kName));
   }
-  for (const Json& line : read_metrics(metrics)) run.history.push_back(metrics_of_line(line));
+  for (const Json& line : read_metrics(metrics, true)) run.history.push_back(metrics_of_line(line));
   run.config = read_file(directory + "/config.json", most_text);
   run.about = about_of(optional_file(directory + "/run.json", most_text));
-  const std::string timelines = optional_file(directory + "/timeline.json", most_timelines);
-  if (ordered_json_or_null(timelines).is_array()) run.timelines = timelines;
+  run.timelines = timelines_in(directory);
   return run;
 }
 
-std::string timelines_text(const std::vector<Timeline>& timelines) {
+std::string timeline_json(const Timeline& timeline) {
   // Perhaps millions of events: written as text, not kept as values of a document.
-  std::string text = "[";
-  for (const Timeline& timeline : timelines) {
-    text += fmt::format("{}{{\"title\":{},\"rows\":{},\"events\":[", text.size() > 1 ? ",\n" : "",
-                        json_text(Json(timeline.title)), json_text(Json(timeline.rows)));
-    bool first = true;
-    for (const TimelineEvent& event : timeline.events) {
-      text += fmt::format("{}[{},\"{}\",{:.3f},{:.3f},{},{},{},{}]", first ? "" : ",\n", event.rank,
-                          to_string(event.category), event.start_us, event.duration_us,
-                          json_text(Json(event.name)), event.stage, event.microbatch, event.bytes);
-      first = false;
-    }
-    text += "]}";
+  std::string text = fmt::format("{{\"title\":{},\"rows\":{},\"events\":[",
+                                 json_text(Json(timeline.title)), json_text(Json(timeline.rows)));
+  bool first = true;
+  for (const TimelineEvent& event : timeline.events) {
+    text += fmt::format("{}[{},\"{}\",{:.3f},{:.3f},{},{},{},{}]", first ? "" : ",\n", event.rank,
+                        to_string(event.category), event.start_us, event.duration_us,
+                        json_text(Json(event.name)), event.stage, event.microbatch, event.bytes);
+    first = false;
   }
-  return text + "]\n";
+  return text + "]}";
+}
+
+std::vector<std::string> timelines_in(const std::string& directory) {
+  const std::string path = directory + "/timeline.json";
+  std::error_code none;
+  std::vector<std::string> timelines;
+  if (!std::filesystem::is_regular_file(path, none) ||
+      std::filesystem::file_size(path, none) > most_timelines) {
+    return timelines;
+  }
+  const Json list = ordered_json_or_null(read_file(path, most_timelines));
+  if (!list.is_array()) return timelines;
+  for (const Json& one : list) {
+    if (is_timeline(one)) timelines.push_back(json_text(one));
+  }
+  return timelines;
 }
 
 std::string run_report(const std::vector<ReportedRun>& runs) {
@@ -419,7 +447,7 @@ std::string run_report(const std::vector<ReportedRun>& runs) {
   std::string timelines;
   for (const ReportedRun& run : runs) {
     data.push_back(data_of(run));
-    timelines += (timelines.empty() ? "" : ",") + run.timelines;
+    timelines += fmt::format("{}[{}]", timelines.empty() ? "" : ",", fmt::join(run.timelines, ","));
   }
   const std::string title = runs.size() == 1 ? "Trident run " + runs.front().name
                                              : fmt::format("{} Trident runs", runs.size());

@@ -16,16 +16,19 @@ struct ReportedRun {
   std::string config;  // JSON text, every default filled in
   RunAbout about;
   std::vector<IterationMetrics> history;
-  std::string timelines = "[]";  // as timelines_text() writes them
+  std::vector<std::string> timelines;  // as timeline_json() writes them
 };
 
 // The run whose files lie in `directory` (logging.dir): metrics.jsonl and config.json, and run.json
 // and timeline.json where they are. RequestError where one can't be read, or there is no metrics.
 ReportedRun read_run(const std::string& directory);
 
-// Timelines as JSON: a list of {title, rows, events}, an event being [row, category, start and
-// duration in microseconds, name, stage, micro-batch, bytes], numbers -1 where there is none.
-std::string timelines_text(const std::vector<Timeline>&);
+// A timeline as JSON: {title, rows, events}, an event being [row, category, start and duration in
+// microseconds, name, stage, micro-batch, bytes], numbers -1 where there is none.
+std::string timeline_json(const Timeline&);
+// Those in a folder's timeline.json, which is a list of them; what isn't one is left out, and so is
+// the whole file where it is larger than a page should be.
+std::vector<std::string> timelines_in(const std::string& directory);
 
 // The page: facts, curves over the iterations (of more than 4,000 as many means, with their
 // ranges), step time by part, bytes by group, bubble of each rank, memory beside the plan,

@@ -143,6 +143,15 @@ void check_weights(const Config& config, const HeldFolder& logs, const HeldFolde
     throw RequestError(fmt::format("{}: {} is a directory there; choose another directory",
                                    weights.quoted(), latest_name));
   }
+  // The average of the weights goes into a folder in it (training.ema_decay).
+  const std::string average = weights.path + "/ema";
+  const bool averages = config.training.ema_decay > 0;
+  if (averages && fs::exists(average, ignored) && !fs::is_directory(average, ignored)) {
+    throw RequestError(
+        fmt::format("{}: ema there is no directory, which training.ema_decay needs; "
+                    "move it away, or choose another directory",
+                    weights.quoted()));
+  }
   if (config.checkpoint.overwrite) return;
   // A run that goes on was let in when it began: what runs have left that it then came after is
   // its own to replace. A new one comes after those whose logs it replaces; where logs stay,
@@ -168,6 +177,9 @@ void check_weights(const Config& config, const HeldFolder& logs, const HeldFolde
   }
   if (const std::string set = set_file_in(weights.path); !set.empty()) {
     require_own(set, run_of_set(weights.path, found));
+  }
+  if (const std::string set = set_file_in(average); averages && !set.empty()) {
+    require_own("ema/" + set, run_of_weights(average));
   }
 }
 
@@ -224,7 +236,8 @@ std::vector<HeldFolder> checked_folders(const Config& config, std::int64_t weigh
   if (usable[0]) attempt([&] { check_logs(config, folders[0], resumed); });
   if (folders.size() == 2) {
     if (usable[1]) attempt([&] { check_weights(config, folders[0], folders[1], resumed); });
-    attempt([&] { check_room(folders[1], weight_bytes); });
+    const int sets = config.training.ema_decay > 0 ? 2 : 1;
+    attempt([&] { check_room(folders[1], sets * weight_bytes); });
   }
   if (!problems.empty()) throw RequestError(problems);
   return folders;

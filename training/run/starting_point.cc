@@ -80,7 +80,7 @@ std::vector<FoundCheckpoint> whole_ones(const std::vector<FoundCheckpoint>& foun
           fmt::format("{} (not damaged: no earlier one is taken in its place)", one.problem));
     }
     if (!one.problem.empty() && !older) {
-      start.messages.push_back("not a checkpoint to go on from: " + one.problem);
+      start.messages.push_back("warning: not a checkpoint to go on from: " + one.problem);
     }
   }
   return whole;
@@ -149,7 +149,7 @@ void add_on_nodes(const FoundOnNodes& on_nodes, const CheckpointConfig& asked,
   }
   for (const auto& [iteration, why] : on_nodes.left) {
     if (iteration <= newest) continue;
-    start.messages.push_back("not a checkpoint to go on from: " + why);
+    start.messages.push_back("warning: not a checkpoint to go on from: " + why);
   }
   if (on_nodes.unplaced <= newest) return;
   throw RequestError(fmt::format(
@@ -181,7 +181,8 @@ void miss_nodes(const Config& config, StartingPoint& start) {
           ? "the run has saved on its nodes, and checkpoint.local doesn't say where"
           : fmt::format("the run has saved on its nodes, and nothing of that is in \"{}\"",
                         asked.local.dir);
-  if (!start.checkpoints.empty()) return start.messages.push_back(missing + ": going on without");
+  if (!start.checkpoints.empty())
+    return start.messages.push_back("warning: " + missing + ": going on without");
   throw RequestError(fmt::format(
       "config: /checkpoint/resume: \"{}\", but no checkpoint is there: {}; \"never\" begins anew",
       asked.resume, missing));

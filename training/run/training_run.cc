@@ -19,6 +19,7 @@
 #include "training/engine/finite_weights.h"
 #include "training/engine/replicas.h"
 #include "training/hugging_face/hugging_face.h"
+#include "training/hugging_face/weights_folder.h"
 #include "training/optimizer/learning_rate.h"
 #include "training/run/agreement.h"
 #include "training/run/in_flight.h"
@@ -477,6 +478,10 @@ void TrainingRun::save() {
       throw Error(error.what());
     }
     reporter_.wrote(average);
+  } else if (reporter_.leads() && !weights_in(directory + "/ema").empty()) {
+    reporter_.message(fmt::format(
+        "warning: {}/ema stays as it was: it is no average of the weights that are saved now",
+        directory));
   }
   if (failed) failure_ = "the last checkpoint could not be saved";
 }

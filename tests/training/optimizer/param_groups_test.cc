@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -87,7 +88,8 @@ TEST(ParamGroups, APatternThatMatchesNothingIsRefused) {
                         "group before it has; names are embedding.weight, positions.weight"));
   EXPECT_THAT(refused(R"([{"lr_mult": 2}])"), HasSubstr("/optimizer/param_groups/0"));
   EXPECT_THAT(refused(R"([{"params": "*", "lr_mul": 2}])"),
-              HasSubstr("/optimizer/param_groups/0/lr_mul: unknown key; did you mean lr_mult?"));
+              HasSubstr("/optimizer/param_groups/0/lr_mul: unknown key; there are params, lr_mult, "
+                        "weight_decay"));
   EXPECT_THAT(refused(R"([{"params": "*", "lr_mult": -1}])"),
               HasSubstr("/optimizer/param_groups/0/lr_mult: -1 is not a number"));
 }
@@ -136,6 +138,50 @@ TEST(MovingAverage, IsSavedBesideTheWeightsInEveryLayout) {
   run("on", 2, {}, saves);
   EXPECT_EQ(read_file(run("on", 4, {}, saves) + "/ema/model.safetensors"),
             read_file(whole + "/ema/model.safetensors"));
+}
+
+TEST(MovingAverage, BeginsWithTheWeightsOfACheckpointThatHasNone) {
+  const TempDir dir;
+  const Overrides saves =
+      small + Overrides{"checkpoint.save_interval=2", "scheduler.decay_iters=3"};
+  const auto run = [&](int iterations, const Overrides& more) {
+    Job(run_config(dir.path(),
+                   saves + Overrides{"training.train_iters=" + std::to_string(iterations)} + more))
+        .run();
+    return read_tensors(dir / "w/model.safetensors");
+  };
+  const Tensors before = run(2, {}), after = run(3, {"training.ema_decay=0.75"});
+  const Tensors average = read_tensors(dir / "w/ema/model.safetensors");
+  for (const auto& [name, tensor] : average) {
+    for (std::size_t i = 0; i < tensor.values.size(); ++i) {
+      const double want = 0.75 * before.at(name).values[i] + 0.25 * after.at(name).values[i];
+      ASSERT_NEAR(tensor.values[i], want, 1e-6) << name << " " << i;
+    }
+  }
+}
+
+TEST(MovingAverage, ReplacesNobodyElsesWeights) {
+  const TempDir dir;
+  std::filesystem::create_directories(dir / "w/ema");
+  spit(dir / "w/ema/model.safetensors", "mine");
+  const auto begin = [&](const Overrides& more = {}) {
+    Job(run_config(dir.path(), small + Overrides{"training.ema_decay=0.5"} + more)).run();
+  };
+  EXPECT_THAT(message_of<RequestError>([&] { begin(); }),
+              HasSubstr("holds ema/model.safetensors of something else"));
+  EXPECT_EQ(read_file(dir / "w/ema/model.safetensors"), "mine");
+  std::filesystem::remove_all(dir / "w/ema");
+  spit(dir / "w/ema", "mine");
+  EXPECT_THAT(message_of<RequestError>([&] { begin(); }), HasSubstr("ema there is no directory"));
+  std::filesystem::remove(dir / "w/ema");
+  begin();
+  begin({"logging.overwrite=true"});
+  // A run without one says what stays.
+  std::vector<std::string> told;
+  TrainerHooks hooks;
+  hooks.on_message = [&](const std::string& text) { told.push_back(text); };
+  Job(run_config(dir.path(), small + Overrides{"logging.overwrite=true"})).run(hooks);
+  EXPECT_THAT(told, ::testing::Contains(HasSubstr("w/ema stays as it was")));
 }
 
 }  // namespace

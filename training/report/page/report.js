@@ -24,6 +24,9 @@ function fill(element, attributes, children) {
 }
 const html = (name, attributes, ...children) => fill(document.createElement(name), attributes, children);
 const svg = (name, attributes, ...children) => fill(document.createElementNS(SVG, name), attributes, children);
+const pen = document.createElement('canvas').getContext('2d');
+pen.font = '12px Helvetica, Arial, sans-serif';
+const widest = texts => Math.max(0, ...texts.map(text => pen.measureText(text).width));
 const colour = i => `var(--c${i % 6})`;
 
 // ---- numbers ----
@@ -200,7 +203,7 @@ function lineChart(id, caption, series, unit, options = {}) {
     const topY = log ? high * (high / low) ** 0.04 : high + margin;
     const yTicks = constant ? [low] : log ? logTicks(low, high) : ticks(bottomY, topY, Math.max(3, Math.floor(height / 48)));
     const labels = yTicks.map(v => log ? String(+v.toPrecision(3)) : tickText(v, yTicks));
-    const frame = {width, left: 14 + 7 * Math.max(3, ...labels.map(l => l.length)), right: width - 10, top: 22, bottom: height - 24};
+    const frame = {width, left: 16 + Math.max(20, widest(labels)), right: width - 10, top: 22, bottom: height - 24};
     const flat = v => log ? Math.log(v) : v;
     const X = x => frame.left + (x - from) / (to - from) * (frame.right - frame.left);
     const Y = y => frame.bottom - (flat(y) - flat(bottomY)) / (flat(topY) - flat(bottomY)) * (frame.bottom - frame.top);
@@ -335,7 +338,7 @@ function parts(run, r) {
     const sums = x.map((_, i) => values.reduce((sum, list) => sum + list[i], 0));
     const most = Math.max(...sums.length ? [sums.reduce((a, b) => Math.max(a, b))] : [1], 1e-9);
     const yTicks = ticks(0, most, 5), labels = yTicks.map(v => tickText(v, yTicks));
-    const frame = {left: 14 + 7 * Math.max(3, ...labels.map(l => l.length)), right: width - 10, top: 22, bottom: height - 24};
+    const frame = {left: 16 + Math.max(20, widest(labels)), right: width - 10, top: 22, bottom: height - 24};
     const from = x[0], to = x[x.length - 1] > from ? x[x.length - 1] : from + 1;
     const X = v => frame.left + (v - from) / (to - from) * (frame.right - frame.left);
     const Y = v => frame.bottom - v / most * (frame.bottom - frame.top) * 0.96;
@@ -373,10 +376,10 @@ function parts(run, r) {
 function barChart(id, caption, rows, legend, note) {
   const most = Math.max(...rows.map(row => row.segments.reduce((sum, s) => sum + s.value, 0)), 1e-9);
   return figure(id, caption, (width, self) => {
-    const letters = Math.max(...rows.map(row => row.label.length)), longest = Math.max(...rows.map(row => row.text.length));
-    const above = 7 * letters > width * 0.3;  // then labels stand over their bars
+    const labels = widest(rows.map(row => row.label)), values = widest(rows.map(row => row.text));
+    const above = labels > width * 0.3;  // then labels stand over their bars
     const row = above ? 40 : 26, bar = 16;
-    const left = above ? 4 : 10 + 6.8 * letters, room = width - left - 10 - 7 * longest;
+    const left = above ? 4 : 12 + labels, room = width - left - 12 - values;
     const picture = svg('svg', {viewBox: `0 0 ${width} ${rows.length * row + 6}`, role: 'img', 'aria-label': caption});
     rows.forEach((one, i) => {
       const y = i * row + 4 + (above ? 16 : 0);
@@ -443,7 +446,7 @@ const computes = ['forward', 'backward', 'backward_input', 'backward_weight', 'o
 function timeline(id, data) {
   const [title, ...lines] = data.title.split('\n');
   const events = data.events.map(([row, category, start, duration, name, stage, microbatch, sent]) =>
-    ({row, category, start, duration, name, stage, microbatch, sent, thin: !computes.includes(category)}));
+    ({row, category, start, duration, name, stage, microbatch, sent, thin: !computes.includes(category)})).filter(e => looks[e.category]);
   const ranks = Math.max(data.rows.length, ...[events.reduce((most, e) => Math.max(most, e.row + 1), 0)]);
   const first = events.reduce((least, e) => Math.min(least, e.start), Infinity);
   const last = events.reduce((most, e) => Math.max(most, e.start + e.duration), -Infinity);
@@ -454,10 +457,10 @@ function timeline(id, data) {
   const window = {from: first, to: last};
   const name = row => data.rows[row] || `rank ${row}`;
   const drawing = figure(id, title, (width, self) => {
-    const longest = Math.max(...Array.from({length: ranks}, (_, r) => name(r).length));
-    const short = 6.8 * longest > width * 0.22;  // then only the number
+    const longest = widest(Array.from({length: ranks}, (_, r) => name(r)));
+    const short = longest > width * 0.22;  // then only the number
     const label = row => short ? (name(row).match(/\d+/) || [String(row)])[0] : name(row);
-    const left = short ? 30 : 12 + 6.8 * longest, right = width - 10;
+    const left = short ? 34 : 14 + longest, right = width - 10;
     const lane = 5, compute = ranks > 24 ? 12 : ranks > 8 ? 20 : 28, height = compute + lane * lanes.length, row = height + 4;
     const top = 4, bottom = top + ranks * row, span = window.to - window.from;
     const X = us => left + (us - window.from) / span * (right - left);

@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""Drives the program through the Python package, as a notebook would.
+
+    python3 tests/app/python_test.py build/release/trident
+
+Ends with `N passed`, or an error that says where.
+"""
+
+import json
+import os
+import pathlib
+import sys
+import tempfile
+
+os.environ["TRIDENT_PROGRAM"] = os.path.abspath(sys.argv[1])
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
+
+import trident
+
+CONFIG = {
+    "model": {"architecture": "gpt2", "num_layers": 2, "hidden_size": 16, "num_attention_heads": 2},
+    "batch": {"global_batch_size": 4, "micro_batch_size": 1},
+    "data": {"train": [{"path": "text.txt"}], "sequence_length": 16},
+    "training": {"train_iters": 5, "eval_interval": 0},
+    "logging": {"dir": "runs/mine", "tensorboard": False}}
+
+
+def refused(call, code, text):
+    try:
+        call()
+    except trident.TridentError as error:
+        assert error.code == code and text in str(error), (error.code, str(error))
+        return
+    raise AssertionError(f"not refused: {text}")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        pathlib.Path("text.txt").write_text("In the beginning there was a text. " * 100)
+        pathlib.Path("c.json").write_text(json.dumps(CONFIG))
+
+        plan = trident.plan("c.json", set={"parallel.pipeline_model_parallel_size": 2})
+        assert plan["world_size"] == 2 and len(plan["ranks"]) == 2, plan
+        assert trident.plan(CONFIG) == trident.plan("c.json")
+
+        schedule = trident.schedule("zbv", stages=2, microbatches=4, times="F=1,B=2,W=1")
+        assert schedule["kind"] == "zbv" and len(schedule["ranks"]) == 2, schedule
+        refused(lambda: trident.schedule("zvb", stages=2, microbatches=4), 2, "zbv")
+
+        run = trident.run(CONFIG, set={"optimizer.params.lr": 0.01})
+        assert run.result["iterations"] == 5 and run.directory == pathlib.Path("runs/mine"), run
+        lines = run.metrics()
+        assert [line["iteration"] for line in lines] == [1, 2, 3, 4, 5]
+        assert lines[-1]["loss"] == run.result["loss"] < lines[0]["loss"]
+        assert run.config()["optimizer"]["params"]["lr"] == 0.01
+        assert "loss" in repr(run) and run.report().is_file()
+        refused(lambda: trident.run(CONFIG), 2, "metrics.jsonl")
+        refused(lambda: trident.plan({"model": {}}), 2, "/model/num_layers: is missing")
+        assert not list(pathlib.Path().glob("config-*")), "files of dicts stay"
+
+        # A line that is being written isn't one yet.
+        with open("runs/mine/metrics.jsonl", "a") as file:
+            file.write('{"iteration": 6, "lo')
+        assert len(trident.metrics("runs/mine")) == 5
+        two = trident.run(CONFIG, set={"logging.dir": "runs/two", "training.seed": 5})
+        page = trident.report(run.directory, two.directory, out="both.html")
+        assert "2 Trident runs" in page.read_text()
+    print("1 passed")
+
+
+if __name__ == "__main__":
+    main()
