@@ -129,7 +129,7 @@ def check_schedule(folder):
                                          "--microbatches", "12"]))
     with Tmux(folder, 72, f"{command}; sleep 1000") as tmux:
         limit = time.monotonic() + 60
-        while "in flight" not in tmux.shown():
+        while "makespan" not in tmux.shown():
             assert time.monotonic() < limit
             time.sleep(0.1)
         rows = [line for line in tmux.shown().split("\n") if line.startswith("rank ")]
