@@ -135,7 +135,7 @@ void TensorBoardWriter::add_text(std::int64_t step, std::string_view tag,
 
 void TensorBoardWriter::add_hyperparameters(const std::map<std::string, Hyperparameter>& values,
                                             std::span<const std::string> metrics) {
-  // Experiment: 5 HParamInfo { 1 name, 4 type }, 6 MetricInfo { 1 MetricName { 2 tag } };
+  // Experiment: 4 HParamInfo { 1 name, 4 type }, 5 MetricInfo { 1 MetricName { 2 tag } };
   // SessionStartInfo: 1 map of names to values { 1, 2 }.
   std::string experiment, session;
   for (const auto& [name, value] : values) {
@@ -145,7 +145,7 @@ void TensorBoardWriter::add_hyperparameters(const std::map<std::string, Hyperpar
     append_varint(info, std::holds_alternative<double>(value)        ? 3
                         : std::holds_alternative<std::string>(value) ? 1
                                                                      : 2);
-    append_message(experiment, 5, info);
+    append_message(experiment, 4, info);
     append_message(entry, 1, name);
     append_message(entry, 2, value_message(value));
     append_message(session, 1, entry);
@@ -154,7 +154,7 @@ void TensorBoardWriter::add_hyperparameters(const std::map<std::string, Hyperpar
     std::string name, info;
     append_message(name, 2, tag);
     append_message(info, 1, name);
-    append_message(experiment, 6, info);
+    append_message(experiment, 5, info);
   }
   // HParamsPluginData: 2 experiment, 3 session_start_info.
   std::string records;
