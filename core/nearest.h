@@ -8,8 +8,7 @@
 
 namespace trident {
 
-// The name nearest to `name` by edit distance; "" of no candidates.
-// (Whether somebody may have meant it: is_near.)
+// The name nearest to `name` by edit distance, however far that is (is_near); "" of no candidates.
 std::string nearest(std::string_view name, const std::vector<std::string>& candidates);
 // No more than a third of the name is another.
 bool is_near(std::string_view name, std::string_view candidate);

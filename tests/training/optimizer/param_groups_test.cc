@@ -27,7 +27,7 @@ TEST(ParamGroups, TheFirstPatternThatMatchesCounts) {
   EXPECT_EQ(group_of(groups, "layers.1.mlp.up.weight"), nullptr);
 }
 
-// Of one SGD step: w' = w - lr·lr_mult·(g + …) with decay of its own.
+// Of one step, which is linear in the rate: w' = w - lr·lr_mult·u, with a decay of its own.
 class ParamGroupRun : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(ParamGroupRun, RateAndDecayAreThoseOfTheGroup) {
@@ -63,7 +63,8 @@ TEST_P(ParamGroupRun, RateAndDecayAreThoseOfTheGroup) {
       ASSERT_NEAR(grouped.at(name).values[i], want, 2e-7 + 1e-6 * std::abs(w)) << name << " " << i;
     }
   }
-  // In shards, too.
+  // In shards, too. (Adam's first step is the sign of what may be a gradient's noise.)
+  if (std::string(GetParam()) != "SGD") return;
   const Tensors apart = weights("apart", 1, groups, {.data = 2, .tensor = 2});
   for (const auto& [name, tensor] : grouped) {
     for (std::size_t i = 0; i < tensor.values.size(); ++i) {
@@ -71,7 +72,7 @@ TEST_P(ParamGroupRun, RateAndDecayAreThoseOfTheGroup) {
     }
   }
 }
-INSTANTIATE_TEST_SUITE_P(, ParamGroupRun, ::testing::Values("SGD"));
+INSTANTIATE_TEST_SUITE_P(, ParamGroupRun, ::testing::Values("SGD", "AdamW", "Adafactor"));
 
 TEST(ParamGroups, APatternThatMatchesNothingIsRefused) {
   const TempDir dir;

@@ -112,12 +112,11 @@ TEST(GrowingBatches, ARampThatCannotBeIsRefused) {
   EXPECT_THAT(refused({"batch.rampup_batch_size=[2, 2, 9]", "batch.micro_batch_size=4"}),
               HasSubstr("have to be multiples of 4"));
   EXPECT_THAT(refused({"pipeline.schedule=pipedream_2bw"}), HasSubstr("use one that flushes"));
-  // Groups of as many micro-batches as ranks.
-  const std::string grouped =
-      refused(Overrides{"model.num_layers=4", "pipeline.schedule=interleaved_1f1b"} +
-              overrides_of({.pipeline = 4, .chunks = 1}) +
-              Overrides{"parallel.virtual_pipeline_model_parallel_size=1"});
-  EXPECT_FALSE(grouped.empty());
+  // What a schedule needs, it needs of each batch.
+  EXPECT_THAT(refused(overrides_of({.pipeline = 2, .chunks = 2}) +
+                      Overrides{"model.num_layers=4", "pipeline.schedule=interleaved_1f1b",
+                                "batch.rampup_batch_size=[1, 1, 9]"}),
+              HasSubstr("/batch/rampup_batch_size: batches of 7 sequences, 7 micro-batches: "));
 }
 
 }  // namespace
