@@ -1,10 +1,11 @@
-// make_mpi_transport: this process as one rank of an MPI job.
+// This process as one rank of an MPI job.
 #include <exception>
 #include <string>
 
 #include "core/error.h"
 #include "parallel/process_group_impl.h"
 #include "parallel/transport/mpi_endpoint.h"
+#include "parallel/transport/mpi_parts.h"
 #include "parallel/transport/transport.h"
 
 namespace trident {
@@ -47,14 +48,10 @@ class MpiTransport final : public Transport {
 
 }  // namespace
 
-std::unique_ptr<Transport> make_mpi_transport(const TransportOptions& options) {
-  check_options(options);
+std::unique_ptr<Transport> make_linked_mpi_transport(const TransportOptions& options) {
   return std::make_unique<MpiTransport>(options);
 }
 
-void run_mpi(const TransportOptions& options, const std::function<void(Transport&)>& body) {
-  const auto transport = make_mpi_transport(options);
-  end_all_on_error(*transport, [&] { body(*transport); });
-}
+const MpiParts trident_mpi_parts{make_linked_mpi_job, make_linked_mpi_transport};
 
 }  // namespace trident

@@ -11,7 +11,7 @@
 #include "core/error.h"
 #include "core/process.h"
 #include "parallel/transport/host_meeting.h"
-#include "parallel/transport/mpi_job.h"
+#include "parallel/transport/mpi_parts.h"
 #include "parallel/transport/mpi_reduction.h"
 #include "parallel/transport/mpi_request.h"
 
@@ -30,16 +30,16 @@ std::chrono::milliseconds opening_limit(const TransportOptions& options) {
 
 MpiEndpoint::MpiEndpoint(const TransportOptions& options) : options_(options) {
   const auto limit = opening_limit(options);
-  MpiJob job;
-  job.attach();
-  job.agree(
+  const auto job = make_linked_mpi_job();
+  job->attach();
+  job->agree(
       "", [](const auto&) { return ""; }, "to open the MPI transport", limit);
   // All have come here, and what follows is short, but MPI waits in it without an end.
   const Watchdog watchdog(
       limit,
       fmt::format("trident: {}: waited {} ms for all ranks to open the MPI transport; one that had "
                   "come is stopped, or can't be reached any more",
-                  rank_text(job.rank(), host_name()), limit.count()),
+                  rank_text(job->rank(), host_name()), limit.count()),
       job_exit_code);
   check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &messages_), "MPI_Comm_dup");
   MPI_Comm control = MPI_COMM_NULL;

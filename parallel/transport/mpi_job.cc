@@ -11,6 +11,7 @@
 #include "core/countdown.h"
 #include "core/process.h"
 #include "parallel/transport/mpi_library.h"
+#include "parallel/transport/mpi_parts.h"
 
 namespace trident {
 namespace {
@@ -71,9 +72,31 @@ bool wait_for(milliseconds limit, Ready ready) {
   return true;
 }
 
-}  // namespace
+class Job final : public MpiJob {
+ public:
+  void begin(int rank, milliseconds limit) override;
+  void attach() override;
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(hosts_.size()); }
+  const std::string& host(int rank) const override {
+    return hosts_[static_cast<std::size_t>(rank)];
+  }
+  std::string agree(const std::string& own,
+                    const std::function<std::string(const std::vector<std::string>&)>& answer,
+                    const std::string& what, milliseconds limit) const override;
+  [[noreturn]] void abort(const std::string& line, int exit_code) const noexcept override;
+  void finish(int exit_code) override;
 
-void MpiJob::begin(int rank, milliseconds limit) {
+ private:
+  [[noreturn]] void give_up(const std::string& what, const std::string& missing,
+                            milliseconds limit) const;
+
+  bool begun_ = false, owner_ = false;
+  int rank_ = 0;
+  std::vector<std::string> hosts_;  // by rank
+};
+
+void Job::begin(int rank, milliseconds limit) {
   if (begun_) return;
   {
     const Watchdog watchdog(
@@ -98,7 +121,7 @@ void MpiJob::begin(int rank, milliseconds limit) {
   begun_ = true;
 }
 
-void MpiJob::attach() {
+void Job::attach() {
   int size = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -107,9 +130,9 @@ void MpiJob::attach() {
   begun_ = true;
 }
 
-std::string MpiJob::agree(const std::string& own,
-                          const std::function<std::string(const std::vector<std::string>&)>& answer,
-                          const std::string& what, milliseconds limit) const {
+std::string Job::agree(const std::string& own,
+                       const std::function<std::string(const std::vector<std::string>&)>& answer,
+                       const std::string& what, milliseconds limit) const {
   const auto places = static_cast<std::size_t>(size());
   if (rank_ == 0) {
     std::vector<std::string> all(places);
@@ -152,24 +175,29 @@ std::string MpiJob::agree(const std::string& own,
   return bytes;
 }
 
-void MpiJob::give_up(const std::string& what, const std::string& missing,
-                     milliseconds limit) const {
+void Job::give_up(const std::string& what, const std::string& missing, milliseconds limit) const {
   abort(fmt::format("trident: {}: waited {} for {} {}", rank_text(rank_, host(rank_)),
                     seconds_text(limit), missing, what),
         job_exit_code);
 }
 
-void MpiJob::abort(const std::string& line, int exit_code) const noexcept {
+void Job::abort(const std::string& line, int exit_code) const noexcept {
   print_error(line);
   abort_job(exit_code);
 }
 
-void MpiJob::finish(int exit_code) {
+void Job::finish(int exit_code) {
   if (!begun_ || !owner_) return;
   std::fflush(stdout);
   const Watchdog watchdog(finish_limit, "", exit_code);
   MPI_Finalize();
   begun_ = false;
+}
+
+}  // namespace
+
+std::unique_ptr<MpiJob> make_linked_mpi_job() {
+  return std::make_unique<Job>();
 }
 
 }  // namespace trident

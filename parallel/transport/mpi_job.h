@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,36 +12,36 @@ namespace trident {
 
 class MpiJob {
  public:
+  MpiJob() = default;
+  MpiJob(const MpiJob&) = delete;
+  MpiJob& operator=(const MpiJob&) = delete;
+  virtual ~MpiJob() = default;
+
   // Initialises MPI and finds out who is there. Collective. `rank` as the launcher says it, for the
   // line that is printed where not all processes come within `limit` (exit code 3).
-  void begin(int rank, std::chrono::milliseconds limit);
-  bool begun() const { return begun_; }
+  virtual void begin(int rank, std::chrono::milliseconds limit) = 0;
   // Of a program that has initialised MPI: the names of the others' hosts aren't known.
-  void attach();
-  int rank() const { return rank_; }
-  int size() const { return static_cast<int>(hosts_.size()); }
-  const std::string& host(int rank) const { return hosts_[static_cast<std::size_t>(rank)]; }
+  virtual void attach() = 0;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual const std::string& host(int rank) const = 0;
 
   // Gives `own` to rank 0, which makes of what all have given, by rank, one answer for all.
   // Collective. Where a process doesn't come within `limit`, rank 0 names it and the job ends with
   // exit code 3; `what` says what it was waited for.
-  std::string agree(const std::string& own,
-                    const std::function<std::string(const std::vector<std::string>&)>& answer,
-                    const std::string& what, std::chrono::milliseconds limit) const;
+  virtual std::string agree(
+      const std::string& own,
+      const std::function<std::string(const std::vector<std::string>&)>& answer,
+      const std::string& what, std::chrono::milliseconds limit) const = 0;
 
   // Prints one line and ends the job.
-  [[noreturn]] void abort(const std::string& line, int exit_code) const noexcept;
+  [[noreturn]] virtual void abort(const std::string& line, int exit_code) const noexcept = 0;
   // Ends MPI: the last call. Where that takes longer than some seconds, because others have ended
   // without it, the process ends with `exit_code`.
-  void finish(int exit_code);
-
- private:
-  [[noreturn]] void give_up(const std::string& what, const std::string& missing,
-                            std::chrono::milliseconds limit) const;
-
-  bool begun_ = false, owner_ = false;
-  int rank_ = 0;
-  std::vector<std::string> hosts_;  // by rank
+  virtual void finish(int exit_code) = 0;
 };
+
+// Throws RequestError where MPI isn't there (mpi_parts.h).
+std::unique_ptr<MpiJob> make_mpi_job();
 
 }  // namespace trident

@@ -4,7 +4,9 @@
 
 #include "core/error.h"
 #include "core/threads.h"
+#include "parallel/process_group_impl.h"
 #include "parallel/transport/endpoint.h"
+#include "parallel/transport/mpi_parts.h"
 
 namespace trident {
 
@@ -29,6 +31,20 @@ int exit_code_of(const std::exception_ptr& error) noexcept {
   } catch (...) {
     return 3;
   }
+}
+
+std::unique_ptr<MpiJob> make_mpi_job() {
+  return mpi_parts().make_job();
+}
+
+std::unique_ptr<Transport> make_mpi_transport(const TransportOptions& options) {
+  check_options(options);
+  return mpi_parts().make_transport(options);
+}
+
+void run_mpi(const TransportOptions& options, const std::function<void(Transport&)>& body) {
+  const auto transport = make_mpi_transport(options);
+  end_all_on_error(*transport, [&] { body(*transport); });
 }
 
 }  // namespace trident

@@ -76,7 +76,8 @@ void run_local(int ranks, const TransportOptions& options,
 // This process's seat in a world started by mpirun or srun (alone, it is a world of one). MPI is
 // initialised by the first call and finalised when the object goes, unless the program has
 // initialised it. What goes wrong here, abort() and fail() print one line with the rank and its
-// host on stderr and end the job, with exit code 3, or 2 for a RequestError. (transport/mpi.cc)
+// host on stderr and end the job, with exit code 3, or 2 for a RequestError. Throws one where MPI
+// isn't there (mpi_parts.h). (transport/mpi.cc)
 std::unique_ptr<Transport> make_mpi_transport(const TransportOptions& options);
 // Runs `body` on it; what it throws ends the job.
 void run_mpi(const TransportOptions& options, const std::function<void(Transport&)>& body);

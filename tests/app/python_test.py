@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Drives the program through the Python package, as a notebook would.
 
-    python3 tests/app/python_test.py build/release/trident
+    python3 tests/app/python_test.py [build/release/trident]
 
+Without a program: the installed package and the program in it.
 Ends with `N passed`, or an error that says where.
 """
 
@@ -12,8 +13,9 @@ import pathlib
 import sys
 import tempfile
 
-os.environ["TRIDENT_PROGRAM"] = os.path.abspath(sys.argv[1])
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
+if len(sys.argv) > 1:
+    os.environ["TRIDENT_PROGRAM"] = os.path.abspath(sys.argv[1])
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
 
 import trident
 

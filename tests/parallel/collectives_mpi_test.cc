@@ -202,10 +202,10 @@ int run_scenario(const std::string& name) {
   const auto device = make_cpu_device();
   Context context(*device, 1);
   const Tensor x = context.empty({1024}, DType::f32, Category::workspace);
-  MpiJob job;
-  job.begin(0, std::chrono::seconds(60));
-  if (name == "unopened" && job.rank() == 1) ::raise(SIGSTOP);
-  const bool first_of_chain = name == "chain" && job.rank() == 0;
+  const auto job = make_mpi_job();
+  job->begin(0, std::chrono::seconds(60));
+  if (name == "unopened" && job->rank() == 1) ::raise(SIGSTOP);
+  const bool first_of_chain = name == "chain" && job->rank() == 0;
   // Without shared memory and an order of additions, as collectives/table.cc says.
   const bool by_mpi = name.find("_by_mpi") != std::string::npos;
   const bool carried = name.find("_carried") != std::string::npos;
@@ -216,7 +216,7 @@ int run_scenario(const std::string& name) {
                          : carried ? 2
                                    : 0},
       [&](Transport& transport) { scenarios.at(name)(transport, context, transport.world(), x); });
-  job.finish(0);
+  job->finish(0);
   return 0;
 }
 

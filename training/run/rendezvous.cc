@@ -183,16 +183,17 @@ std::string Rendezvous::Report::bytes() const {
 }
 
 void Rendezvous::join(const std::string& mode) {
+  if (!alone_) job_ = make_mpi_job();
   mode_ = mode;
 }
 
 Rendezvous::Reply Rendezvous::meet(const Report& own, const GiveAnswer& give,
                                    std::chrono::milliseconds longer, const std::string& why) {
-  job_.begin(rank_, limit_);
-  const std::string bytes = job_.agree(
+  job_->begin(rank_, limit_);
+  const std::string bytes = job_->agree(
       own.bytes(),
       [&](const std::vector<std::string>& all) {
-        const Comparison comparison(job_, all);
+        const Comparison comparison(*job_, all);
         Answer answer = comparison.answer();
         std::string given;
         try {
@@ -231,7 +232,7 @@ std::string Rendezvous::exchange(const std::string& own, const GiveAnswer& answe
 
 std::vector<std::string> Rendezvous::hosts() const {
   std::vector<std::string> names;
-  for (int r = 0; r < job_.size(); ++r) names.push_back(job_.host(r));
+  for (int r = 0; r < job_->size(); ++r) names.push_back(job_->host(r));
   return names;
 }
 
@@ -240,7 +241,7 @@ int Rendezvous::fail(int code, const std::string& text) noexcept {
     print_error(shown(code, text));
     return code;
   }
-  if (started_) job_.abort(shown(3, rank_text(rank_, host_name()) + ": " + text), code);
+  if (started_) job_->abort(shown(3, rank_text(rank_, host_name()) + ": " + text), code);
   try {
     // Where nobody comes to hear it, it stands in the line that says so.
     meet({.code = code, .text = text, .mode = mode_}, {}, {}, "to tell them: " + text);
@@ -253,7 +254,7 @@ int Rendezvous::fail(int code, const std::string& text) noexcept {
 }
 
 void Rendezvous::finish(int code) {
-  if (takes_part()) job_.finish(code);
+  if (takes_part()) job_->finish(code);
 }
 
 }  // namespace trident

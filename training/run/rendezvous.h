@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -40,7 +41,7 @@ class Rendezvous {
   Rendezvous(bool mpi, int rank, int ranks) : alone_(!mpi || ranks < 2), rank_(rank) {}
 
   // This process takes part, for `mode` ("train", "plan"): all must have come for the same. From
-  // here on an error goes to fail().
+  // here on an error goes to fail(). Throws RequestError where MPI isn't there.
   void join(const std::string& mode);
   // What a wait for others may take, once it is known.
   void limit(std::chrono::milliseconds limit) { limit_ = limit; }
@@ -78,7 +79,7 @@ class Rendezvous {
   std::string mode_;
   std::chrono::milliseconds limit_{600'000};
   bool started_ = false;
-  MpiJob job_;
+  std::unique_ptr<MpiJob> job_;  // null before join() and alone
 };
 
 }  // namespace trident

@@ -1,0 +1,66 @@
+# `cpack` in the build folder makes the packages (scripts/package):
+#   DEB   trident and libtrident-dev, which take their libraries from the distribution
+#   TGZ   an archive that brings them along, the C library and MPI apart
+# The components `runtime` and `development` are install.cmake's; `bundled` are those libraries.
+if(NOT TRIDENT_MPI_MODULE OR NOT BUILD_SHARED_LIBS)
+  message(FATAL_ERROR "TRIDENT_PACKAGES needs TRIDENT_MPI_MODULE and BUILD_SHARED_LIBS")
+endif()
+
+# A RUNPATH holds for a file's own libraries alone, an RPATH for theirs, too, unless they have a RUNPATH.
+target_link_options(trident_program PRIVATE -Wl,--disable-new-dtags)
+target_link_options(trident PRIVATE -Wl,--disable-new-dtags)
+
+# The program's own pages.
+set(pages ${PROJECT_BINARY_DIR}/pages)
+file(MAKE_DIRECTORY ${pages})
+add_custom_command(OUTPUT ${pages}/trident.1 ${pages}/trident ${pages}/trident.fish
+                   COMMAND trident_program man > ${pages}/trident.1
+                   COMMAND trident_program completion bash > ${pages}/trident
+                   COMMAND trident_program completion fish > ${pages}/trident.fish
+                   DEPENDS trident_program)
+add_custom_target(trident_pages ALL DEPENDS ${pages}/trident.1)
+install(FILES ${pages}/trident.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT runtime)
+install(FILES ${pages}/trident DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
+        COMPONENT runtime)
+install(FILES ${pages}/trident.fish
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d COMPONENT runtime)
+install(FILES README.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright COMPONENT runtime)
+install(DIRECTORY configs/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples COMPONENT runtime
+        PATTERN machines EXCLUDE)
+
+# The C and C++ library are the system's: older ones are all that these need (scripts/least_glibc).
+install(RUNTIME_DEPENDENCY_SET libraries
+        PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|pthread|resolv|stdc\\+\\+|gcc_s)\\.so"
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT bundled EXCLUDE_FROM_ALL)
+
+set(CPACK_PACKAGE_NAME trident)
+set(CPACK_PACKAGE_VENDOR Trident)
+set(CPACK_PACKAGE_CONTACT "the Trident project")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY
+    "pretrains transformers with data, tensor and pipeline parallelism")
+set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
+set(CPACK_PACKAGE_DIRECTORY ${PROJECT_BINARY_DIR}/packages)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_VERBATIM_VARIABLES ON)
+set(CPACK_THREADS 0)
+set(CPACK_GENERATOR DEB TGZ)
+set(CPACK_PROJECT_CONFIG_FILE ${PROJECT_SOURCE_DIR}/cmake/packages_each.cmake)
+
+set(CPACK_ARCHIVE_COMPONENT_INSTALL ON)
+
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME trident)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libtrident-dev)
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR})  # libtrident.so
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_RECOMMENDS openmpi-bin)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS
+    "trident (= ${PROJECT_VERSION}), nlohmann-json3-dev (>= 3.11), libfmt-dev (>= 9)")
+include(CPack)
+cpack_add_component(runtime)
+cpack_add_component(development DEPENDS runtime)
+cpack_add_component(bundled)

@@ -1,0 +1,22 @@
+// A program whose MPI is a module that isn't there, as in a package on a machine without MPI. What
+// opens the module stands in this program, and so in place of the library's.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/error.h"
+#include "parallel/transport/mpi_parts.h"
+
+namespace trident::test {
+namespace {
+
+TEST(MpiOpened, SaysWhatIsMissingWhateverAsksForIt) {
+  const auto refused = testing::ThrowsMessage<RequestError>(testing::AllOf(
+      testing::HasSubstr("MPI can't be loaded: trident_mpi.so: cannot open"),
+      testing::HasSubstr("built for Some MPI 1.0"), testing::HasSubstr("\"local\"")));
+  EXPECT_THAT([] { make_mpi_job(); }, refused);
+  EXPECT_THAT([] { make_mpi_transport({}); }, refused);
+  EXPECT_THAT([] { run_mpi({}, [](Transport&) {}); }, refused);
+}
+
+}  // namespace
+}  // namespace trident::test
