@@ -3,6 +3,7 @@
 #include <hwloc.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
 #include <thread>
 
@@ -18,8 +19,14 @@ struct Free {
 
 Processors find_processors() {
   const int system = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  // Its plugins find GPUs and networks, and may be those of another version, where a package brings
+  // hwloc along.
+  const char* const plugins = "HWLOC_PLUGINS_PATH";
+  const bool ours = std::getenv(plugins) == nullptr && setenv(plugins, "/nonexistent", 0) == 0;
   hwloc_topology_t made = nullptr;
-  if (hwloc_topology_init(&made) != 0) return {system, system};
+  const bool begun = hwloc_topology_init(&made) == 0;
+  if (ours) unsetenv(plugins);
+  if (!begun) return {system, system};
   const std::unique_ptr<hwloc_topology, Free> topology(made);
   // Processors alone are counted, as the system lists them: caches, packages and devices are left
   // out, and nothing runs on each processor to ask it, which takes ten times as long.

@@ -2,8 +2,8 @@
 #   DEB   trident and libtrident-dev, which take their libraries from the distribution
 #   TGZ   an archive that brings them along, the C library and MPI apart
 # The components `runtime` and `development` are install.cmake's; `bundled` are those libraries.
-if(NOT TRIDENT_MPI_MODULE OR NOT BUILD_SHARED_LIBS)
-  message(FATAL_ERROR "TRIDENT_PACKAGES needs TRIDENT_MPI_MODULE and BUILD_SHARED_LIBS")
+if(NOT TRIDENT_MPI_MODULE)
+  message(FATAL_ERROR "TRIDENT_PACKAGES needs TRIDENT_MPI_MODULE")
 endif()
 
 # A RUNPATH holds for a file's own libraries alone, an RPATH for theirs, too, unless they have a RUNPATH.
@@ -13,32 +13,42 @@ target_link_options(trident PRIVATE -Wl,--disable-new-dtags)
 # The program's own pages.
 set(pages ${PROJECT_BINARY_DIR}/pages)
 file(MAKE_DIRECTORY ${pages})
-add_custom_command(OUTPUT ${pages}/trident.1 ${pages}/trident ${pages}/trident.fish
-                   COMMAND trident_program man > ${pages}/trident.1
+add_custom_command(OUTPUT ${pages}/trident.1.gz ${pages}/trident ${pages}/trident.fish
+                   COMMAND trident_program man | gzip -9n > ${pages}/trident.1.gz
                    COMMAND trident_program completion bash > ${pages}/trident
                    COMMAND trident_program completion fish > ${pages}/trident.fish
                    DEPENDS trident_program)
-add_custom_target(trident_pages ALL DEPENDS ${pages}/trident.1)
-install(FILES ${pages}/trident.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT runtime)
+add_custom_target(trident_pages ALL DEPENDS ${pages}/trident.1.gz)
+install(FILES ${pages}/trident.1.gz DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT runtime)
 install(FILES ${pages}/trident DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
         COMPONENT runtime)
 install(FILES ${pages}/trident.fish
         DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d COMPONENT runtime)
 install(FILES README.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright COMPONENT runtime)
-install(DIRECTORY configs/ DESTINATION ${CMAKE_INSTALL_DOCDIR}/examples COMPONENT runtime
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libtrident-dev RENAME copyright
+        COMPONENT development)
+install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/trident COMPONENT runtime
         PATTERN machines EXCLUDE)
 
 # The C and C++ library are the system's: older ones are all that these need (scripts/least_glibc).
 install(RUNTIME_DEPENDENCY_SET libraries
         PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|pthread|resolv|stdc\\+\\+|gcc_s)\\.so"
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT bundled EXCLUDE_FROM_ALL)
+install(CODE "execute_process(
+    COMMAND ${PROJECT_SOURCE_DIR}/scripts/library_licenses \$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}
+            \$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DOCDIR}/licenses
+    COMMAND_ERROR_IS_FATAL ANY)" COMPONENT bundled EXCLUDE_FROM_ALL)
 
 set(CPACK_PACKAGE_NAME trident)
 set(CPACK_PACKAGE_VENDOR Trident)
-set(CPACK_PACKAGE_CONTACT "the Trident project")
+set(CPACK_PACKAGE_CONTACT "Trident developers <trident@localhost>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY
     "pretrains transformers with data, tensor and pipeline parallelism")
+set(CPACK_DEBIAN_RUNTIME_DESCRIPTION
+    "${CPACK_PACKAGE_DESCRIPTION_SUMMARY}\n One JSON file names the model, the layout of ranks and the data; any layout trains the same model.")
+set(CPACK_DEBIAN_DEVELOPMENT_DESCRIPTION
+    "headers and CMake package of trident\n For programs that add models, schedules, optimizers or transports of their own.")
 set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
 set(CPACK_PACKAGE_DIRECTORY ${PROJECT_BINARY_DIR}/packages)
 set(CPACK_STRIP_FILES ON)
@@ -50,6 +60,7 @@ set(CPACK_PROJECT_CONFIG_FILE ${PROJECT_SOURCE_DIR}/cmake/packages_each.cmake)
 set(CPACK_ARCHIVE_COMPONENT_INSTALL ON)
 
 set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME trident)
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_NAME libtrident-dev)

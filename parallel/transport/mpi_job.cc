@@ -72,9 +72,18 @@ bool wait_for(milliseconds limit, Ready ready) {
   return true;
 }
 
+// "Open MPI v4.1.4".
+std::string library_name() {
+  std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+  int length = 0;
+  MPI_Get_library_version(text.data(), &length);
+  const std::string name = text.data();
+  return name.substr(0, name.find_first_of(",\n"));
+}
+
 class Job final : public MpiJob {
  public:
-  void begin(int rank, milliseconds limit) override;
+  void begin(int rank, int ranks, milliseconds limit) override;
   void attach() override;
   int rank() const override { return rank_; }
   int size() const override { return static_cast<int>(hosts_.size()); }
@@ -96,7 +105,7 @@ class Job final : public MpiJob {
   std::vector<std::string> hosts_;  // by rank
 };
 
-void Job::begin(int rank, milliseconds limit) {
+void Job::begin(int rank, int ranks, milliseconds limit) {
   if (begun_) return;
   {
     const Watchdog watchdog(
@@ -109,6 +118,12 @@ void Job::begin(int rank, milliseconds limit) {
     int size = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (ranks > 0 && size != ranks) {
+      abort(fmt::format("trident: {}: {} processes have been started, of which this one's MPI ({}) "
+                        "finds {}; start them with the mpirun of that MPI",
+                        rank_text(rank, host_name()), ranks, library_name(), size),
+            2);
+    }
     using Name = std::array<char, 256>;
     Name own{};
     host_name().copy(own.data(), own.size() - 1);

@@ -17,9 +17,10 @@ class MpiJob {
   MpiJob& operator=(const MpiJob&) = delete;
   virtual ~MpiJob() = default;
 
-  // Initialises MPI and finds out who is there. Collective. `rank` as the launcher says it, for the
-  // line that is printed where not all processes come within `limit` (exit code 3).
-  virtual void begin(int rank, std::chrono::milliseconds limit) = 0;
+  // Initialises MPI and finds out who is there. Collective. `rank` and `ranks` as the launcher says
+  // them (0: unknown): `rank` for the line that is printed where not all processes come within
+  // `limit` (exit code 3), `ranks` to find out that another MPI's launcher has started them (2).
+  virtual void begin(int rank, int ranks, std::chrono::milliseconds limit) = 0;
   // Of a program that has initialised MPI: the names of the others' hosts aren't known.
   virtual void attach() = 0;
   virtual int rank() const = 0;

@@ -17,7 +17,8 @@ const MpiParts& open_parts() {
   if (parts == nullptr)
     throw RequestError(std::string("MPI can't be loaded: ") + ::dlerror() +
                        "; this program was built for " TRIDENT_MPI_VERSION
-                       ", and runs without it as threads of one process (transport \"local\")");
+                       ", and runs without it as one process, where no mpirun or srun starts it "
+                       "(runtime.transport \"local\")");
   return *static_cast<const MpiParts*>(parts);
 }
 

@@ -10,8 +10,11 @@ Ends with `N passed`, or an error that says where.
 import json
 import os
 import pathlib
+import signal
 import sys
 import tempfile
+import threading
+import time
 
 if len(sys.argv) > 1:
     os.environ["TRIDENT_PROGRAM"] = os.path.abspath(sys.argv[1])
@@ -49,9 +52,11 @@ def main():
         schedule = trident.schedule("zbv", stages=2, microbatches=4, times="F=1,B=2,W=1")
         assert schedule["kind"] == "zbv" and len(schedule["ranks"]) == 2, schedule
         refused(lambda: trident.schedule("zvb", stages=2, microbatches=4), 2, "zbv")
+        pathlib.Path("own.csv").write_text("0F0,0F1,0B0,0B1\n")
+        assert trident.schedule(file="own.csv")["ranks"], "a list of one's own"
 
         run = trident.run(CONFIG, set={"optimizer.params.lr": 0.01})
-        assert run.result["iterations"] == 5 and run.directory == pathlib.Path("runs/mine"), run
+        assert run.result["iterations"] == 5 and run.directory == pathlib.Path("runs/mine").absolute(), run
         lines = run.metrics()
         assert [line["iteration"] for line in lines] == [1, 2, 3, 4, 5]
         assert lines[-1]["loss"] == run.result["loss"] < lines[0]["loss"]
@@ -59,7 +64,24 @@ def main():
         assert "loss" in repr(run) and run.report().is_file()
         refused(lambda: trident.run(CONFIG), 2, "metrics.jsonl")
         refused(lambda: trident.plan({"model": {}}), 2, "/model/num_layers: is missing")
+        before = set(os.listdir("runs"))
+        refused(lambda: trident.run({"model": {}}), 2, "/model/num_layers: is missing")
         assert not list(pathlib.Path().glob("config-*")), "files of dicts stay"
+        assert set(os.listdir("runs")) == before, "a refused run's folder stays"
+        refused(lambda: trident.plan("-c.json"), 2, "-c.json: can't open")
+
+        # An interrupt that Python alone has: the run stops, and the caller knows.
+        def interrupt():
+            while not os.path.exists("runs/long/metrics.jsonl") or not trident.metrics("runs/long"):
+                time.sleep(0.05)
+            os.kill(os.getpid(), signal.SIGINT)
+        threading.Thread(target=interrupt).start()
+        try:
+            trident.run(CONFIG, set={"logging.dir": pathlib.Path("runs/long"), "training.train_iters": 10**6})
+        except KeyboardInterrupt:
+            assert 0 < len(trident.Run("runs/long").metrics()) < 10**6
+        else:
+            raise AssertionError("an interrupt is swallowed")
 
         # A line that is being written isn't one yet.
         with open("runs/mine/metrics.jsonl", "a") as file:

@@ -168,8 +168,9 @@ def fitted(folder):
     machine = json.loads((folder.path / "m.json").read_text())
     kernels = {row[0] for row in machine["device"]["kernels"]}
     assert {"gemm nt", "gemm nn", "gemm tn", "adam", "attention_forward"} <= kernels, kernels
-    # Products said to be four times slower than measured: whatever the machine's noise, a fit moves.
-    machine["efficiency"]["products"] = 0.25
+    # Products said to be fifty times slower than measured: a fit moves, also where others have most of
+    # the machine in one of the two measurements.
+    machine["efficiency"]["products"] = 0.02
     (folder.path / "m.json").write_text(json.dumps(machine))
     # A type that few compute in on a CPU has a rate where it is asked for.
     run = subprocess.run([folder.program, "bench", "machine", "c.json", "--grid", "tp=1", "--rounds",

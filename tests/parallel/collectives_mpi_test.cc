@@ -203,7 +203,7 @@ int run_scenario(const std::string& name) {
   Context context(*device, 1);
   const Tensor x = context.empty({1024}, DType::f32, Category::workspace);
   const auto job = make_mpi_job();
-  job->begin(0, std::chrono::seconds(60));
+  job->begin(0, 0, std::chrono::seconds(60));
   if (name == "unopened" && job->rank() == 1) ::raise(SIGSTOP);
   const bool first_of_chain = name == "chain" && job->rank() == 0;
   // Without shared memory and an order of additions, as collectives/table.cc says.

@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/printable.h"
 #include "kernels/cuda_device.h"
+#include "parallel/transport/mpi_job.h"
 #include "training/checkpoint/checkpoint_folder.h"
 #include "training/hugging_face/model_directory.h"
 #include "training/plan/fit.h"
@@ -220,6 +221,7 @@ void check_launch(const Config& config, const Launch& launch) {
         "started {}; use \"{}\" or \"auto\"",
         transport.name, launch.ranks, names_where(all, &TransportRules::processes).front()));
   }
+  if (transport.processes && launch.mpi) (void)make_mpi_job();  // throws where there is no MPI
 }
 
 }  // namespace trident

@@ -2,6 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
 #include "config/kinds.h"
 #include "core/error.h"
 #include "training/setup/from_config.h"
@@ -16,10 +21,15 @@ RampLists::RampLists(const Config& config, const BatchSizes& batches) : config_(
     try {
       schedule_of(with(size / unit));
     } catch (const RequestError& error) {
-      throw error.at(
-          fmt::format("config: /batch/rampup_batch_size: batches of {} sequences, {} "
-                      "micro-batches: ",
-                      size, size / unit));
+      std::vector<std::string> problems = error.problems();
+      for (std::string& problem : problems) {
+        const std::string_view prefix = "config: ";
+        if (problem.starts_with(prefix)) problem.erase(0, prefix.size());
+        problem.insert(0, fmt::format("config: /batch/rampup_batch_size: batches of {} sequences, "
+                                      "{} micro-batches: ",
+                                      size, size / unit));
+      }
+      throw RequestError(std::move(problems));
     }
   }
 }

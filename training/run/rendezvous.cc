@@ -183,13 +183,19 @@ std::string Rendezvous::Report::bytes() const {
 }
 
 void Rendezvous::join(const std::string& mode) {
-  if (!alone_) job_ = make_mpi_job();
+  if (!alone_) {
+    try {
+      job_ = make_mpi_job();
+    } catch (const RequestError& error) {
+      throw error.at(rank_text(rank_, host_name()) + ": ");
+    }
+  }
   mode_ = mode;
 }
 
 Rendezvous::Reply Rendezvous::meet(const Report& own, const GiveAnswer& give,
                                    std::chrono::milliseconds longer, const std::string& why) {
-  job_->begin(rank_, limit_);
+  job_->begin(rank_, ranks_, limit_);
   const std::string bytes = job_->agree(
       own.bytes(),
       [&](const std::vector<std::string>& all) {

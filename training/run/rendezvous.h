@@ -38,7 +38,8 @@ class Rendezvous {
   };
 
   // Of this process in the job, as the launcher says.
-  Rendezvous(bool mpi, int rank, int ranks) : alone_(!mpi || ranks < 2), rank_(rank) {}
+  Rendezvous(bool mpi, int rank, int ranks)
+      : alone_(!mpi || ranks < 2), rank_(rank), ranks_(ranks) {}
 
   // This process takes part, for `mode` ("train", "plan"): all must have come for the same. From
   // here on an error goes to fail(). Throws RequestError where MPI isn't there.
@@ -75,7 +76,7 @@ class Rendezvous {
   bool takes_part() const { return !alone_ && !mode_.empty(); }
 
   bool alone_;
-  int rank_;
+  int rank_, ranks_;
   std::string mode_;
   std::chrono::milliseconds limit_{600'000};
   bool started_ = false;
