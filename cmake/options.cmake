@@ -5,6 +5,9 @@
 # wrong about std::string there (GCC bug 105329).
 add_library(trident_options INTERFACE)
 set(warnings -Wall -Wextra -Wshadow -Wno-missing-field-initializers -Wno-restrict -Werror)
+if(CMAKE_UNITY_BUILD)  # files compiled together may shadow each other's names
+  list(REMOVE_ITEM warnings -Wshadow)
+endif()
 target_compile_options(trident_options INTERFACE
                        "$<$<COMPILE_LANGUAGE:CXX>:${warnings};-fno-math-errno>")
 if(TRIDENT_PRECOMPILE)

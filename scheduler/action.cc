@@ -15,11 +15,11 @@ bool is_forward(Step step) {
          step == Step::send_forward;
 }
 
+}  // namespace
+
 bool is_send(Step step) {
   return step == Step::send_forward || step == Step::send_backward;
 }
-
-}  // namespace
 
 char letter(Kind kind) {
   switch (kind) {

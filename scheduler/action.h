@@ -74,6 +74,8 @@ enum class Step : uint8_t {
   send_backward,  // sends the gradient of the activation that enters `stage`
 };
 
+bool is_send(Step step);
+
 struct LoweredAction {
   Step step = Step::compute;
   Kind kind = Kind::forward;  // of the compute; for a transfer that of the compute it serves

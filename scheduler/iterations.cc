@@ -7,14 +7,6 @@
 
 namespace trident {
 
-namespace {
-
-bool is_send(Step step) {
-  return step == Step::send_forward || step == Step::send_backward;
-}
-
-}  // namespace
-
 IterationLists::IterationLists(const Schedule& schedule, std::int64_t iterations,
                                std::int64_t begun)
     : iterations_(iterations), in_flight_(static_cast<std::size_t>(schedule.stages)) {

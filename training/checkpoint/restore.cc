@@ -88,7 +88,7 @@ void read_wider(CheckpointReader& reader, const std::string& name, const SavedTe
 }
 
 // What a tensor of the state is restored from.
-struct Source {
+struct TensorSource {
   const StateTensor* into = nullptr;
   std::string name;  // there
   const SavedTensor* saved = nullptr;
@@ -96,8 +96,8 @@ struct Source {
   bool grown = false;  // it has rows that aren't there
 };
 
-Source checked_source(const StateTensor& into, const CheckpointReader& reader,
-                      std::int64_t entries) {
+TensorSource checked_source(const StateTensor& into, const CheckpointReader& reader,
+                            std::int64_t entries) {
   const auto [name, saved] = source_of(into, reader);
   const bool widens = into.tensor.dtype() == DType::f32 &&
                       (saved->dtype == DType::bf16 || saved->dtype == DType::f16);
@@ -115,14 +115,14 @@ Source checked_source(const StateTensor& into, const CheckpointReader& reader,
 // A box of it that lies in one piece of a file, and where it belongs.
 struct Part {
   std::pair<std::string, std::uint64_t> place;  // in the files
-  const Source* from = nullptr;
+  const TensorSource* from = nullptr;
   Box box;
   std::int64_t at = 0, stride = 0;  // elements of the tensor
 
   std::int64_t elements() const { return (box.rows - 1) * stride + box.columns; }
 };
 
-std::vector<Part> parts_of(const Source& from, CheckpointReader& reader) {
+std::vector<Part> parts_of(const TensorSource& from, CheckpointReader& reader) {
   std::vector<Part> parts;
   const StateTensor& into = *from.into;
   for (const HeldBox& held : into.placement.boxes(into.begin, into.tensor.numel())) {
@@ -162,7 +162,7 @@ void read_parts(CheckpointReader& reader, const std::vector<Part>& parts,
   }
 }
 
-void restore_tensor(Context& context, const Source& from, CheckpointReader& reader,
+void restore_tensor(Context& context, const TensorSource& from, CheckpointReader& reader,
                     const std::vector<Part>& parts) {
   const Tensor& tensor = from.into->tensor;
   if (!from.grown) {
@@ -182,10 +182,10 @@ void restore_tensor(Context& context, const Source& from, CheckpointReader& read
 
 // Where the state lies in the host's memory: all parts of all tensors in the files' order, so that
 // no block is read twice, whoever has cut the tensors.
-void restore_in_place(Context& context, const std::vector<Source>& sources,
+void restore_in_place(Context& context, const std::vector<TensorSource>& sources,
                       CheckpointReader& reader) {
   std::vector<Part> all;
-  for (const Source& from : sources) {
+  for (const TensorSource& from : sources) {
     const std::vector<Part> parts = parts_of(from, reader);
     const Tensor& tensor = from.into->tensor;
     if (from.grown) {
@@ -264,7 +264,7 @@ std::set<std::string> needed_files(const State& state, const Manifest& manifest,
 
 void restore_state(Context& context, State& state, CheckpointReader& reader,
                    const TakenParts& taken) {
-  std::vector<Source> sources;
+  std::vector<TensorSource> sources;
   for (const StateTensor& tensor : state.tensors) {
     if (!is_restored(tensor, taken) || tensor.tensor.numel() == 0) continue;
     sources.push_back(checked_source(tensor, reader, taken.entries));
@@ -272,7 +272,7 @@ void restore_state(Context& context, State& state, CheckpointReader& reader,
   if (context.device().kind() == DeviceKind::cpu) {
     restore_in_place(context, sources, reader);
   } else {
-    for (const Source& from : sources) {
+    for (const TensorSource& from : sources) {
       std::vector<Part> parts = parts_of(from, reader);
       std::ranges::stable_sort(parts, {}, &Part::place);
       restore_tensor(context, from, reader, parts);

@@ -13,8 +13,8 @@ namespace trident {
 namespace {
 
 constexpr auto kGeneration = "generation_config.json";
-constexpr std::uint64_t kMaxGenerationConfig = 4 << 20;                // bytes
-constexpr std::uint64_t kMaxTokenizerFile = std::uint64_t{256} << 20;  // bytes
+constexpr std::uint64_t kMaxGenerationConfig = 4 << 20;         // bytes
+constexpr std::uint64_t kMostBytes = std::uint64_t{256} << 20;  // of a tokenizer's file
 
 bool there(const std::string& path) {
   std::error_code unreadable;  // then opening it names the reason
@@ -69,13 +69,13 @@ HuggingFaceExtras read_extras(const std::string& directory, const Architecture& 
   for (const char* name : set_companions) {
     const std::string path = directory + "/" + name;
     if (conversion && name != std::string_view(kGeneration) && there(path))
-      extras.files[name] = read_file(path, kMaxTokenizerFile);
+      extras.files[name] = read_file(path, kMostBytes);
   }
   return extras;
 }
 
 std::string read_tokenizer(const std::string& path) {
-  return read_file(path, kMaxTokenizerFile);
+  return read_file(path, kMostBytes);
 }
 
 std::string with_extras(const std::string& config, const HuggingFaceExtras& extras) {

@@ -14,7 +14,7 @@
 namespace trident {
 namespace {
 
-std::string duration(double seconds) {
+std::string clock_text(double seconds) {
   const long s = std::lround(std::max(0.0, seconds));
   if (s >= 86400) return fmt::format("{}d{:02}h", s / 86400, s % 86400 / 3600);
   if (s >= 3600) return fmt::format("{}h{:02}m", s / 3600, s % 3600 / 60);
@@ -103,7 +103,7 @@ std::string progress_line(const Config& config, const IterationMetrics& m,
   add(4, step_time(m.iteration_time_ms));
   add(2, fmt::format("{:.0f} tokens/s", m.tokens_per_second));
   if (!view.clock.empty()) add(9, view.clock);
-  if (view.seconds_left >= 0) add(3, duration(view.seconds_left) + " left");
+  if (view.seconds_left >= 0) add(3, clock_text(view.seconds_left) + " left");
 
   constexpr int gap = 2;
   std::vector<std::size_t> order(parts.size());
