@@ -31,7 +31,7 @@ install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libtrident-dev RE
 install(DIRECTORY configs DESTINATION ${CMAKE_INSTALL_DATADIR}/trident COMPONENT runtime
         PATTERN machines EXCLUDE)
 
-# The C and C++ library are the system's: older ones are all that these need (scripts/least_glibc).
+# The C and C++ library are the system's, at least as new as scripts/least_glibc says.
 install(RUNTIME_DEPENDENCY_SET libraries
         PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|rt|pthread|resolv|stdc\\+\\+|gcc_s)\\.so"
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT bundled EXCLUDE_FROM_ALL)

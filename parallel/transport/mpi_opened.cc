@@ -10,7 +10,7 @@ namespace trident {
 namespace {
 
 const MpiParts& open_parts() {
-  // By the loader's rules: the library's RUNPATH names the module's folder. Global, because MPI
+  // By the loader's rules: the library's own RPATH names the module's folder. Global, because MPI
   // opens modules of its own that look for its symbols.
   void* module = ::dlopen("trident_mpi.so", RTLD_NOW | RTLD_GLOBAL);
   void* parts = module == nullptr ? nullptr : ::dlsym(module, "trident_mpi_parts");

@@ -166,7 +166,7 @@ class Run:
 def _own_directory(config, values):
     """A new folder for the run of a dict that names none; else None."""
     named = isinstance(config, dict) and ((config.get("logging") or {}).get("dir") or "extends" in config)
-    if not isinstance(config, dict) or named or any(key.split(".")[0] == "logging" for key in values):
+    if not isinstance(config, dict) or named or "logging.dir" in values or "logging" in values:
         return None
     os.makedirs("runs", exist_ok=True)
     directory = tempfile.mkdtemp(prefix="run-", dir="runs")

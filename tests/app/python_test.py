@@ -83,6 +83,10 @@ def main():
         else:
             raise AssertionError("an interrupt is swallowed")
 
+        unnamed = {key: value for key, value in CONFIG.items() if key != "logging"}
+        drawn = trident.run(unnamed, set={"logging.tensorboard": False}).directory
+        assert drawn.parent.name == "runs" and drawn.name.startswith("run-"), drawn
+
         # A line that is being written isn't one yet.
         with open("runs/mine/metrics.jsonl", "a") as file:
             file.write('{"iteration": 6, "lo')
