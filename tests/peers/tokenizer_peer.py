@@ -492,11 +492,13 @@ def main():
     foreign = list(translations())
     sources = list(code())
     training = draw.sample(foreign, 150 if arguments.full else 40) + sources
-    if not arguments.full:
-        foreign = draw.sample(foreign, 80)
-    texts = (awkward() + [emoji()] + assigned() + list(random_texts(draw)) + sources +
-             ["\n".join(foreign[i:i + 10]) for i in range(0, len(foreign), 10)])
+    texts = awkward() + [emoji()] + assigned() + list(random_texts(draw)) + sources
     characters = sum(map(len, texts))
+    draw.shuffle(foreign)  # translations differ in length by a factor of a thousand
+    while foreign and (arguments.full or characters < 1_000_000):
+        texts.append("\n".join(foreign[-10:]))
+        del foreign[-10:]
+        characters += len(texts[-1])
     print(f"{characters:,} characters in {len(texts)} texts")
     if characters < 1_000_000:
         print("too little text", file=sys.stderr)
