@@ -60,7 +60,8 @@ for (const e of document.querySelectorAll("body *")) {
   }
 }
 parent.postMessage(JSON.stringify({
-  width: document.documentElement.scrollWidth, window: innerWidth, faint, cropped, tried: window.tried || null,
+  width: document.documentElement.scrollWidth, height: document.documentElement.scrollHeight, window: innerWidth, faint, cropped,
+  odd: [...document.querySelectorAll("svg text")].map(t => t.textContent).filter(t => /e[+-]?0$|NaN|undefined/.test(t)), tried: window.tried || null,
   boxes: [...document.querySelectorAll("SELECTOR")].map(f => { const b = f.getBoundingClientRect(); return [f.id, b.left, b.top, b.width, b.height]; })}), "*");
 </script>
 """
@@ -182,6 +183,7 @@ def look(folder, name, html, selector, wanted, size, scheme="light", more="", pi
     assert told["window"] == width, told["window"]
     assert told["width"] <= width, f"{name}: {told['width']} wide in a window of {width}"
     assert not told["cropped"], f"{name}: cropped: {told['cropped'][:5]}"
+    assert not told["odd"], f"{name}: numbers like {told['odd'][:5]}"
     assert not told["faint"], f"{name}: too faint: {told['faint'][:5]}"
     for box in boxes:
         assert box[3] > 100 and box[4] > 40, f"{name}: {box} is too small to see"
@@ -189,7 +191,7 @@ def look(folder, name, html, selector, wanted, size, scheme="light", more="", pi
         return len(boxes), told["tried"]
     page.write_text(html)
     picture = folder / f"{name}.png"
-    height = int(max(b[2] + b[4] for b in boxes)) + 20
+    height = max(told["height"], 600)
     chromium(f"--window-size={width},{height}", window[1], f"--screenshot={picture}", page.as_uri())
     image = pixels(picture)
     for box in boxes:

@@ -49,14 +49,14 @@ function bytes(count) {
   return `${count} B`;
 }
 
-// Round places on an axis from low to high, about `count` of them.
+// Round places on an axis from low to high, about `count` of them, and two at least.
 function ticks(low, high, count) {
   if (!(high > low)) return [low];
   const raw = (high - low) / count, power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 5, 10].map(f => f * power).find(s => s >= raw * 0.999);
   const list = [];
   for (let i = Math.ceil(low / step - 1e-9); i * step <= high + 1e-9 * step; ++i) list.push(i * step);
-  return list;
+  return list.length > 1 || count > 8 ? list : ticks(low, high, count + 1);
 }
 function logTicks(low, high) {
   const list = [];
@@ -71,7 +71,7 @@ function logTicks(low, high) {
 // As many digits as neighbours need to differ.
 function tickText(value, list) {
   const step = list.length > 1 ? Math.min(...list.slice(1).map((v, i) => v - list[i])) : Math.abs(value);
-  if (Math.abs(value) < step * 1e-6) return '0';
+  if (value === 0 || Math.abs(value) < step * 1e-6) return '0';
   if (Math.abs(value) >= 1e7 || step < 1e-6) {
     return value.toExponential(Math.min(4, Math.max(0, Math.ceil(Math.log10(Math.abs(value) / step) - 1e-9))));
   }
@@ -201,8 +201,8 @@ function lineChart(id, caption, series, unit, options = {}) {
     const margin = constant ? Math.abs(high) * 0.05 || 1 : (high - low) * 0.04;
     const bottomY = log ? low / (high / low) ** 0.04 : low >= 0 && options.zero ? 0 : low - margin;
     const topY = log ? high * (high / low) ** 0.04 : high + margin;
-    const yTicks = constant ? [low] : log ? logTicks(low, high) : ticks(bottomY, topY, Math.max(3, Math.floor(height / 48)));
-    const labels = yTicks.map(v => log ? String(+v.toPrecision(3)) : tickText(v, yTicks));
+    const yTicks = constant ? (bottomY === 0 && low > 0 ? [0, low] : [low]) : log ? logTicks(low, high) : ticks(bottomY, topY, Math.max(3, Math.floor(height / 48)));
+    const labels = yTicks.map(v => log || constant ? String(+v.toPrecision(log ? 3 : 4)) : tickText(v, yTicks));
     const frame = {width, left: 16 + Math.max(20, widest(labels)), right: width - 10, top: 22, bottom: height - 24};
     const flat = v => log ? Math.log(v) : v;
     const X = x => frame.left + (x - from) / (to - from) * (frame.right - frame.left);
@@ -336,19 +336,26 @@ function parts(run, r) {
     const window = Math.max(1, Math.floor(x.length / 40));
     const values = names.map(n => rolling(run.curves.parts[n].map(v => v === null ? 0 : v), window));
     const sums = x.map((_, i) => values.reduce((sum, list) => sum + list[i], 0));
-    const most = Math.max(...sums.length ? [sums.reduce((a, b) => Math.max(a, b))] : [1], 1e-9);
+    const largest = sums.reduce((a, b) => Math.max(a, b), 1e-9);
+    // The first iteration, which warms up, would flatten all others: what is far above the median is cut.
+    const limit = 4 * [...sums].sort((a, b) => a - b)[Math.floor(sums.length / 2)];
+    const most = sums.filter(v => v <= limit).reduce((a, b) => Math.max(a, b), 1e-9), cut = largest > most;
     const yTicks = ticks(0, most, 5), labels = yTicks.map(v => tickText(v, yTicks));
     const frame = {left: 16 + Math.max(20, widest(labels)), right: width - 10, top: 22, bottom: height - 24};
     const from = x[0], to = x[x.length - 1] > from ? x[x.length - 1] : from + 1;
     const X = v => frame.left + (v - from) / (to - from) * (frame.right - frame.left);
     const Y = v => frame.bottom - v / most * (frame.bottom - frame.top) * 0.96;
     const picture = svg('svg', {viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': 'step time by part'});
+    const clip = `clip-${self.element.id}`;
+    picture.append(svg('clipPath', {id: clip}, svg('rect', {x: frame.left, y: frame.top, width: frame.right - frame.left, height: frame.bottom - frame.top})));
+    const areas = svg('g', {'clip-path': `url(#${clip})`});
+    picture.append(areas);
     const below = x.map(() => 0);
     names.forEach((name, k) => {
       const upper = x.map((v, i) => [X(v), Y(below[i] + values[k][i])]);
       const lower = x.map((v, i) => [X(v), Y(below[i])]).reverse();
       if (x.length === 1) { upper.push([frame.right, upper[0][1]]); lower.unshift([frame.right, lower[0][1]]); }
-      picture.append(svg('path', {class: 'part', fill: colour(k), 'fill-opacity': 0.8, d: 'M' + upper.concat(lower).map(p => p.map(v => v.toFixed(1)).join(' ')).join('L') + 'Z'}));
+      areas.append(svg('path', {class: 'part', fill: colour(k), 'fill-opacity': 0.8, d: 'M' + upper.concat(lower).map(p => p.map(v => v.toFixed(1)).join(' ')).join('L') + 'Z'}));
       x.forEach((_, i) => { below[i] += values[k][i]; });
     });
     yTicks.forEach((v, i) => picture.append(svg('path', {class: 'grid', d: `M${frame.left} ${Y(v).toFixed(1)}H${frame.right}`, 'stroke-opacity': 0.6}),
@@ -359,7 +366,8 @@ function parts(run, r) {
       picture.append(svg('text', {x: Math.min(frame.right - half, Math.max(frame.left + half, X(v))).toFixed(1), y: height - 8, 'text-anchor': 'middle'}, String(v)));
     }
     picture.append(svg('text', {class: 'dim', x: 4, y: 13}, 'ms'), svg('text', {class: 'dim', x: frame.right, y: 13, 'text-anchor': 'end'}, 'iteration'));
-    self.legend.replaceChildren(...names.map((n, k) => key(partNames[n], colour(k), 'box')));
+    self.legend.replaceChildren(...names.map((n, k) => key(partNames[n], colour(k), 'box')),
+      ...(cut ? [html('span', {}, `cut above ${+most.toPrecision(3)} ms; the longest: ${+largest.toPrecision(3)} ms`)] : []));
     picture.addEventListener('pointermove', event => {
       const box = picture.getBoundingClientRect(), at = (event.clientX - box.left) * width / box.width;
       const i = x.reduce((best, v, k) => Math.abs(X(v) - at) < Math.abs(X(x[best]) - at) ? k : best, 0);
@@ -411,7 +419,7 @@ function rankBubbles() {
   const list = trained().filter(([run]) => run.pipeline > 1);
   if (!list.length) return null;
   const rows = list.flatMap(([run, r]) => run.rank_bubble.map((value, p) => ({
-    label: several ? `${run.label} ${p}` : `rank ${p}`, text: `${value.toFixed(1)}%`,
+    label: several ? `${run.label}, rank ${p}` : `rank ${p}`, text: `${value.toFixed(1)}%`,
     segments: [{value: Math.max(0, value), fill: colour(several ? r : 0), title: `pipeline rank ${p}: ${value}%`}]})));
   return barChart('bubble-by-rank', 'Bubble of each pipeline rank', rows, null, '% of an iteration, by CPU time');
 }
@@ -523,7 +531,7 @@ function facts() {
   const cell = (run, name) => html('td', {}, (run.facts.find(f => f[0] === name) || ['', ''])[1]);
   const body = html('tbody', {}, ...names.map(name => html('tr', {}, html('th', {scope: 'row'}, name), ...runs.map(run => cell(run, name)))));
   const head = html('thead', {}, html('tr', {}, html('td', {}, ''), ...runs.map((run, r) => html('td', {}, html('span', {class: 'legend'}, key(run.name, colour(r), ''))))));
-  return html('div', {class: 'scroll', id: 'facts'}, html('table', {}, head, body));
+  return html('div', {class: 'scroll', id: 'facts'}, html('table', {style: `--runs:${runs.length}`}, head, body));
 }
 function controls() {
   const smooth = html('input', {type: 'range', min: 0, max: 0.99, step: 0.01, value: 0, id: 'smooth'});
