@@ -18,7 +18,7 @@ void fuzz_machine(std::string_view input) {
           "numbers are positive");
   for (const double part :
        {machine.efficiency.products, machine.efficiency.memory, machine.efficiency.links}) {
-    require(part > 0 && part <= 1, "efficiencies are parts");
+    require(part > 0 && part <= machine.most_efficiency(), "efficiencies are in their range");
   }
   for (const auto& [dtype, rate] : machine.device.peak) {
     require(positive(rate), "rates are positive");
