@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -94,20 +93,15 @@ TEST_F(GpuCliTest, TheHeaderNamesTheDevicesAndNcclNeedsOneForEachRank) {
   EXPECT_THAT(refused.err, HasSubstr("\"nccl\" needs a GPU for each rank, this machine has 2 for"));
 }
 
-// As srun --gpus-per-task=1 starts processes, without the library that would connect them.
+// As srun --gpus-per-task=1 starts processes.
 TEST_F(GpuCliTest, ProcessesThatWereGivenAGpuEachTakeIt) {
   machine(1, std::size_t{8} << 30);
-  const std::map<std::string, std::string> mpirun{{"OMPI_COMM_WORLD_SIZE", "4"},
-                                                  {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
-                                                  {"OMPI_COMM_WORLD_RANK", "0"}};
   for (const bool own : {true, false}) {
-    for (const auto& [name, value] : mpirun) setenv(name.c_str(), value.c_str(), 1);
     if (own) setenv("CUDA_VISIBLE_DEVICES", "2", 1);
     const Outcome outcome =
         run_program({"train", "c.json", "--dry-run", "--format", "json", "--set",
                      "runtime.device=auto", "--set", "parallel.data_parallel_size=4"},
-                    {.directory = dir.path()});
-    for (const auto& [name, value] : mpirun) unsetenv(name.c_str());
+                    {.directory = dir.path(), .launcher = {"mpirun", "-n", "4"}});
     unsetenv("CUDA_VISIBLE_DEVICES");
     ASSERT_EQ(outcome.code, 0) << outcome.err;
     const json config = json::parse(outcome.out)["config"];
