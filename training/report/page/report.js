@@ -337,9 +337,9 @@ function parts(run, r) {
     const values = names.map(n => rolling(run.curves.parts[n].map(v => v === null ? 0 : v), window));
     const sums = x.map((_, i) => values.reduce((sum, list) => sum + list[i], 0));
     const largest = sums.reduce((a, b) => Math.max(a, b), 1e-9);
-    // The first iteration, which warms up, would flatten all others: what is far above the median is cut.
-    const limit = 4 * [...sums].sort((a, b) => a - b)[Math.floor(sums.length / 2)];
-    const most = sums.filter(v => v <= limit).reduce((a, b) => Math.max(a, b), 1e-9), cut = largest > most;
+    // The first iteration, which warms up, would flatten all others and is cut then.
+    const later = sums.slice(Math.floor(window / 2) + 1).reduce((a, b) => Math.max(a, b), 1e-9);
+    const cut = sums.length > Math.floor(window / 2) + 1 && largest > 4 * later, most = cut ? later : largest;
     const yTicks = ticks(0, most, 5), labels = yTicks.map(v => tickText(v, yTicks));
     const frame = {left: 16 + Math.max(20, widest(labels)), right: width - 10, top: 22, bottom: height - 24};
     const from = x[0], to = x[x.length - 1] > from ? x[x.length - 1] : from + 1;
