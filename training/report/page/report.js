@@ -337,8 +337,9 @@ function parts(run, r) {
     const values = names.map(n => rolling(run.curves.parts[n].map(v => v === null ? 0 : v), window));
     const sums = x.map((_, i) => values.reduce((sum, list) => sum + list[i], 0));
     const largest = sums.reduce((a, b) => Math.max(a, b), 1e-9);
-    // The first iteration, which warms up, would flatten all others and is cut then.
+    // A first iteration that warms up would flatten all others and is cut then.
     const later = sums.slice(Math.floor(window / 2) + 1).reduce((a, b) => Math.max(a, b), 1e-9);
+    const first = names.reduce((sum, n) => sum + (run.curves.parts[n][0] || 0), 0);
     const cut = sums.length > Math.floor(window / 2) + 1 && largest > 4 * later, most = cut ? later : largest;
     const yTicks = ticks(0, most, 5), labels = yTicks.map(v => tickText(v, yTicks));
     const frame = {left: 16 + Math.max(20, widest(labels)), right: width - 10, top: 22, bottom: height - 24};
@@ -367,7 +368,7 @@ function parts(run, r) {
     }
     picture.append(svg('text', {class: 'dim', x: 4, y: 13}, 'ms'), svg('text', {class: 'dim', x: frame.right, y: 13, 'text-anchor': 'end'}, 'iteration'));
     self.legend.replaceChildren(...names.map((n, k) => key(partNames[n], colour(k), 'box')),
-      ...(cut ? [html('span', {}, `cut above ${+most.toPrecision(3)} ms; the longest: ${+largest.toPrecision(3)} ms`)] : []));
+      ...(cut ? [html('span', {}, `cut above ${+most.toPrecision(3)} ms; iteration ${x[0]}: ${+first.toPrecision(3)} ms`)] : []));
     picture.addEventListener('pointermove', event => {
       const box = picture.getBoundingClientRect(), at = (event.clientX - box.left) * width / box.width;
       const i = x.reduce((best, v, k) => Math.abs(X(v) - at) < Math.abs(X(x[best]) - at) ? k : best, 0);
