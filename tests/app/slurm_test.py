@@ -189,11 +189,12 @@ class Slurm(unittest.TestCase):
         return found
 
     def requeue(self, job):
-        """As after preemption or a lost node; at once, rather than after Slurm's two minutes."""
+        """As after preemption or a lost node; in seconds, rather than after Slurm's two minutes. Within the
+        second of its end slurmd refuses a job by its credential, "revoked"."""
         done = self.cluster.run("scontrol", "requeue", job)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.cluster.wait(lambda: self.state(job) == "PENDING")
-        self.cluster.run("scontrol", "update", f"JobId={job}", "StartTime=now")
+        self.cluster.run("scontrol", "update", f"JobId={job}", "StartTime=now+2")
 
     def ended(self, job, seconds=120):
         self.cluster.wait(lambda: self.state(job) in ("", "COMPLETED", "FAILED", "CANCELLED"), seconds)
