@@ -39,6 +39,8 @@ struct ModelConfig {
   double init_method_std = 0.02;
   double hidden_dropout = 0.0;
   double attention_dropout = 0.0;
+  std::optional<std::int64_t> pad_token_id =
+      {};  // its row of the embedding gets no look-up gradient
   bool operator==(const ModelConfig&) const = default;
 };
 
@@ -259,6 +261,7 @@ struct RuntimeConfig {
   double timeout_seconds = 600.0;
   std::string machine = {};  // a machine file, by which parallel "auto" is chosen; "": none
   std::string collective_algorithm = "auto";  // after loading "auto" only if not deterministic
+  std::string bf16_products = "auto";         // "auto", "native", "widened"
   bool operator==(const RuntimeConfig&) const = default;
 };
 
