@@ -268,7 +268,12 @@ std::vector<Field> zero_fields() {
        .range = from(1, 1e12)},
       {.path = "/zero_optimization/overlap_comm",
        .member = member(&Z::overlap_comm),
-       .doc = "Reduces full buckets while the backward pass goes on."},
+       .doc =
+           "Reduces full buckets while the backward pass goes on. Otherwise a rank reduces after "
+           "its last backward, so that no pipeline stage waits for another's reduction; but "
+           "buckets that live only until they are reduced (reduce_each_micro_batch, or stages 2 "
+           "and 3 with one micro-batch) are reduced within backward, and the stages before wait "
+           "for that."},
       {.path = "/zero_optimization/reduce_each_micro_batch",
        .member = member(&Z::reduce_each_micro_batch),
        .doc = "Reduces gradients after each micro-batch, not once a step: stages 2 and 3 then hold "

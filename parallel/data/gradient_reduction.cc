@@ -52,6 +52,8 @@ void GradientReduction::bind(const Bucket& bucket, int use, const Tensor& whole)
 }
 
 void GradientReduction::open(Context& context, Parameter& parameter, int use) {
+  // Else this buffer would come on top of those that wait for their reduction.
+  reduce_put_off(context);
   const std::size_t index = buckets_.bucket_of(parameter);
   Tensor& whole = slot(index, use).whole;
   whole = context.empty({bucket(index).layout.elements}, options_.dtype,
@@ -80,9 +82,18 @@ void GradientReduction::ready(Context& context, const Parameter& parameter, int 
   if (--slot.missing > 0) return;
   clear_stale(context, index, use);
   if (adds_uses_first(bucket(index))) return;  // finish() reduces it
-  if (each_round(bucket(index)))
+  if (each_round(bucket(index))) {
+    // The next round adds to another buffer, so this one can't wait.
     slot.missing = static_cast<int>(bucket(index).layout.entries.size());
+  } else if (puts_off(bucket(index))) {
+    put_off_.emplace_back(index, use);
+    return;
+  }
   reduce(context, index, use);
+}
+
+void GradientReduction::reduce_put_off(Context& context) {
+  for (const auto& [index, use] : std::exchange(put_off_, {})) reduce(context, index, use);
 }
 
 // What no micro-batch has added to is zero.
@@ -155,6 +166,9 @@ void GradientReduction::finish(Context& context) {
                   std::to_string(all) + " gradients of bucket " + std::to_string(i) +
                   " are not ready, first " + bucket(i).layout.entries.front().parameter->name());
     }
+  }
+  reduce_put_off(context);
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
     if (!adds_uses_first(bucket(i))) continue;
     add_uses(context, i);
     if (transient(bucket(i)) && slots_[i].size() > 1) {

@@ -12,7 +12,9 @@
 // apart.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "core/context.h"
@@ -24,7 +26,7 @@ namespace trident {
 
 struct GradientOptions {
   DType dtype = DType::f32;  // in which gradients are added up and reduced
-  bool overlap = true;       // reductions go on beside the stream's work
+  bool overlap = true;       // reductions go on beside the stream's work; else after backward
   bool each_round = false;   // a step has several rounds
   // Of whole buffers: what holds gradients for a step is `gradient`, what only carries them to
   // their reduction `communication`.
@@ -39,8 +41,9 @@ class GradientReduction final : public GradientMemory {
 
   // A new step: what is kept is of the last one.
   void begin();
-  // One use of `parameter` has its gradient of this round. Starts the bucket's reduction when it is
-  // complete.
+  // One use of `parameter` has its gradient of this round. When the bucket is complete its
+  // reduction starts or, where nothing overlaps, is put off: the stage before waits for what
+  // backward hands on, which would come after it.
   void ready(Context&, const Parameter& parameter, int use);
   // Makes Bucket::gradient the sum (the stream waits). All gradients of all rounds must be ready.
   void finish(Context&);
@@ -74,10 +77,16 @@ class GradientReduction final : public GradientMemory {
   bool adds_uses_first(const Bucket& bucket) const {
     return bucket.layout.tied() && !each_round(bucket);
   }
+  // Its reduction waits for the end of backward, with the buffer that earlier micro-batches needed
+  // beside as much as is there then. One that a single micro-batch opens and fills goes at once.
+  bool puts_off(const Bucket& bucket) const {
+    return !options_.overlap && (!transient(bucket) || options_.long_rounds);
+  }
   void bind(const Bucket&, int use, const Tensor& whole);
   void clear_stale(Context&, std::size_t bucket, int use);
   void add_uses(Context&, std::size_t bucket);
   void reduce(Context&, std::size_t bucket, int use);
+  void reduce_put_off(Context&);
   void collect(Context&);  // waits for the reductions that run
   void sum_partial(Context&, const Bucket& bucket);
 
@@ -86,6 +95,7 @@ class GradientReduction final : public GradientMemory {
   GradientOptions options_;
   std::vector<std::vector<Slot>> slots_;  // by bucket and use
   std::vector<Reduction> running_;
+  std::vector<std::pair<std::size_t, int>> put_off_;  // bucket and use, as they became complete
 };
 
 }  // namespace trident

@@ -73,6 +73,23 @@ TEST(StepSimulation, GradientsTakeARingsTimeOverTheDataGroup) {
   EXPECT_LT(step.communication.at("data"), 1.07 * ring);
 }
 
+// Where nothing overlaps, stages reduce at the same time: the step takes one stage's sums more.
+TEST(StepSimulation, AStageDoesntWaitForTheSumsOfAnother) {
+  for (const PublishedRun& run : {PublishedRun{48, 6144, 64, 8, 8, 1, 512, 256, 1},
+                                  PublishedRun{48, 6144, 64, 8, 8, 3, 512, 256, 1}, gpt_530b}) {
+    Config config = config_of(run);
+    const auto step = [&](bool overlap) {
+      config.zero_optimization.overlap_comm = overlap;
+      return simulated(config, dgx_a100(), Habits::of(config));
+    };
+    const SimulatedStep apart = step(false), beside = step(true);
+    double sums = 0;
+    for (const RankSeconds& rank : apart.ranks) sums = std::max(sums, rank.busy.groups.at("data"));
+    EXPECT_GT(sums, 0);
+    EXPECT_LT(apart.seconds, beside.seconds + 1.001 * sums);
+  }
+}
+
 // Sums beside backward that end late hold up the update, which needs them.
 TEST(StepSimulation, TheUpdateComesAfterTheSumsOfGradients) {
   Config config = h100_config(
