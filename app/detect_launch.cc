@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -9,6 +10,7 @@
 
 #include "app/commands.h"
 #include "app/processors.h"
+#include "core/core_contention.h"
 
 namespace trident::app {
 namespace {
@@ -40,23 +42,45 @@ std::vector<std::pair<std::string, std::string>> numeric_environment() {
   return found;
 }
 
-// A thread of libgomp's spins for milliseconds before it sleeps, unless its own process has more
-// threads than cores. Where the processes of this machine have more together, it holds the core
-// that another rank needs, and a run takes 100 times as long. libgomp reads its policy when it is
-// loaded, so there this program starts itself again under OMP_WAIT_POLICY=passive. What the user
-// has set stays.
-void let_threads_sleep(char** arguments) {
+// $XDG_CACHE_HOME/trident, else ~/.cache/trident.
+std::string cache_folder() {
+  // A path that isn't absolute has to be ignored (XDG Base Directory Specification).
+  const auto absolute = [](const char* name) -> std::string {
+    const char* const text = std::getenv(name);
+    return text != nullptr && text[0] == '/' ? text : "";
+  };
+  if (const std::string own = absolute("XDG_CACHE_HOME"); !own.empty()) return own + "/trident";
+  const std::string home = absolute("HOME");
+  return home.empty() ? "" : home + "/.cache/trident";
+}
+
+// A thread of libgomp's that waits for others of its team keeps its core for milliseconds, which
+// another program may want. Teams watch for that and then let libgomp believe that it has more
+// threads than cores (core/thread_team_openmp.cc); what that makes of waiting it reads from these
+// variables when it is loaded: that a thread sleeps at once. So a program that computes starts
+// itself again with them, and one that starts others leaves them to those. Where teams can't watch,
+// a thread keeps its core for microseconds. What the user has set stays.
+void let_threads_give_way(char** arguments) {
   constexpr auto policy = "OMP_WAIT_POLICY", spins = "GOMP_SPINCOUNT";
   if (std::getenv(policy) != nullptr || std::getenv(spins) != nullptr) return;
+  const std::string_view command =
+      arguments[0] != nullptr && arguments[1] != nullptr ? arguments[1] : "";
+  const auto is_one_of = [&](std::initializer_list<std::string_view> names) {
+    return std::ranges::find(names, command) != names.end();
+  };
+  const bool computes = is_one_of({"train", "eval", "generate", "bench", "plan", "search"});
+  if (!computes && !is_one_of({"launch", "sweep"})) return;
   setenv(policy, "passive", 1);
-  execv("/proc/self/exe", arguments);
-  unsetenv(policy);  // it goes on, slowly
+  setenv(spins, time_without_core() ? "300000" : "1000", 1);
+  if (computes) execv("/proc/self/exe", arguments);
 }
 
 }  // namespace
 
 Launch detect_launch(char** arguments) {
+  let_threads_give_way(arguments);
   Launch launch;
+  launch.cache_folder = cache_folder();
   launch.gpus_chosen = std::getenv("CUDA_VISIBLE_DEVICES") != nullptr;
   launch.environment = numeric_environment();
   const Processors processors = find_processors();
@@ -85,12 +109,6 @@ Launch detect_launch(char** arguments) {
   }
   launch.leads = launch.rank == 0;
   launch.start = std::make_shared<Rendezvous>(launch.mpi, launch.rank, launch.ranks);
-  launch.before_mpi = [mpi = launch.mpi, ranks = launch.local_ranks, cores = launch.cores,
-                       arguments](std::int64_t threads_per_rank) {
-    if (mpi && threads_per_rank > 1 && ranks * threads_per_rank > cores) {
-      let_threads_sleep(arguments);
-    }
-  };
   return launch;
 }
 

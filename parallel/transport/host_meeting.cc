@@ -16,6 +16,7 @@
 #include <ctime>
 #include <optional>
 
+#include "core/core_contention.h"
 #include "core/error.h"
 
 namespace trident {
@@ -149,15 +150,16 @@ class HostMeeting final : public Meeting {
     return i;
   }
 
-  // Whether all come soon. At its core's expense where every rank has one, else it gives the core
-  // to whoever wants it.
-  bool look(microseconds time) const {
+  // Whether all come soon. At its core's expense where every rank has one and no other program
+  // wants it, else it gives the core to whoever does.
+  bool look(microseconds time) {
     const std::size_t all = members_.size();
+    const bool keeps_core = watch_.spins && !contention_.wanted();
     if (missing() == all) return true;
     if (time.count() == 0) return false;
     const auto end = Clock::now() + time;
     do {
-      if (watch_.spins) {
+      if (keeps_core) {
         for (int i = 0; i < 64; ++i) {
           if (missing() == all) return true;
           _mm_pause();
@@ -211,6 +213,7 @@ class HostMeeting final : public Meeting {
   std::size_t self_;
   HostWatch watch_;
   std::uint64_t number_ = 0;
+  CoreContention contention_;
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <thread>
 
+#include "core/core_contention.h"
 #include "core/error.h"
 #include "parallel/transport/local_world.h"
 
@@ -129,7 +130,7 @@ class LocalMeeting final : public Meeting {
       }
       return nobody;
     };
-    board_->wait_until(world_->spins() ? look : none, countdown, over,
+    board_->wait_until(keeps_core() ? look : none, countdown, over,
                        [&] { return WaitTable::Entry(world_->waits(rank_), missing); });
     Result result;
     for (std::size_t i = 0; i < members_.size(); ++i) {
@@ -177,7 +178,7 @@ class LocalMeeting final : public Meeting {
                          [&](const Seat& seat) { return seat.finished.load() >= number_; });
     };
     board_->wait_until(
-        world_->spins() ? look : none, Countdown(),
+        keeps_core() ? look : none, Countdown(),
         [&] { return all_finished() || world_->aborted(); }, [] { return 0; });
     if (all_finished()) return;
     abandon();
@@ -196,6 +197,8 @@ class LocalMeeting final : public Meeting {
 
  private:
   static constexpr std::chrono::microseconds none{0};
+  // While it waits: where each rank has one, unless other programs want it.
+  bool keeps_core() { return world_->spins() && !contention_.wanted(); }
   Seat& own() { return board_->seats[self_]; }
   const Shown& shown(int member) const {
     return board_->seats[static_cast<std::size_t>(member)].shown[number_ % 2];
@@ -207,6 +210,7 @@ class LocalMeeting final : public Meeting {
   int rank_;
   std::size_t self_;
   std::uint64_t number_ = 0;
+  CoreContention contention_;
 };
 
 }  // namespace

@@ -150,7 +150,6 @@ LoadedConfig load(const ConfigRequest& request, const Launch& launch,
   if (loaded.device_is_auto && loaded.config.runtime.device == "cpu") {
     why_cpu = gpus.count > 0 ? "more processes than GPUs" : gpus.reason;
   }
-  if (launch.before_mpi) launch.before_mpi(loaded.config.runtime.threads_per_rank);
   Rendezvous& start = *launch.start;
   start.limit(transport_options(loaded.config).timeout);
   // Hosts with fewer cores or more ranks than others set what "auto" is for all: results depend on

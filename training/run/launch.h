@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -25,8 +24,8 @@ struct Launch {
   bool gpus_chosen = false;  // somebody chose this process's GPUs: CUDA_VISIBLE_DEVICES is set
   // Variables by which libraries choose how to compute, with their values.
   std::vector<std::pair<std::string, std::string>> environment;
-  // Called with the threads of a rank before MPI is initialised; may start the program anew.
-  std::function<void(std::int64_t threads_per_rank)> before_mpi;
+  // Of this user, for what can be found again, such as measurements of this machine; "": none.
+  std::string cache_folder = {};
   std::shared_ptr<Rendezvous> start = std::make_shared<Rendezvous>(false, 0, 1);
 };
 

@@ -1,0 +1,76 @@
+#include "core/core_contention.h"
+
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <string_view>
+#include <utility>
+
+namespace trident {
+namespace {
+
+using std::chrono::nanoseconds;
+
+constexpr std::chrono::milliseconds stretch{20};  // several slices of a scheduler's
+constexpr int calm_stretches = 10;
+
+}  // namespace
+
+std::optional<nanoseconds> time_without_core() {
+  // "<ns on a core> <ns in a queue for one> <times>"
+  const int file = ::open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+  if (file < 0) return std::nullopt;
+  char text[128];
+  const auto size = ::read(file, text, sizeof text);
+  ::close(file);
+  const std::string_view fields(text, static_cast<std::size_t>(std::max<ssize_t>(0, size)));
+  const std::size_t second = fields.find(' ');
+  if (second == std::string_view::npos) return std::nullopt;
+  std::int64_t waited = 0;
+  const char* const end = fields.data() + fields.size();
+  if (std::from_chars(fields.data() + second + 1, end, waited).ec != std::errc()) {
+    return std::nullopt;
+  }
+  return nanoseconds(waited);
+}
+
+void ContentionRule::add(nanoseconds length, nanoseconds lost) {
+  if (!found_) {
+    found_ = lost > length / 10;
+    calm_ = 0;
+    return;
+  }
+  calm_ = lost < length / 50 ? calm_ + 1 : 0;
+  if (calm_ == calm_stretches) found_ = false;
+}
+
+void CoreContention::look(int thread) {
+  Watched& own = watched_[static_cast<std::size_t>(thread)];
+  const nanoseconds now = time_without_core().value_or(nanoseconds(0));
+  const long id = ::syscall(SYS_gettid);
+  own.lost = id == own.id ? now - own.before : nanoseconds(0);
+  own.id = id;
+  own.before = now;
+}
+
+bool CoreContention::wanted() {
+  if (due()) {
+    look(0);
+    conclude();
+  }
+  return found();
+}
+
+void CoreContention::conclude() {
+  nanoseconds most(0);
+  for (Watched& one : watched_) most = std::max(most, std::exchange(one.lost, nanoseconds(0)));
+  const auto now = Clock::now();
+  rule_.add(now - last_, most);
+  last_ = now;
+  next_ = now + stretch;
+}
+
+}  // namespace trident
