@@ -17,6 +17,7 @@
 #include "core/process.h"
 #include "kernels/cuda_device.h"
 #include "training/lab/grid.h"
+#include "training/run/bf16_products.h"
 
 namespace trident::app {
 namespace {
@@ -142,7 +143,11 @@ Json measure_step(const BenchOptions& options, const Launch& launch) {
   choose_layouts_here(request);
   const LoadedConfig loaded = load(request, launch);
   if (!loaded.why_layout.empty()) fmt::print(stderr, "{}\n", loaded.why_layout);
-  return bench_step(loaded.config, options.iterations);
+  Config config = loaded.config;
+  const Bf16Choice products = choose_bf16_products(config, "", bf16_machine(config, launch));
+  if (!products.text.empty()) fmt::print(stderr, "{}\n", products.text);
+  config.runtime.bf16_products = products.way;
+  return bench_step(config, options.iterations);
 }
 
 constexpr Bench benches[] = {

@@ -19,8 +19,10 @@
 #include "kernels/cuda_device.h"
 #include "training/checkpoint/checkpoint_tools.h"
 #include "training/hugging_face/model_directory.h"
+#include "training/run/bf16_products.h"
 #include "training/run/evaluation.h"
 #include "training/run/score.h"
+#include "training/setup/from_config.h"
 
 namespace trident::app {
 namespace {
@@ -85,8 +87,11 @@ int score_requests(const EvalOptions& request, const Launch& launch) {
   const std::string weights = weights_directory(request.evaluation.directory);
   require_whole_weights(weights);
   const auto device = find_gpus().count > 0 ? make_cuda_device(0) : make_cpu_device();
+  Config config = config_of_directory(built_in_architectures(), weights);
+  config.runtime.bf16_products =
+      products_of_weights(config, {request.evaluation.directory, weights}, launch);
   run_local(1, {}, [&](Transport& transport) {
-    Context context(*device, launch.cores);
+    Context context(*device, launch.cores, kernel_options(config));
     score(
         context, transport, built_in_architectures(), weights, requests,
         [&](std::size_t i) { return fmt::format("{}:{}", name, lines[i]); },

@@ -27,7 +27,9 @@
 #include "training/checkpoint/checkpoint_tools.h"
 #include "training/hugging_face/hugging_face_extras.h"
 #include "training/hugging_face/model_directory.h"
+#include "training/run/bf16_products.h"
 #include "training/run/text_stream.h"
+#include "training/setup/from_config.h"
 #include "training/setup/text_setup.h"
 
 namespace trident::app {
@@ -171,9 +173,12 @@ int run(const Request& request, const Launch& launch) {
     return !stream.stopped();
   };
   const auto device = find_gpus().count > 0 ? make_cuda_device(0) : make_cpu_device();
+  Config with_products = config;
+  with_products.runtime.bf16_products =
+      products_of_weights(config, {request.directory, directory}, launch);
   std::vector<std::vector<std::int32_t>> texts;
   run_local(1, {}, [&](Transport& transport) {
-    Context context(*device, launch.cores);
+    Context context(*device, launch.cores, kernel_options(with_products));
     texts = generate(context, transport, architectures, directory, prompt, options);
   });
   if (streams) {

@@ -9,6 +9,7 @@
 
 #include "app/options.h"
 #include "training/plan/fit.h"
+#include "training/run/bf16_products.h"
 #include "training/run/ramp_lists.h"
 #include "training/setup/from_config.h"
 #include "training/setup/kinds.h"
@@ -40,7 +41,8 @@ void add_plan(CLI::App& app, const Launch& launch, Action& action) {
       if (options->memory) memory = parse_memory(*options->memory);
       choose_layouts_here(options->config);
       const LoadedConfig loaded = load(options->config, launch, memory);
-      const Config& config = loaded.config;
+      Config config = loaded.config;
+      config.runtime.bf16_products = expected_bf16_products(config, launch);
       if (!loaded.why_layout.empty()) fmt::print(stderr, "{}\n", loaded.why_layout);
       const Architecture& architecture = *architecture_of(config);
       std::optional<Plan> plan;  // where it is shown

@@ -226,6 +226,14 @@ std::vector<Field> runtime_fields() {
        .doc = algorithm_text,
        .choices = {{"auto"}},
        .kinds = [](const ConfigRules& rules) { return names_of(rules.algorithms); }},
+      {.path = "/runtime/bf16_products",
+       .member = member(&R::bf16_products),
+       .doc = "How a CPU with AVX512-BF16 multiplies bf16: native, by these instructions, or "
+              "widened, from operands that become fp32 block by block, which is twice as fast on "
+              "processors whose instructions are slow. \"auto\" measures both at a run's start "
+              "and keeps the faster one for the whole run, since they differ in last digits; with "
+              "AMX it is native. Other devices and dtypes have one way, and it stays \"auto\".",
+       .choices = {{"auto"}, {"native"}, {"widened"}}},
   };
 }
 

@@ -31,6 +31,7 @@ class KernelState {
 struct KernelOptions {
   bool deterministic = true;  // the same way in every run; else what is found fastest
   bool tf32 = false;          // of a GPU: fp32 products from operands rounded to 10 bits
+  bool widen_bf16 = false;  // of a CPU: bf16 products from operands that become fp32 block by block
 };
 
 // Something of a context that others still use, such as a message that has not been taken.

@@ -42,8 +42,8 @@ void narrow(Context& context, const float* from, const Part& part, void* matrix,
       });
 }
 
-// A product of 16-bit values where the processor has none: blocks become fp32, the products add up
-// in fp32, and c is rounded where it is not fp32.
+// A product of 16-bit values where the processor has none, or a slow one: blocks become fp32, the
+// products add up in fp32, and c is rounded where it is not fp32.
 struct Blocks {
   // The edges keep row lengths off multiples of 4096 bytes.
   explicit Blocks(const Product& p)
@@ -75,6 +75,8 @@ void run_widened(const Access& access, Context& context, const Product& whole,
 
   Product product = whole;
   product.input = product.output = DType::f32;
+  // A block of a that spans k serves all of its columns of c.
+  std::int64_t widened_row = -1;
   for (std::int64_t m0 = 0; m0 < whole.m; m0 += m_block) {
     product.m = std::min(m_block, whole.m - m0);
     for (std::int64_t n0 = 0; n0 < whole.n; n0 += n_block) {
@@ -94,7 +96,10 @@ void run_widened(const Access& access, Context& context, const Product& whole,
                                               : Part{m0, product.m, k0, product.k};
         const Part b_part = whole.transpose_b ? Part{n0, product.n, k0, product.k}
                                               : Part{k0, product.k, n0, product.n};
-        widen<T>(context, operands.a, whole.a_row, a_part, a);
+        if (k_block < whole.k || widened_row != m0) {
+          widen<T>(context, operands.a, whole.a_row, a_part, a);
+          widened_row = m0;
+        }
         widen<T>(context, operands.b, whole.b_row, b_part, b);
         product.a_row = a_part.columns;
         product.b_row = b_part.columns;
@@ -170,9 +175,10 @@ void multiply_row(const Access& access, Context& context, const Product& p,
   multiply_row<T, T>(access, context, p, operands);
 }
 
-bool is_native(const State& state, const Product& product) {
+bool is_native(Context& context, const Product& product) {
   return product.input == DType::f32 ||
-         (product.input == DType::bf16 && state.native_bf16_products);
+         (product.input == DType::bf16 && state_of(context).native_bf16_products &&
+          !context.kernel_options().widen_bf16);
 }
 
 State& state_with_products(Context& context) {
@@ -195,7 +201,7 @@ void multiply(const Access& access, Context& context, const GemmArgs& args) {
     }
     return multiply_row<BFloat16>(access, context, product, operands);
   }
-  if (is_native(state, product)) {
+  if (is_native(context, product)) {
     state.products->run(access, context, product, operands);
   } else if (product.input == DType::bf16) {
     run_widened<BFloat16>(access, context, product, operands);
@@ -221,7 +227,7 @@ void reserve_gemm(const Access& access, Context& context, const GemmArgs& args) 
     }
     return;
   }
-  if (!is_native(state, product)) {
+  if (!is_native(context, product)) {
     const Blocks blocks(product);
     state.scratch(access, context, blocks.bytes());
     product.m = blocks.m;

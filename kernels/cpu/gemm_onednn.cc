@@ -61,12 +61,18 @@ ProductInstructions product_instructions() {
   return {.isa = includes(isa, dnnl_cpu_isa_avx512_core) ? simd::Isa::avx512
                  : includes(isa, dnnl_cpu_isa_avx2)      ? simd::Isa::avx2
                                                          : simd::Isa::sse2,
-          .bf16 = includes(isa, dnnl_cpu_isa_avx512_core_bf16)};
+          .bf16 = includes(isa, dnnl_cpu_isa_avx512_core_bf16),
+          .amx = includes(isa, dnnl_cpu_isa_avx512_core_amx)};
 }
 
 }  // namespace trident::cpu
 
 namespace trident {
+
+CpuBf16 cpu_bf16() {
+  const cpu::ProductInstructions found = cpu::product_instructions();
+  return !found.bf16 ? CpuBf16::none : found.amx ? CpuBf16::tiles : CpuBf16::vectors;
+}
 
 std::string cpu_product_library() {
   const dnnl_version_t* const version = dnnl_version();

@@ -14,6 +14,7 @@ namespace trident::cpu {
 struct ProductInstructions {
   simd::Isa isa = simd::Isa::sse2;
   bool bf16 = false;  // there are instructions that multiply bf16
+  bool amx = false;   // and among them those of whole tiles
 };
 ProductInstructions product_instructions();
 

@@ -20,7 +20,7 @@ struct State final : KernelState {
   ~State() override;
 
   const simd::Table* table;
-  bool native_bf16_products;  // else bf16 operands are widened and multiplied as fp32
+  bool native_bf16_products;  // there are instructions for them; KernelOptions may say otherwise
   std::unique_ptr<ProductCache> products;
 
   // At least `bytes` of memory that the next call of scratch() may take away.

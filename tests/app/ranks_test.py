@@ -4,8 +4,9 @@
     python3 tests/app/ranks_test.py build/release/trident
 
 Ranks that would compute something else than the others are refused before anything is written:
-exit code 2, the key, both values. Processes that crowd their cores let their threads sleep. Ends
-with `OK`, or an error that shows what mpirun and the program printed.
+exit code 2, the key, both values. Programs that compute start themselves again, so that their
+threads may sleep where cores are wanted. Ends with `OK`, or an error that shows what mpirun and the
+program printed.
 """
 
 import json
@@ -70,7 +71,8 @@ class Agreement(Job):
         # Each rank has its own value; several keys in one job, since each is a line of its own.
         keys = {"data.seed": (1, 2), "training.seed": (3, 4), "runtime.threads_per_rank": (1, 2),
                 "optimizer.params.lr": (0.5, 0.25), "zero_optimization.stage": (0, 1),
-                "logging.trace": ("true", "false"), "training.eval_interval": (5, 6)}
+                "logging.trace": ("true", "false"), "training.eval_interval": (5, 6),
+                "runtime.bf16_products": ('"native"', '"widened"')}
         ranks = [[f"{key}={values[rank]}" for key, values in keys.items()] for rank in (0, 1)]
         self.expect_refused(*ranks, *(
             f"config: /{key.replace('.', '/')}: rank 0 on [^ ]+ has {values[0]}, rank 1 on [^ ]+ has "
@@ -195,27 +197,26 @@ class Agreement(Job):
                             r"rank 1 on [^ ]+: config: /data/train/0/path: nowhere.txt: no such file")
 
 
-class Crowded(Job):
+class Waiting(Job):
     """libgomp prints what it goes by each time that it is loaded."""
+    LOADED = "OPENMP DISPLAY ENVIRONMENT BEGIN"
 
-    def test_threads_never_spin_where_processes_have_more_than_there_are_cores(self):
+    def test_a_program_starts_itself_again_with_what_lets_its_threads_give_way(self):
         cores = len(os.sched_getaffinity(0))
-        threads = [f"runtime.threads_per_rank={cores}"] if cores > 1 else ["runtime.threads_per_rank=2"]
+        threads = [f"runtime.threads_per_rank={max(2, cores)}"]
         code, text = self.train(threads, threads, environment={"OMP_DISPLAY_ENV": "verbose"})
         self.assertEqual(code, 0, text)
-        self.assertEqual(text.count("GOMP_SPINCOUNT = '0'"), 2, text)
+        self.assertEqual(text.count(self.LOADED), 4, text)
         self.assertEqual(text.count("warning: config: /runtime/threads_per_rank: 2 ranks of "), 1, text)
 
-    def test_they_do_as_usual_where_nothing_is_crowded_or_the_user_says_so(self):
-        code, text = self.train([], [], environment={"OMP_DISPLAY_ENV": "verbose"})
-        self.assertEqual(code, 0, text)
-        self.assertNotIn("GOMP_SPINCOUNT = '0'", text)
-        self.assertNotIn("warning", text)
-        threads = ["runtime.threads_per_rank=64", "training.train_iters=1", "logging.overwrite=true"]
-        code, text = self.train(threads, threads, environment={"OMP_DISPLAY_ENV": "verbose",
-                                                               "GOMP_SPINCOUNT": "7"})
-        self.assertEqual(code, 0, text)
-        self.assertEqual(text.count("GOMP_SPINCOUNT = '7'"), 2, text)
+    def test_what_the_user_has_set_stays(self):
+        for name, value in (("GOMP_SPINCOUNT", "7"), ("OMP_WAIT_POLICY", "ACTIVE")):
+            code, text = self.train(["logging.overwrite=true"], ["logging.overwrite=true"],
+                                    environment={"OMP_DISPLAY_ENV": "verbose", name: value})
+            self.assertEqual(code, 0, text)
+            self.assertEqual(text.count(self.LOADED), 2, text)
+            self.assertEqual(text.count(f"{name} = '{value}'"), 2, text)
+            self.assertNotIn("warning", text)
 
 
 if __name__ == "__main__":

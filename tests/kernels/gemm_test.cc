@@ -1,5 +1,8 @@
 #include "kernels/gemm.h"
 
+#include <cstddef>
+#include <span>
+
 #include "tests/kernels/reference.h"
 #include "tests/kernels/setup.h"
 
@@ -89,6 +92,32 @@ TEST_P(GemmTest, LargeProductsMatchTheReferenceAndRepeatTheirBits) {
         }
       }
     }
+  }
+}
+
+// With operands widened, whatever instructions the processor has, over several blocks of each edge.
+TEST_P(GemmTest, WidenedProductsMatchTheReference) {
+  Context widening(*device, 2, {.deterministic = GetParam().deterministic, .widen_bf16 = true});
+  if (GetParam().device != On::cuda) cpu::use_isa(widening, GetParam().isa);
+  const std::int64_t m = 1930, n = 970, k = 3;
+  const Values a = random(m * k, "a"), b = random(k * n, "b");
+  const auto there = [&](const Tensor& tensor) {
+    const Tensor copy = widening.empty(tensor.shape(), tensor.dtype(), Category::activation);
+    context.read_on_host(
+        tensor, [&](std::span<const std::byte> bytes) { widening.copy_from_host(copy, bytes); });
+    return copy;
+  };
+  for (const bool transposed : {false, true}) {
+    const Tensor c = there(put(Values(static_cast<std::size_t>(m * n)), {m, n}));
+    gemm(widening, {.a = there(put(a, transposed ? Shape{k, m} : Shape{m, k})),
+                    .b = there(put(b, transposed ? Shape{n, k} : Shape{k, n})),
+                    .c = c,
+                    .transpose_a = transposed,
+                    .transpose_b = transposed});
+    const Tensor copy = put(Values(static_cast<std::size_t>(m * n)), {m, n});
+    widening.read_on_host(
+        c, [&](std::span<const std::byte> bytes) { context.copy_from_host(copy, bytes); });
+    expect_near(copy, reference::gemm(a, b, m, n, k, transposed, transposed), "c");
   }
 }
 

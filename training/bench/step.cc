@@ -172,6 +172,7 @@ Json StepBench::result(int iterations) const {
           {"peak_rss_bytes", peak_rss_bytes()},
           {"ledger", ledger_},  // peak_bytes: the ranks' sum
           {"dtype", config_.precision.dtype},
+          {"bf16_products", config_.runtime.bf16_products},
           {"instructions", instructions_},
           {"device", devices_.text()},
           {"versions", bench::versions_json(devices_)},

@@ -20,12 +20,14 @@ using nlohmann::json;
 constexpr const char* kFreeOfModel[] = {"/model/hidden_dropout", "/model/attention_dropout",
                                         "/model/init_method_std",
                                         "/model/make_vocab_size_divisible_by"};
+constexpr const char* products_pointer = "/runtime/bf16_products";
 // Sections of which nothing has to be said: where files lie, and what the layout line tells; and
 // keys in them that change last digits.
 constexpr const char* kUntold[] = {"/checkpoint/", "/logging/", "/parallel/", "/runtime/",
                                    "/derived"};
 constexpr const char* kTold[] = {"/parallel/sequence_parallel", "/parallel/tp_comm_overlap",
-                                 "/parallel/rank_order", "/runtime/collective_algorithm"};
+                                 "/parallel/rank_order", "/runtime/collective_algorithm",
+                                 products_pointer};
 
 bool begins_with_any(const std::string& path, const auto& prefixes) {
   return std::ranges::any_of(prefixes, [&](const char* p) { return path.starts_with(p); });
@@ -71,6 +73,9 @@ std::vector<std::string> config_differences(const std::string& saved, const Conf
     const std::string was_all = value(there), is_all = value(here);
     const bool told = begins_with_any(pointer, kTold) || !begins_with_any(pointer, kUntold);
     if (was_all == is_all || !told) continue;
+    // What "auto" becomes is told where it is chosen (training/run/bf16_products.h).
+    const auto is_auto = [](const std::string& text) { return text == "\"auto\""; };
+    if (pointer == products_pointer && (is_auto(was_all) || is_auto(is_all))) continue;
     const std::string was = printable(was_all, 200), is = printable(is_all, 200);
     const bool model = pointer.starts_with("/model/") && !begins_with_any(pointer, kFreeOfModel);
     if (pointer == "/model/vocab_size" && more_entries(was_all)) {

@@ -15,6 +15,7 @@
 #include "training/engine/rank_model.h"
 #include "training/hugging_face/hugging_face.h"
 #include "training/hugging_face/model_directory.h"
+#include "training/run/bf16_products.h"
 #include "training/run/evaluation_config.h"
 #include "training/run/job_checks.h"
 #include "training/run/text_stream.h"
@@ -303,6 +304,9 @@ Evaluation evaluate(const EvaluationRequest& request, const Launch& launch,
   const LoadedConfig loaded = load(asked, launch);
   Config config = loaded.config;
   if (loaded.parallel_is_auto) throw RequestError("eval: --set parallel: \"auto\" isn't for this");
+  settle_bf16_products(config, launch, [&] {
+    return Bf16Choice{products_of_weights(config, {request.directory, weights}, launch), ""};
+  });
   const std::int64_t stride = request.stride > 0 ? request.stride : config.data.sequence_length;
   RequestProblems problems;
   std::optional<Devices> devices;

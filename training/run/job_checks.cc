@@ -123,7 +123,8 @@ void tokenize_in_turn(const std::string& cache, const Launch& launch,
 }
 
 TrainingInputs checked_inputs(const LoadedConfig& loaded, const Launch& launch,
-                              const TextAccess& texts, std::optional<Devices>& devices) {
+                              const TextAccess& texts, std::optional<Devices>& devices,
+                              const std::optional<Bf16Machine>& machine) {
   const Config& config = loaded.config;
   TrainingInputs inputs;
   RequestProblems problems;
@@ -151,10 +152,18 @@ TrainingInputs checked_inputs(const LoadedConfig& loaded, const Launch& launch,
     problems.collect([&] { check_output(config, 0, run_of(inputs.start)); });
   }
   problems.raise();
+  const std::string products = settle_bf16_products(inputs.config, launch, [&] {
+    return choose_bf16_products(config, inputs.start.bf16_products,
+                                machine ? *machine : bf16_machine(config, launch));
+  });
+  if (!products.empty()) inputs.start.messages.push_back(products);
   const auto look_again = [&](bool writes) {
     TextAccess access = texts;
     access.writes = writes;
+    const std::string way = inputs.config.runtime.bf16_products;
     inputs = prepare_training(loaded, on_nodes, access);
+    inputs.config.runtime.bf16_products = way;
+    if (!products.empty()) inputs.start.messages.push_back(products);
   };
   const auto lacks = [&] { return !inputs.datasets.untokenized.empty(); };
   if (texts.writes) tokenize_in_turn(config.data.cache_path, launch, lacks, look_again);

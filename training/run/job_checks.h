@@ -10,6 +10,7 @@
 #include "config/config.h"
 #include "core/request_problems.h"
 #include "training/run/agreement.h"
+#include "training/run/bf16_products.h"
 #include "training/run/devices.h"
 #include "training/run/launch.h"
 #include "training/run/trainer.h"
@@ -19,8 +20,9 @@ namespace trident {
 // Everything that this process can know before a run starts; opens the devices. RequestError with
 // all problems. Texts are tokenized last, if `texts` says so: nothing else is written. Collective
 // over the job's processes, which wait for whichever of them tokenizes.
+// `machine`: by which runtime.bf16_products is chosen; else this one.
 TrainingInputs checked_inputs(const LoadedConfig&, const Launch&, const TextAccess& texts,
-                              std::optional<Devices>&);
+                              std::optional<Devices>&, const std::optional<Bf16Machine>& machine);
 
 // Threads, devices, transport: whether `config` can run here as it was started. Opens the devices.
 // Adds to the problems.

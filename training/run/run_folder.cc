@@ -19,6 +19,7 @@
 #include "training/hugging_face/weights_folder.h"
 #include "training/report/earlier_run.h"
 #include "training/report/metrics_file.h"
+#include "training/run/bf16_products.h"
 
 namespace trident {
 namespace {
@@ -315,6 +316,7 @@ RunFolders::RunFolders(const Config& config, std::int64_t weight_bytes, const st
   }
   std::erase(earlier, run_id_);  // a run that goes on is not before itself
   owner_ = owner_of(run_id_, command, std::move(earlier));
+  owner_[bf16_products_key] = config.runtime.bf16_products;
   for (HeldFolder& folder : folders) {
     sign(folder, owner_);
     folders_.push_back(std::move(folder));

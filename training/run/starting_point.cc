@@ -304,6 +304,11 @@ void compare_configs(StartingPoint& start, const Config& config) {
   }
   const bool grows = config.checkpoint.grow_vocabulary && !start.own;
   start.taken.entries = grows ? entries_of(saved, config, first.path) : 0;
+  const json::json_pointer products("/runtime/bf16_products");
+  const json document = parse_json(saved, first.path);
+  start.bf16_products = document.contains(products) && document[products].is_string()
+                            ? document[products].get<std::string>()
+                            : "";
   for (const std::string& line :
        config_differences(saved, config, first.path + "/trident/config.json", grows)) {
     start.messages.push_back(kDifferent + line);

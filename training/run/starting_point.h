@@ -23,6 +23,7 @@ struct StartingPoint {
   bool own = false;     // they are checkpoint.save's: the run is the one that has saved them
   TakenParts taken;     // of the checkpoint
   std::string weights;  // else the Hugging Face directory, "" where there is none
+  std::string bf16_products;  // runtime.bf16_products of the first checkpoint's run; "": none
   // What lay in checkpoint.save when this was found; nothing where nobody has looked.
   std::optional<std::vector<std::string>> listing;
   std::optional<std::vector<std::string>> listing_on_node;  // and on this process's node

@@ -38,7 +38,7 @@ std::string sample_text(const Config& config, const Plan& plan) {
   try {
     const Devices devices(config);
     run_local(1, {}, [&](Transport& transport) {
-      Context context(devices.of(0), 1);
+      Context context(devices.of(0), 1, {.widen_bf16 = kernel_options(config).widen_bf16});
       const std::string prompt = "And ";
       const auto texts =
           generate(context, transport, built_in_architectures(), config.checkpoint.save,
@@ -131,17 +131,21 @@ TrainingSummary train_here(const TrainingJob& job, const TrainerHooks& hooks) {
 
 }  // namespace
 
-TrainingJob prepare_job(const LoadedConfig& loaded, const Launch& launch, const TextAccess& texts) {
+TrainingJob prepare_job(const LoadedConfig& loaded, const Launch& launch, const TextAccess& texts,
+                        const std::optional<Bf16Machine>& machine) {
   if (loaded.parallel_is_auto) {
     throw RequestError("config: /parallel: \"auto\" has not been chosen (ConfigRequest::layouts)");
   }
   std::optional<Devices> devices;
-  TrainingInputs inputs = checked_inputs(loaded, launch, texts, devices);
+  TrainingInputs inputs = checked_inputs(loaded, launch, texts, devices, machine);
   TrainingJob job{launch, std::move(*devices), std::move(inputs)};
   const Config& config = job.inputs.config;
   job.why_cpu = loaded.why_cpu;
   if (launch.leads) {
     job.inputs.made_by = made_with(job.devices, launch);
+    if (config.runtime.bf16_products != "auto") {
+      job.inputs.made_by["bf16 products"] = config.runtime.bf16_products;
+    }
     job.inputs.plan = make_plan(config, *job.inputs.architecture, job.inputs.schedule);
     job.weight_bytes = saved_bytes(config, job.inputs.plan->parameters);
     check_output(config, job.weight_bytes, run_of(job.inputs.start));

@@ -12,9 +12,11 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 
 #include "config/config.h"
+#include "training/run/bf16_products.h"
 #include "training/run/devices.h"
 #include "training/run/launch.h"
 #include "training/run/trainer.h"
@@ -38,8 +40,10 @@ struct TrainingJob {
 // where this one leads. RequestError with all problems. Writes nothing but, if `texts` says so, the
 // tokens of texts that haven't been tokenized; else there is no running with such. Collective over
 // the job's processes.
+// `machine`: by which runtime.bf16_products "auto" is chosen; else this one, which is measured.
 TrainingJob prepare_job(const LoadedConfig&, const Launch&,
-                        const TextAccess& texts = {.writes = true});
+                        const TextAccess& texts = {.writes = true},
+                        const std::optional<Bf16Machine>& machine = std::nullopt);
 
 // Takes some tenths of a second to find out of what MFU is a share; without it none is told.
 void measure_product_rate(TrainingJob&);

@@ -122,7 +122,9 @@ TransportOptions transport_options(const Config& config) {
 }
 
 KernelOptions kernel_options(const Config& config) {
-  return {.deterministic = config.training.deterministic, .tf32 = config.precision.tf32};
+  return {.deterministic = config.training.deterministic,
+          .tf32 = config.precision.tf32,
+          .widen_bf16 = config.runtime.bf16_products == "widened"};
 }
 
 Topology topology_of(const Config& config, const Schedule& schedule, Transport& transport) {
