@@ -15,7 +15,7 @@ namespace {
 using std::chrono::nanoseconds;
 
 constexpr std::chrono::milliseconds stretch{20};  // several slices of a scheduler's
-constexpr int calm_stretches = 10;
+constexpr int busy_stretches = 3, calm_stretches = 10;
 
 }  // namespace
 
@@ -38,13 +38,11 @@ std::optional<nanoseconds> time_without_core() {
 }
 
 void ContentionRule::add(nanoseconds length, nanoseconds lost) {
-  if (!found_) {
-    found_ = lost > length / 10;
-    calm_ = 0;
-    return;
-  }
-  calm_ = lost < length / 50 ? calm_ + 1 : 0;
-  if (calm_ == calm_stretches) found_ = false;
+  const bool other = found_ ? lost < length / 50 : lost > length / 10;
+  in_a_row_ = other ? in_a_row_ + 1 : 0;
+  if (in_a_row_ < (found_ ? calm_stretches : busy_stretches)) return;
+  found_ = !found_;
+  in_a_row_ = 0;
 }
 
 void CoreContention::look(int thread) {

@@ -15,8 +15,9 @@ namespace trident {
 // the system doesn't count that (/proc/thread-self/schedstat of Linux).
 std::optional<std::chrono::nanoseconds> time_without_core();
 
-// What follows from the time that was lost so. Cores are wanted after a stretch of which a thread
-// has lost a tenth, until of ten stretches in a row none has lost a fiftieth.
+// What follows from the time that was lost so. Cores are wanted after three stretches in a row of
+// which a thread has lost a tenth, since others come and go in any system, until of ten in a row
+// none has lost a fiftieth.
 class ContentionRule {
  public:
   // `lost`: by the thread that has lost most in a stretch of this length.
@@ -25,7 +26,7 @@ class ContentionRule {
 
  private:
   bool found_ = false;
-  int calm_ = 0;  // stretches
+  int in_a_row_ = 0;  // stretches that speak for the other
 };
 
 // Watches some threads, which look at the time that they have lost themselves.

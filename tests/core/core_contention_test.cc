@@ -16,9 +16,11 @@ namespace {
 
 using std::chrono::milliseconds;
 
-TEST(ContentionRule, CoresAreWantedAfterATenthIsLostUntilTenStretchesAreCalm) {
+TEST(ContentionRule, CoresAreWantedAfterThreeBusyStretchesUntilTenAreCalm) {
   ContentionRule rule;
-  rule.add(milliseconds(100), milliseconds(10));
+  for (int i = 0; i < 2; ++i) rule.add(milliseconds(100), milliseconds(90));
+  rule.add(milliseconds(100), milliseconds(10));  // a tenth: from here on anew
+  for (int i = 0; i < 2; ++i) rule.add(milliseconds(100), milliseconds(11));
   EXPECT_FALSE(rule.found());
   rule.add(milliseconds(100), milliseconds(11));
   EXPECT_TRUE(rule.found());
@@ -28,7 +30,7 @@ TEST(ContentionRule, CoresAreWantedAfterATenthIsLostUntilTenStretchesAreCalm) {
   EXPECT_TRUE(rule.found());
   rule.add(milliseconds(100), milliseconds(1));
   EXPECT_FALSE(rule.found());
-  rule.add(milliseconds(100), milliseconds(10));
+  rule.add(milliseconds(100), milliseconds(90));
   EXPECT_FALSE(rule.found());
 }
 
@@ -84,22 +86,22 @@ TEST(CoreContention, IsFoundWhereAnotherThreadTakesTheCore) {
   EXPECT_TRUE(within_a_minute([&] { return contention.wanted(); }));
 }
 
-// What a thread has lost counts for it alone.
+// Each of these has lost more than the one before it when it looks for the first time.
 TEST(CoreContention, TimeThatAnotherThreadHasLostIsNotItsSuccessors) {
   CoreContention contention;
-  std::thread([&] {
-    const OneCore bound;
-    const Competitor competitor;
-    const auto before = time_without_core();
-    ASSERT_TRUE(before.has_value());
-    EXPECT_TRUE(within_a_minute([&] { return *time_without_core() > *before + milliseconds(20); }));
-    contention.look(0);
-  }).join();
-  std::thread([&] {
-    contention.look(0);
-    contention.conclude();
-    EXPECT_FALSE(contention.found());
-  }).join();
+  for (int i = 1; i <= 5; ++i) {
+    std::thread([&] {
+      const OneCore bound;
+      const Competitor competitor;
+      const auto before = time_without_core();
+      ASSERT_TRUE(before.has_value());
+      EXPECT_TRUE(
+          within_a_minute([&] { return *time_without_core() > *before + milliseconds(20 * i); }));
+      contention.look(0);
+      contention.conclude();
+    }).join();
+  }
+  EXPECT_FALSE(contention.found());
 }
 
 #if !defined(__SANITIZE_THREAD__)
