@@ -48,15 +48,13 @@ std::string text_of(const Bf16Rates& rates) {
                      rates.widened * 1e-9);
 }
 
-// A micro-batch's products in a feed-forward layer, of a tensor-parallel rank's size.
+// A micro-batch's products in a feed-forward layer.
 std::vector<ProductShape> shapes_of(const Config& config) {
   constexpr std::int64_t most_tokens = 1024, widest = 2048;
   const std::int64_t tokens = std::clamp<std::int64_t>(
       config.batch.micro_batch_size * config.data.sequence_length, 16, most_tokens);
   const std::int64_t hidden = std::min(config.model.hidden_size, widest);
-  const std::int64_t ranks = std::max<std::int64_t>(1, config.parallel.tensor_model_parallel_size);
-  const std::int64_t inner =
-      std::clamp<std::int64_t>(config.model.ffn_hidden_size / ranks, 16, widest);
+  const std::int64_t inner = std::clamp<std::int64_t>(config.model.ffn_hidden_size, 16, widest);
   return {{tokens, hidden, inner}, {tokens, inner, hidden}};
 }
 
