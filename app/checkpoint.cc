@@ -16,6 +16,7 @@
 #include "core/json.h"
 #include "core/printable.h"
 #include "core/process.h"
+#include "core/units.h"
 #include "training/checkpoint/checkpoint_tools.h"
 #include "training/run/convert.h"
 #include "training/run/held_folder.h"
@@ -39,8 +40,8 @@ ordered_json json_of(const SavedNumber& number) {
 int list(const CheckpointOptions& options) {
   const std::vector<FoundCheckpoint> found = find_checkpoints(checkpoints_of(options.first));
   ordered_json document{{"checkpoints", ordered_json::array()}};
-  std::string text = fmt::format("{:>10} {:>8} {:>14} {:>16} {:>10}  {}\n", "iteration", "saved",
-                                 "samples", "tokens", "MB", "");
+  std::string text = fmt::format("{:>10} {:>8} {:>14} {:>16} {:>11}  {}\n", "iteration", "saved",
+                                 "samples", "tokens", "size", "");
   for (const FoundCheckpoint& one : found) {
     ordered_json row{{"path", one.path}, {"iteration", one.iteration}};
     if (one.manifest) {
@@ -51,9 +52,8 @@ int list(const CheckpointOptions& options) {
                   {"tokens", m.tokens},
                   {"bytes", bytes_of(m)},
                   {"root", m.root}});
-      text += fmt::format("{:>10} {:>8} {:>14} {:>16} {:>10.1f}  {}\n", one.iteration, m.sequence,
-                          m.samples, m.tokens, static_cast<double>(bytes_of(m)) * 1e-6,
-                          printable(one.path, 400));
+      text += fmt::format("{:>10} {:>8} {:>14} {:>16} {:>11}  {}\n", one.iteration, m.sequence,
+                          m.samples, m.tokens, bytes_text(bytes_of(m)), printable(one.path, 400));
     } else {
       row["problem"] = one.problem;
       text += fmt::format("{:>10} {}\n", one.iteration, one.problem);
@@ -76,10 +76,9 @@ int inspect(const CheckpointOptions& options) {
   ordered_json document{{"path", found.path}, {"iteration", m.iteration}, {"sequence", m.sequence},
                         {"run_id", m.run_id}, {"made_by", m.made_by},     {"samples", m.samples},
                         {"tokens", m.tokens}, {"bytes", bytes_of(m)},     {"root", m.root}};
-  std::string text =
-      fmt::format("{}\niteration {}, run {}, {} samples, {} tokens, {:.1f} MB, root {}\n",
-                  printable(found.path, 400), m.iteration, printable(m.run_id), m.samples, m.tokens,
-                  static_cast<double>(bytes_of(m)) * 1e-6, m.root);
+  std::string text = fmt::format("{}\niteration {}, run {}, {} samples, {} tokens, {}, root {}\n",
+                                 printable(found.path, 400), m.iteration, printable(m.run_id),
+                                 m.samples, m.tokens, bytes_text(bytes_of(m)), m.root);
   for (const auto& [name, value] : m.made_by) {
     text += fmt::format("{}: {}\n", printable(name), printable(value, 200));
   }
@@ -98,8 +97,10 @@ int inspect(const CheckpointOptions& options) {
     std::string sum;
     if (options.hashes) sum = hex64(tensor_sum(reader, name));
     if (options.hashes) row["crc64"] = sum;
-    text += fmt::format("{:>5} {:<16} {:>4} piece(s)  {}  {}\n", safetensors_name(tensor.dtype),
-                        tensor.shape.to_string(), tensor.pieces.size(), sum, printable(name, 200));
+    text += fmt::format("{:>5} {:<16} {:>11}  {}  {}\n", safetensors_name(tensor.dtype),
+                        tensor.shape.to_string(),
+                        counted(static_cast<std::int64_t>(tensor.pieces.size()), "piece"), sum,
+                        printable(name, 200));
     tensors[name] = std::move(row);
   }
   ordered_json& files = document["files"] = ordered_json::object();
@@ -140,7 +141,7 @@ int verify(const CheckpointOptions& options) {
     if (!damaged.empty()) continue;
     whole.push_back(one.path);
     if (options.format != "json") {
-      fmt::print("{}: whole, {} bytes\n", printable(one.path, 400), bytes_of(*one.manifest));
+      fmt::print("{}: whole, {}\n", printable(one.path, 400), bytes_text(bytes_of(*one.manifest)));
     }
   }
   if (options.format == "json") {

@@ -25,6 +25,7 @@
 #include "core/file.h"
 #include "core/json.h"
 #include "core/process.h"
+#include "core/units.h"
 #include "kernels/cuda_device.h"
 #include "training/report/metrics_file.h"
 #include "training/run/elastic.h"
@@ -296,7 +297,7 @@ class Launcher {
       command.insert(command.end(), {"--ranks", std::to_string(ranks.count)});
     }
     if (options_.format == "json") command.insert(command.end(), {"--format", "json"});
-    say(fmt::format("start {}: {} rank(s)", number, ranks.count));
+    say(fmt::format("start {}: {}", number, counted(ranks.count, "rank")));
     ChildProcess child(command);
     int told = 0;
     auto next = steady_clock::time_point::min();

@@ -13,6 +13,7 @@
 #include "core/printable.h"
 #include "core/process.h"
 #include "core/terminal.h"
+#include "core/units.h"
 #include "training/run/summary.h"
 
 namespace trident::app {
@@ -88,10 +89,10 @@ void TokenizingLine::show(const TokenizingProgress& p) {
   open_ = live_ && !p.ends;
   const double rate = static_cast<double>(p.read) / std::max(p.seconds, 1e-9);
   std::string line =
-      fmt::format("tokenizing: {:.0f}% of {:.1f} MB, {} tokens, {:.1f} MB/s, {:.0f} s left",
+      fmt::format("tokenizing: {:.0f}% of {}, {} tokens, {}/s, {:.0f} s left",
                   100.0 * static_cast<double>(p.read) /
                       static_cast<double>(std::max<std::uint64_t>(p.total, 1)),
-                  static_cast<double>(p.total) * 1e-6, p.tokens, rate * 1e-6,
+                  bytes_text(static_cast<double>(p.total)), p.tokens, bytes_text(rate),
                   static_cast<double>(p.total - std::min(p.read, p.total)) / std::max(rate, 1.0));
   if (live_) {
     const auto columns = static_cast<std::size_t>(terminal_of(STDERR_FILENO).columns);

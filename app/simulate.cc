@@ -10,6 +10,7 @@
 #include "core/file.h"
 #include "core/printable.h"
 #include "core/process.h"
+#include "core/units.h"
 #include "training/lab/chakra.h"
 #include "training/lab/link_table.h"
 #include "training/lab/step_simulation.h"
@@ -148,10 +149,9 @@ void add_simulate(CLI::App& app, const Launch& launch, Action& action) {
       if (launch.leads && !options->form.empty()) {
         const ChakraFiles files =
             write_chakra(config, *architecture_of(config), machine, options->out);
-        text =
-            fmt::format("wrote {}.RANK.et of {} ranks, {} nodes in {:.1f} MB, and {}.groups.json\n",
-                        options->out, files.ranks, files.nodes,
-                        1e-6 * static_cast<double>(files.bytes), options->out);
+        text = fmt::format("wrote {}.RANK.et of {}, {} nodes in {}, and {}.groups.json\n",
+                           options->out, counted(files.ranks, "rank"), files.nodes,
+                           bytes_text(static_cast<double>(files.bytes)), options->out);
       } else if (launch.leads) {
         text = drawn(simulate_step(config, *architecture_of(config), machine, habits, what_if),
                      machine, options->format, options->run);

@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/json.h"
+#include "core/units.h"
 #include "scheduler/timeline.h"
 #include "scheduler/validate.h"
 
@@ -23,7 +24,7 @@ Json number_or_null(const std::optional<double>& value) {
 }
 
 std::string percent(const std::optional<double>& ratio) {
-  return ratio ? fmt::format("{:.2f}%", 100 * *ratio) : "-";
+  return ratio ? percent_text(*ratio, 2) : "-";
 }
 
 // The bubbles of a schedule as short as the bounds.
@@ -130,6 +131,11 @@ std::string report_json(const ScheduleReport& report) {
 
 namespace {
 
+// Times of a request have no unit, but where they are run: there they are milliseconds.
+const char* unit_of(const ScheduleReport& report) {
+  return report.measured ? "ms" : "units";
+}
+
 // The prediction and, where there is one, the measured run.
 std::vector<Timeline> timelines(const ScheduleReport& report) {
   const Schedule& s = report.schedule;
@@ -137,10 +143,11 @@ std::vector<Timeline> timelines(const ScheduleReport& report) {
     return fmt::format("bubble {} ({} by the longest rank's span)", percent(bubble.ratio),
                        percent(bubble.ratio_span));
   };
-  const std::string sizes =
-      fmt::format("{}, {} stages, {} micro-batches{}", s.kind, s.stages, s.microbatches,
-                  s.chunks > 1 ? fmt::format(", {} chunks", s.chunks) : "");
+  const std::string sizes = fmt::format("{}, {}, {}{}", s.kind, counted(s.stages, "stage"),
+                                        counted(s.microbatches, "micro-batch"),
+                                        s.chunks > 1 ? ", " + counted(s.chunks, "chunk") : "");
   std::vector<Timeline> panels(1);
+  panels[0].unit = unit_of(report);
   panels[0].title = fmt::format("{}: {}", sizes, bubbles(report.simulation.bubble));
   panels[0].events = timeline_events(s, report.simulation, 1000.0);
   const auto transfers = transfer_events(s, report.simulation, report.transfer, 1000.0);
@@ -180,17 +187,18 @@ std::string comparison_table(const std::vector<ScheduleReport>& reports) {
 std::string report_text(const ScheduleReport& report, int columns) {
   const Schedule& s = report.schedule;
   const Bubble& bubble = report.simulation.bubble;
+  const char* const unit = unit_of(report);
   std::string text;
   for (const Timeline& panel : timelines(report)) text += timeline_text(panel, columns) + "\n";
-  text += fmt::format("makespan {:.6g}, bubble {} ({} by span), formula {} ({} by span)\n",
-                      bubble.makespan, percent(bubble.ratio), percent(bubble.ratio_span),
+  text += fmt::format("makespan {:.6g} {}, bubble {} ({} by span), formula {} ({} by span)\n",
+                      bubble.makespan, unit, percent(bubble.ratio), percent(bubble.ratio_span),
                       percent(report.analytic.bubble_ratio),
                       percent(report.analytic.bubble_ratio_span));
   if (!s.asynchronous()) {
     const Bounded bound = bounded(report);
     text += fmt::format(
-        "no schedule over these stages is shorter than {:.6g}, bubble {} (span {:.6g}, {})\n",
-        report.bounds.makespan, percent(bound.ratio), report.bounds.span,
+        "no schedule over these stages is shorter than {:.6g} {}, bubble {} (span {:.6g} {}, {})\n",
+        report.bounds.makespan, unit, percent(bound.ratio), report.bounds.span, unit,
         percent(bound.ratio_span));
   }
   if (report.measured) {
@@ -198,18 +206,24 @@ std::string report_text(const ScheduleReport& report, int columns) {
     text += fmt::format("measured {:.6g} ms, bubble {} ({} by span)\n", run.makespan,
                         percent(run.ratio), percent(run.ratio_span));
   }
-  text +=
-      fmt::format("{:>5} {:>8} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10} {:>9}\n", "rank", "bubble",
-                  "measured", "warm-up", "steady", "drain", "transfer", "in flight", "versions");
+  // What sums leave where there is nothing.
+  const auto residue_free = [&](double time) {
+    return std::abs(time) < 1e-9 * bubble.makespan ? 0.0 : time;
+  };
+  text += fmt::format("idle times in {}\n{:>5} {:>8} {:>9} {:>9} {:>9} {:>9} {:>9} {:>10} {:>9}\n",
+                      unit, "rank", "bubble", "measured", "warm-up", "steady", "drain", "transfer",
+                      "in flight", "versions");
   const std::vector<double> peaks = peak_in_flight(s, report.memory.kept_for_weights);
   const std::vector<int> versions = weight_versions(s);
   for (size_t rank = 0; rank < peaks.size(); ++rank) {
     const IdleTime& idle = report.idle[rank];
     std::optional<double> measured;
     if (report.measured) measured = report.measured->bubble.rank_ratio[rank];
-    text += fmt::format("{:>5} {:>8} {:>9} {:>9.4g} {:>9.4g} {:>9.4g} {:>9.4g} {:>10.4g} {:>9}\n",
-                        rank, percent(bubble.rank_ratio[rank]), percent(measured), idle.warmup,
-                        idle.steady, idle.drain, idle.transfer, peaks[rank], versions[rank]);
+    text +=
+        fmt::format("{:>5} {:>8} {:>9} {:>9.4g} {:>9.4g} {:>9.4g} {:>9.4g} {:>10.4g} {:>9}\n", rank,
+                    percent(bubble.rank_ratio[rank]), percent(measured), residue_free(idle.warmup),
+                    residue_free(idle.steady), residue_free(idle.drain),
+                    residue_free(idle.transfer), peaks[rank], versions[rank]);
   }
   return text;
 }

@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/nearest.h"
+#include "core/units.h"
 #include "scheduler/analytic.h"
 #include "scheduler/automatic.h"
 #include "scheduler/interleaved.h"
@@ -110,9 +111,10 @@ ScheduleRequest complete(const ScheduleRequest& request) {
   if (request.stages < 1 || request.microbatches < 1 || request.chunks < 0 ||
       request.group_size < 0) {
     throw RequestError(fmt::format(
-        "{} got {} stages, {} micro-batches, {} chunks, group size {}: stages and micro-batches "
+        "{} got {}, {}, {}, group size {}: stages and micro-batches "
         "have to be at least 1, chunks and group size at least 1 or 0 for the default",
-        kind.name, request.stages, request.microbatches, request.chunks, request.group_size));
+        kind.name, counted(request.stages, "stage"), counted(request.microbatches, "micro-batch"),
+        counted(request.chunks, "chunk"), request.group_size));
   }
   if (request.chunks > 0 && request.chunks != usual && !any_chunks(kind)) {
     throw RequestError(

@@ -53,6 +53,7 @@ struct Timeline {
   std::string title;              // first line; further lines are smaller
   std::vector<std::string> rows;  // names of ranks 0, 1, ...; where missing "rank 0", ...
   std::vector<TimelineEvent> events;
+  std::string unit = "ms";  // of its axis; of times that were given without one "units"
 };
 
 // The computes of a simulation, one time unit drawn as `us_per_unit` microseconds.
@@ -72,9 +73,9 @@ std::vector<TimelineEvent> timeline_events(const ExecutionTrace& trace, int rank
 
 // A self-contained SVG: a row per rank, micro-batch numbers where they fit, later chunks of a rank
 // lighter, communication in thin lanes below the computes, one for each category, legend, axis in
-// milliseconds, details of a box on hover. Each event is one <rect class="..."> of its category.
-// Colours after Okabe and Ito (2008), told apart by colour-blind readers. The page grows with the
-// boxes of a row.
+// the timeline's unit, details of a box on hover. Each event is one <rect class="..."> of its
+// category. Colours after Okabe and Ito (2008), told apart by colour-blind readers. The page grows
+// with the boxes of a row.
 std::string timeline_svg(const Timeline& timeline);
 // Several under each other on one scale of time, and `notes` in lines of equally wide letters
 // below.

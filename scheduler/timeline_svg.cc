@@ -7,6 +7,7 @@
 #include <set>
 
 #include "core/escape_xml.h"
+#include "core/units.h"
 #include "scheduler/timeline.h"
 
 namespace trident {
@@ -255,15 +256,15 @@ class Drawing {
     const double white = lightness(event);
     put("<rect class=\"{}\" x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" "
         "height=\"{:.1f}\"{}{}><title>"
-        "{}: {}, {}{:.3f} to {:.3f} ms</title></rect>\n",
+        "{}: {}, {}{:.3f} to {:.3f} {}</title></rect>\n",
         to_string(event.category), left, top, width, height,
         white > 0.0 ? fmt::format(" style=\"fill:{}\"", colour(event.category, white)) : "",
         // An edge, unless it would hide the box.
         width >= 3.0 && !communication ? " stroke=\"#444\" stroke-width=\"0.5\"" : "",
         escape_xml(panel_->row_name(event.rank)), escape_xml(event.name),
-        event.bytes >= 0 ? fmt::format("{} bytes sent, ", event.bytes) : "",
+        event.bytes >= 0 ? bytes_text(event.bytes) + " sent, " : "",
         1e-3 * (event.start_us - panel_->begin_us),
-        1e-3 * (event.start_us - panel_->begin_us + event.duration_us));
+        1e-3 * (event.start_us - panel_->begin_us + event.duration_us), panel_->timeline.unit);
     if (!numbered(event) || width < number_width(event) || height < 10.0) return;
     put("<text class=\"m\" x=\"{:.2f}\" y=\"{:.1f}\">{}</text>\n", left + width / 2,
         top + height / 2 + 4.0, event.microbatch);
@@ -281,8 +282,8 @@ class Drawing {
           at, top_, bottom + 5, bottom + 18, i * step);
     }
     y_ = bottom + 34;
-    put("<text class=\"m\" x=\"{:.1f}\" y=\"{:.1f}\">time (ms)</text>\n",
-        (left_ + page_width_ - margin) / 2, y_);
+    put("<text class=\"m\" x=\"{:.1f}\" y=\"{:.1f}\">time ({})</text>\n",
+        (left_ + page_width_ - margin) / 2, y_, panel_->timeline.unit);
   }
 
   void draw_notes() {

@@ -46,16 +46,14 @@ char filling(EventCategory category) {
   }
 }
 
-// "F12---": the letter and the micro-batch, of which only the last digits where no more fit, filled
-// up to `width`, two or more.
+// "F12---": the letter and the micro-batch, filled up to `width`, two or more. A number that
+// doesn't fit is left out: its last digits would be another micro-batch's.
 std::string box(const TimelineEvent& event, int width) {
   std::string text(width, filling(event.category));
   text[0] = symbol(event.category);
   if (event.microbatch < 0 || is_communication(event.category)) return text;
-  std::string number = std::to_string(event.microbatch);
-  const auto room = static_cast<std::size_t>(width) - 1;
-  if (number.size() > room) number.erase(0, number.size() - room);
-  text.replace(1, number.size(), number);
+  const std::string number = std::to_string(event.microbatch);
+  if (number.size() < static_cast<std::size_t>(width)) text.replace(1, number.size(), number);
   return text;
 }
 
@@ -126,7 +124,8 @@ std::string timeline_text(const Timeline& timeline, int columns) {
   for (size_t row = 0; row < rows; ++row) {
     text += fmt::format("{:>{}} |{}|\n", labels[row], label_width, lines[row]);
   }
-  const std::string total = fmt::format("{:.4g} ms", end > begin ? 1e-3 * (end - begin) : 0.0);
+  const std::string total =
+      fmt::format("{:.4g} {}", end > begin ? 1e-3 * (end - begin) : 0.0, timeline.unit);
   text += fmt::format("{:>{}}  0{:>{}}\n", "", label_width, total, width - 1);
   text += fmt::format(
       "{:>{}}  F forward  B backward  I, W its input and weight gradient  O optimizer  ~ transfer",

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "core/units.h"
 #include "kernels/cuda/attention_fused.h"
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/queue.h"
@@ -251,7 +252,7 @@ std::unique_ptr<Device> make_cuda_device(int ordinal) {
   if (found.count == 0) throw Error("device cuda was asked for, but " + found.reason);
   if (ordinal < 0 || ordinal >= found.count) {
     throw Error("device cuda:" + std::to_string(ordinal) + " was asked for, but this machine has " +
-                std::to_string(found.count) + " GPU(s)");
+                counted(found.count, "GPU"));
   }
   return std::make_unique<cuda::CudaDevice>(ordinal);
 }

@@ -87,7 +87,7 @@ TEST_F(GpuCliTest, TheHeaderNamesTheDevicesAndNcclNeedsOneForEachRank) {
   const Outcome outcome = train({"parallel.data_parallel_size=2", "runtime.transport=auto"});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
   EXPECT_THAT(outcome.out, AllOf(HasSubstr("transport nccl"), HasSubstr("device: 2 x emulated GPU"),
-                                 HasSubstr("8.0 GiB"), HasSubstr("driver")));
+                                 HasSubstr("8.00 GiB"), HasSubstr("driver")));
   const Outcome refused = train({"parallel.data_parallel_size=4", "runtime.transport=nccl"});
   EXPECT_EQ(refused.code, 2);
   EXPECT_THAT(refused.err, HasSubstr("\"nccl\" needs a GPU for each rank, this machine has 2 for"));

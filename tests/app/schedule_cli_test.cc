@@ -163,7 +163,8 @@ TEST_F(ScheduleCliTest, TheLowerBoundStandsBesideWhatWasFound) {
   EXPECT_DOUBLE_EQ(r["lower_bound"]["makespan"].get<double>(), 12 * 5 + 3 * 3);
   EXPECT_DOUBLE_EQ(r["simulated"]["makespan"].get<double>(), 12 * 5 + 3 * 3);
   EXPECT_EQ(r["lower_bound"]["bubble_ratio"], r["simulated"]["bubble_ratio"]);
-  EXPECT_THAT(run(wanted).out, HasSubstr("no schedule over these stages is shorter than 69,"));
+  EXPECT_THAT(run(wanted).out,
+              HasSubstr("no schedule over these stages is shorter than 69 units,"));
   std::vector<std::string> half = wanted;
   half.insert(half.end(), {"--kept-for-weights", "0.5"});
   const json kept = report(half);

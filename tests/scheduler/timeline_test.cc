@@ -246,10 +246,10 @@ TEST(Timeline, TextShowsTheOrder) {
                         "rank 1 |     F0---F1---B0========B1========          |\n"));
 }
 
-TEST(Timeline, TextShowsTheLastDigitsOfANumberThatDoesNotFit) {
-  // 2 columns a unit: "F9F0" goes on the count.
+TEST(Timeline, TextShowsNoPartOfANumberThatDoesNotFit) {
+  // 2 columns a unit: "F0" would be another micro-batch.
   const std::string text = timeline_text(simulated({"1f1b", 1, 13, 0, 0}), 3 * 2 * 13 + 9);
-  EXPECT_THAT(text, HasSubstr("F8B8==F9B9==F0B10=F1B11="));
+  EXPECT_THAT(text, HasSubstr("F8B8==F9B9==F-B10=F-B11="));
 }
 
 TEST(Timeline, TextOfMoreActionsThanColumnsStaysBusyWhereRanksAre) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/context.h"
+#include "core/units.h"
 #include "kernels/elementwise.h"
 #include "parallel/collectives/algorithm_kinds.h"
 #include "parallel/transport/transport.h"
@@ -59,7 +60,7 @@ constexpr auto kColumns = "{:>14} {:>9} {:>9} {:>6} {:>10} {:>12} {:>8}\n";
 std::string row_text(const char* operation, const Json& r) {
   return fmt::format(fmt::runtime(kColumns), operation, r["transport"].get<std::string>(),
                      r["algorithm"].get<std::string>(), r["ranks"].get<int>(),
-                     r["bytes"].get<std::int64_t>(),
+                     bytes_text(r["bytes"].get<std::int64_t>()),
                      fmt::format("{:.1f}", r["microseconds"].get<double>()),
                      fmt::format("{:.2f}", r["gb_per_second"].get<double>()));
 }
@@ -132,8 +133,8 @@ Json Measurement::rows_of(const char* operation, const Algorithms& algorithms, s
       if (bytes > largest_) break;
       if (const double expected = static_cast<double>(bytes) / rate;
           rate > 0 && expected > kLongestCall) {
-        show(fmt::format("{:>14} {}: {} bytes and more would take {:.0f} s a call: left out\n",
-                         operation, label, bytes, expected));
+        show(fmt::format("{:>14} {}: {} and more would take {} a call: left out\n", operation,
+                         label, bytes_text(bytes), seconds_text(expected)));
         break;
       }
       const Tensor tensor = zeros(bytes / 4 / parts * parts * 4);
@@ -147,8 +148,8 @@ Json Measurement::rows_of(const char* operation, const Algorithms& algorithms, s
 }
 
 Json Measurement::all() {
-  show(fmt::format(fmt::runtime(kColumns), "operation", "transport", "algorithm", "ranks", "bytes",
-                   "µs", "GB/s"));
+  show(fmt::format(fmt::runtime(kColumns), "operation", "transport", "algorithm", "ranks",
+                   "message", "µs", "GB/s"));
   Algorithms algorithms;
   for (const AlgorithmKind& kind : algorithm_kinds()) {
     algorithms.emplace_back(kind.name, kind.algorithm);

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "core/units.h"
 #include "kernels/backend.h"
 #include "kernels/cpu_library.h"
 #include "training/bench/bench.h"
@@ -67,7 +68,7 @@ Json bench_gemm(const Devices& devices, int threads) {
 
 std::string bench_gemm_text(const Json& result) {
   std::string text =
-      fmt::format("{} threads, {}\n{:>12} {:>6} {:>6} {:>6} {:>10}\n", result["threads"].get<int>(),
+      fmt::format("{}, {}\n{:>12} {:>6} {:>6} {:>6} {:>10}\n", counted(result["threads"], "thread"),
                   result["device"].get<std::string>(), "dtype", "m", "k", "n", "GFLOP/s");
   for (const Json& p : result["products"]) {
     text +=

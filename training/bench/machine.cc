@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "core/median.h"
 #include "core/process.h"
+#include "core/units.h"
 #include "kernels/elementwise.h"
 #include "training/bench/bench.h"
 #include "training/bench/measured.h"
@@ -48,6 +49,7 @@ class MachineBench {
       for (MeasuredKernel& one : kernels) one.seconds /= efficiency_of(machine_, name);
     }
     machine_.efficiency = {};
+    machine_.error = {};  // it was of older times
     kernels_.enter(machine_);
     describe();
     return machine_;
@@ -239,8 +241,9 @@ Machine bench_machine(const MachineRequest& request) {
 
 std::string bench_machine_text(const Machine& machine) {
   const Machine::Device& device = machine.device;
-  std::string text = fmt::format("{}\n{} devices of {}, {:.2f} GB each\n", machine.source,
-                                 machine.devices_per_node, device.name, device.memory * 1e-9);
+  std::string text = fmt::format("{}\n{} of {}, {} each\n", machine.source,
+                                 counted(machine.devices_per_node, "device"), device.name,
+                                 bytes_text(device.memory));
   for (const auto& [dtype, rate] : device.peak) {
     text += fmt::format("products in {}: {:.1f} GFLOP/s\n", name_of(dtype), rate * 1e-9);
   }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/units.h"
 #include "training/bench/bench.h"
 #include "training/bench/measured.h"
 #include "training/bench/measured_kernels.h"
@@ -121,12 +122,12 @@ std::string pretend_rank_text(const Json& r) {
                         calls, ms, 1e3 * ms / static_cast<double>(calls));
   }
   for (const auto& [group, bytes] : r["bytes_sent"].items()) {
-    text += fmt::format("would send {:.3f} MB in group {}\n", 1e-6 * bytes.get<double>(), group);
+    text += fmt::format("would send {} in group {}\n", bytes_text(bytes.get<double>()), group);
   }
-  text += fmt::format("{:<34} {:>12} {:>12}\n", "MB at most", "measured", "planned");
+  text += fmt::format("{:<34} {:>12} {:>12}\n", "memory at most", "measured", "planned");
   for (const auto& [category, bytes] : r["memory"].items()) {
-    text += fmt::format("{:<34} {:>12.3f} {:>12.3f}\n", category, 1e-6 * bytes.get<double>(),
-                        1e-6 * r["planned_memory"].value(category, 0.0));
+    text += fmt::format("{:<34} {:>12} {:>12}\n", category, bytes_text(bytes.get<double>()),
+                        bytes_text(r["planned_memory"].value(category, 0.0)));
   }
   return text;
 }

@@ -5,17 +5,15 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "core/units.h"
 #include "training/lab/layout_search.h"
+#include "training/lab/prediction_error.h"
 #include "training/setup/from_config.h"
 
 namespace trident {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-double gb(std::int64_t bytes) {
-  return static_cast<double>(bytes) * 1e-9;
-}
 
 // What costs it most, beside products.
 std::string reasons_of(const FoundLayout& plan) {
@@ -93,6 +91,7 @@ Json layouts_json(const LayoutSearch& search, const LayoutRequest& request) {
   }
   return {{"prediction", true},
           {"machine", request.machine.name},
+          {"error", error_json(request.machine)},
           {"memory_bytes", request.memory > 0 ? static_cast<double>(request.memory)
                                               : request.machine.device.memory},
           {"considered", search.considered},
@@ -104,10 +103,11 @@ Json layouts_json(const LayoutSearch& search, const LayoutRequest& request) {
 
 std::string layouts_text(const LayoutSearch& search, const LayoutRequest& request) {
   std::string text = fmt::format(
-      "predictions for {}, {:.2f} GB a rank; {} layouts considered, {} simulated whole\n\n",
+      "predictions for {}, {} a rank; {} considered, {} simulated whole\n{}\n\n",
       request.machine.name,
-      request.memory > 0 ? gb(request.memory) : request.machine.device.memory * 1e-9,
-      search.considered, search.simulated);
+      bytes_text(request.memory > 0 ? static_cast<double>(request.memory)
+                                    : request.machine.device.memory),
+      counted(search.considered, "layout"), search.simulated, error_text(request.machine));
   std::int64_t ranks = 0;
   int number = 0;
   for (const FoundLayout& plan : search.plans) {
@@ -115,20 +115,20 @@ std::string layouts_text(const LayoutSearch& search, const LayoutRequest& reques
     if (c.world_size() != ranks) {
       ranks = c.world_size();
       number = 0;
-      text += fmt::format("{} ranks\n", ranks);
+      text += counted(ranks, "rank") + "\n";
     }
     text += fmt::format(
-        "{:>3}{} {:>9.4g} s  MFU {:>4.1f}%  {:>7.2f} GB  {}; {}{}, micro-batch {}; {}\n"
+        "{:>3}{} {:>9}  MFU {:>5}  {:>10}  {}; {}{}, micro-batch {}; {}\n"
         "      lost: {}\n",
-        ++number, plan.on_front ? "*" : " ", plan.seconds, 100 * plan.mfu, gb(plan.peak_bytes),
-        axes_of(c), c.pipeline.schedule,
+        ++number, plan.on_front ? "*" : " ", seconds_text(plan.seconds), percent_text(plan.mfu),
+        bytes_text(plan.peak_bytes), axes_of(c), c.pipeline.schedule,
         c.parallel.virtual_pipeline_model_parallel_size > 1
             ? fmt::format(" of {} chunks", c.parallel.virtual_pipeline_model_parallel_size)
             : "",
         c.batch.micro_batch_size, states_of(c) + split_of(c), reasons_of(plan));
   }
   for (const std::int64_t none : search.nothing_on) {
-    text += fmt::format("{} ranks: nothing fits, or no layout divides\n", none);
+    text += counted(none, "rank") + ": nothing fits, or no layout divides\n";
   }
   text += "* nothing listed is better in time, memory and ranks at once\n\nleft out\n";
   std::vector<std::pair<std::int64_t, std::string>> pruned;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/units.h"
 #include "training/lab/layout_choices.h"
 #include "training/lab/layout_estimate.h"
 #include "training/setup/from_config.h"
@@ -42,8 +43,9 @@ class LayoutSearcher {
     const Machine& machine = request_.machine;
     const std::int64_t there = machine.nodes * machine.devices_per_node;
     if (machine.nodes == 0 || ranks <= there) return;
-    throw RequestError(fmt::format("--ranks: {}: {} has {} nodes of {} devices, {} in all", ranks,
-                                   machine.name, machine.nodes, machine.devices_per_node, there));
+    throw RequestError(fmt::format("--ranks: {}: {} has {} of {}, {} in all", ranks, machine.name,
+                                   counted(machine.nodes, "node"),
+                                   counted(machine.devices_per_node, "device"), there));
   }
 
   // --- Whole ---
@@ -249,13 +251,13 @@ class LayoutSearcher {
   [[noreturn]] void nothing_fits() {
     const std::int64_t ranks = *std::max_element(request_.ranks.begin(), request_.ranks.end());
     const double least = thriftiest_on(ranks);
-    std::string text =
-        fmt::format("search: nothing fits {:.3f} GB a rank on {} ranks", memory_ * 1e-9, ranks);
+    std::string text = fmt::format("search: nothing fits {} a rank on {}", bytes_text(memory_),
+                                   counted(ranks, "rank"));
     if (!std::isfinite(least)) {
       throw RequestError(text + ": no layout is valid: " + usual_problem());
     }
-    text += fmt::format(": the thriftiest layout that was planned takes {:.3f} GB, {:.3f} GB more",
-                        least * 1e-9, (least - memory_) * 1e-9);
+    text += fmt::format(": the thriftiest layout that was planned takes {}, {} more",
+                        bytes_text(least), bytes_text(least - memory_));
     const std::int64_t devices = machine_.nodes * machine_.devices_per_node;
     machine_.nodes = 0;
     for (std::int64_t factor = 2; factor <= 64; factor *= 2) {
@@ -263,7 +265,7 @@ class LayoutSearcher {
       if (there > memory_) continue;
       const bool more = devices > 0 && ranks * factor > devices;
       throw RequestError(fmt::format(
-          "{}; on {} ranks one takes {:.3f} GB{}", text, ranks * factor, there * 1e-9,
+          "{}; on {} ranks one takes {}{}", text, ranks * factor, bytes_text(there),
           more ? fmt::format(", but {} has {} devices", machine_.name, devices) : std::string()));
     }
     throw RequestError(text + "; nor was one found on up to 64 times as many ranks");

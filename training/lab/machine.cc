@@ -257,6 +257,14 @@ Machine parse_machine(std::string_view text, const std::string& name) {
         read_part(parts, "links", machine.efficiency.links, most);
       },
       true);
+  reader.object(
+      "error",
+      [&](Reader& error) {
+        error.number("usual", machine.error.usual);
+        error.number("most", machine.error.most);
+        error.string("of", machine.error.of);
+      },
+      true);
   reader.end();
   if (problems.empty() && machine.device.peak.empty()) {
     reader.problem("device", "peak needs a rate for fp32, bf16 or fp16");

@@ -51,6 +51,13 @@ struct Machine {
     double products = 1, memory = 1, links = 1;
   };
 
+  // How far predictions for it were off, as parts of the measured steps they were held against: in
+  // the mean, and at most. `of`: which steps; "": none.
+  struct Error {
+    double usual = 0, most = 0;
+    std::string of = {};
+  };
+
   std::string name, source;  // source: where the numbers are from
   Device device;
   std::int64_t devices_per_node = 1;
@@ -58,6 +65,7 @@ struct Machine {
   Link inside;             // of a device, to others of its node
   Link across;             // of a node, which all its devices share
   Efficiency efficiency;
+  Error error;
 
   // FLOP/s of that type. RequestError where the machine's file has none.
   double peak_of(DType dtype) const;

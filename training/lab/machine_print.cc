@@ -5,6 +5,7 @@
 #include <string>
 
 #include "training/lab/machine.h"
+#include "training/lab/prediction_error.h"
 
 namespace trident {
 namespace {
@@ -70,6 +71,7 @@ std::string machine_text(const Machine& machine) {
   rest["efficiency"] = {{"products", machine.efficiency.products},
                         {"memory", machine.efficiency.memory},
                         {"links", machine.efficiency.links}};
+  if (!machine.error.of.empty()) rest["error"] = error_json(machine);
   return text + "\n  },\n" + lines(rest, "  ") + "\n}\n";
 }
 

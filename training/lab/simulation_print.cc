@@ -2,13 +2,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "core/json.h"
+#include "core/units.h"
 #include "parallel/topology.h"
 #include "scheduler/timeline.h"
 #include "training/engine/step_timeline.h"
 #include "training/lab/failures.h"
+#include "training/lab/prediction_error.h"
 #include "training/lab/step_simulation.h"
 
 namespace trident {
@@ -56,13 +59,13 @@ std::string run_text(const SimulatedStep& step, const RunPlan& plan) {
   std::string text;
   if (plan.mtbf_hours > 0) {
     text +=
-        fmt::format("goodput  {:.2f}% with a failure every {:g} hours and a save every {:.0f} s\n",
-                    100 * run.goodput, plan.mtbf_hours, run.save_interval);
+        fmt::format("goodput  {} with a failure every {:g} hours and a save every {}\n",
+                    percent_text(run.goodput, 2), plan.mtbf_hours, seconds_text(run.save_interval));
   }
   if (plan.tokens > 0) {
     text +=
-        fmt::format("run      {:.4g} tokens in {:.4g} days on {} devices, {:.4g} device-hours\n",
-                    plan.tokens, run.days, step.world_size, run.device_hours);
+        fmt::format("run      {:.4g} tokens in {:.4g} days on {}, {:.4g} device-hours\n",
+                    plan.tokens, run.days, counted(step.world_size, "device"), run.device_hours);
   }
   return text;
 }
@@ -82,6 +85,7 @@ Json json_of(const SimulatedStep& step, const Machine& machine) {
   const double tokens = static_cast<double>(step.tokens);
   return {{"prediction", true},
           {"machine", machine.name},
+          {"error", error_json(machine)},
           {"world_size", step.world_size},
           {"step_seconds", step.seconds},
           {"tokens_per_second", tokens / step.seconds},
@@ -100,28 +104,33 @@ Json json_of(const SimulatedStep& step, const Machine& machine) {
 
 std::string text_of(const SimulatedStep& step, const Machine& machine) {
   std::string text = fmt::format(
-      "a prediction for {} on {} devices\n"
-      "step     {:.4g} s, {:.4g} tokens/s\n"
-      "device   {:.1f} TFLOP/s, MFU {:.3f}, HFU {:.3f}, bubble {:.2f}%\n"
-      "memory   {:.2f} GB of {:.2f} GB on the largest rank{}\n",
-      machine.name, step.world_size, step.seconds, static_cast<double>(step.tokens) / step.seconds,
-      step.tflops_per_device(), step.mfu(), step.hfu(), 100 * step.bubble_ratio,
-      static_cast<double>(step.peak_bytes) / 1e9, machine.device.memory / 1e9,
+      "a prediction for {} on {}; {}\n"
+      "step     {}, {:.4g} tokens/s\n"
+      "device   {:.1f} TFLOP/s, MFU {}, HFU {}, bubble {}\n"
+      "memory   {} of {} on the largest rank{}\n",
+      machine.name, counted(step.world_size, "device"), error_text(machine),
+      seconds_text(step.seconds), static_cast<double>(step.tokens) / step.seconds,
+      step.tflops_per_device(), percent_text(step.mfu()), percent_text(step.hfu()),
+      percent_text(step.bubble_ratio, 2), bytes_text(step.peak_bytes),
+      bytes_text(machine.device.memory),
       static_cast<double>(step.peak_bytes) > machine.device.memory ? ": IT DOES NOT FIT" : "");
   text += "groups   ";
   for (const auto& [group, seconds] : step.communication) {
-    text += fmt::format("{} {:.4g} s {}, ", group, seconds,
+    text += fmt::format("{} {} {}, ", group, seconds_text(seconds),
                         step.across.contains(group) ? "across nodes" : "inside nodes");
   }
-  text += fmt::format("of which {:.4g} s are waited for\n", step.exposed_communication);
-  text += fmt::format("{:>8} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}  seconds\n", "pipeline",
-                      "products", "kernels", "groups", "messages", "exposed", "waiting");
+  text += fmt::format("of which {} are waited for\n", seconds_text(step.exposed_communication));
+  text += fmt::format("{:>8} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}\n", "pipeline", "products",
+                      "kernels", "groups", "messages", "exposed", "waiting");
   // Neighbours that are alike are one line.
-  const auto line = [](const RankSeconds& rank) {
-    return fmt::format("{:>10.4g} {:>10.4g} {:>10.4g} {:>10.4g} {:>10.4g} {:>10.4g}",
-                       rank.busy.products, rank.busy.kernels,
-                       rank.busy.total() - rank.busy.compute(), rank.messages, rank.exposed,
-                       rank.waiting);
+  const auto line = [&](const RankSeconds& rank) {
+    // A residue of a sum beside the step is none of it.
+    const auto shown = [&](double seconds) {
+      return seconds_text(std::abs(seconds) < 1e-9 * step.seconds ? 0 : seconds);
+    };
+    return fmt::format("{:>10} {:>10} {:>10} {:>10} {:>10} {:>10}", shown(rank.busy.products),
+                       shown(rank.busy.kernels), shown(rank.busy.total() - rank.busy.compute()),
+                       shown(rank.messages), shown(rank.exposed), shown(rank.waiting));
   };
   for (std::size_t first = 0; first < step.ranks.size();) {
     std::size_t last = first;
@@ -137,8 +146,9 @@ std::string text_of(const SimulatedStep& step, const Machine& machine) {
 }
 
 Timeline timeline_of(const SimulatedStep& step, const Machine& machine) {
-  Timeline timeline{.title = fmt::format("Predicted for {}: {:.4g} s, bubble {:.2f}%", machine.name,
-                                         step.seconds, 100 * step.bubble_ratio),
+  Timeline timeline{.title = fmt::format("Predicted for {}: {}, bubble {}; {}", machine.name,
+                                         seconds_text(step.seconds),
+                                         percent_text(step.bubble_ratio, 2), error_text(machine)),
                     .rows = {},
                     .events = timeline_events(step.schedule, step.simulation, 1e6)};
   for (const BesideSeconds& one : step.beside) {

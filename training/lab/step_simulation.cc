@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/units.h"
 #include "parallel/topology.h"
 #include "scheduler/warm_up.h"
 #include "training/plan/fit.h"
@@ -75,9 +76,10 @@ class StepSimulator {
   void need_nodes() const {
     const std::int64_t there = machine_.nodes * machine_.devices_per_node;
     if (machine_.nodes == 0 || config_.world_size() <= there) return;
-    throw RequestError(fmt::format(
-        "{}: has {} nodes of {} devices, {} in all; the config has {} ranks", machine_.name,
-        machine_.nodes, machine_.devices_per_node, there, config_.world_size()));
+    throw RequestError(fmt::format("{}: has {} of {}, {} in all; the config has {}", machine_.name,
+                                   counted(machine_.nodes, "node"),
+                                   counted(machine_.devices_per_node, "device"), there,
+                                   counted(config_.world_size(), "rank")));
   }
 
   void need_places() const {

@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "core/json.h"
 #include "core/printable.h"
+#include "core/units.h"
 #include "training/lab/machine_fit.h"
 #include "training/lab/sweep.h"
 #include "training/plan/fit.h"
@@ -194,9 +195,8 @@ class SweepPlanner {
     }
     const std::int64_t whole = (point.planned_peak + library_bytes(c)) * c.world_size();
     if (c.runtime.device == "cpu" && whole > request_.memory) {
-      throw RequestError(fmt::format("takes up to {:.2f} GB in all; {:.2f} GB are free",
-                                     static_cast<double>(whole) * 1e-9,
-                                     static_cast<double>(request_.memory) * 1e-9));
+      throw RequestError(fmt::format("takes up to {} in all; {} are free", bytes_text(whole),
+                                     bytes_text(request_.memory)));
     }
     point.processors = c.world_size();
     if (c.runtime.device == "cpu") {

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "core/units.h"
 #include "training/plan/planned_pipeline.h"
 #include "training/setup/from_config.h"
 
@@ -203,16 +204,16 @@ nlohmann::ordered_json fit_json(const MemoryFit& fit) {
 }
 
 std::string fit_text(const MemoryFit& fit) {
-  const auto gib = [](std::int64_t bytes) { return static_cast<double>(bytes) * 0x1p-30; };
   std::string text =
-      fmt::format("memory  {:.3f} GiB a rank: the largest rank takes {:.3f} GiB, {}\n",
-                  gib(fit.limit), gib(fit.peak_bytes), fit.fits() ? "it fits" : "too much");
+      fmt::format("memory  {} a rank: the largest rank takes {}, {}\n", bytes_text(fit.limit),
+                  bytes_text(fit.peak_bytes),
+                  fit.fits() ? "it fits" : bytes_text(fit.peak_bytes - fit.limit) + " too much");
   text += fit.micro_batch_size ? fmt::format("        largest micro_batch_size that fits: {}\n",
                                              *fit.micro_batch_size)
                                : std::string("        no micro_batch_size fits as it is\n");
   for (const FittingChange& change : fit.changes) {
-    text += fmt::format("        {:.3f} GiB on {} ranks with --set {}\n", gib(change.peak_bytes),
-                        change.world_size, fmt::join(change.set, " --set "));
+    text += fmt::format("        {} on {} with --set {}\n", bytes_text(change.peak_bytes),
+                        counted(change.world_size, "rank"), fmt::join(change.set, " --set "));
   }
   if (!fit.fits() && fit.changes.empty()) {
     text += "        no ZeRO stage, recomputation, size or larger number of ranks tried fits\n";

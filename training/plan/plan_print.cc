@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/terminal.h"
+#include "core/units.h"
 #include "training/plan/plan.h"
 
 namespace trident {
@@ -119,25 +120,23 @@ nlohmann::ordered_json plan_json(const Plan& plan) {
 }
 
 std::string plan_text(const Plan& plan, bool all_ranks) {
-  std::string text =
-      fmt::format("{} ranks, {} parameters, {} a step, predicted bubble {:.1f}%\n", plan.world_size,
-                  in_words(plan.parameters), work_of(plan.flops_per_step), 100 * plan.bubble_ratio);
+  std::string text = fmt::format("{}, {} parameters, {} a step, predicted bubble {}\n",
+                                 counted(plan.world_size, "rank"), in_words(plan.parameters),
+                                 work_of(plan.flops_per_step), percent_text(plan.bubble_ratio));
   if (plan.layer_split.size() > 1) {
     text += fmt::format(
-        "layers by stage {}: the busiest rank has {:.1f}% more FLOPs than the mean, bubble "
-        "{:.1f}%\n",
-        runs_of(plan.layer_split), 100 * plan.imbalance, 100 * plan.bubble_ratio_of_split);
+        "layers by stage {}: the busiest rank has {} more FLOPs than the mean, bubble "
+        "{}\n",
+        runs_of(plan.layer_split), percent_text(plan.imbalance),
+        percent_text(plan.bubble_ratio_of_split));
   }
   std::vector<Row> rows = rows_of(plan);
   const bool grouped = !all_ranks && rows.size() > kMostRows;
   if (grouped) rows = groups_of(rows);
   std::int64_t largest = 0;
   for (const Row& row : rows) largest = std::max(largest, row.rank->peak_bytes);
-  const bool gb = largest >= 10'000'000'000;
-  const auto shown = [&](std::int64_t bytes) {
-    return static_cast<double>(bytes) * (gb ? 1e-9 : 1e-6);
-  };
-  const char* const unit = gb ? "GB" : "MB";
+  const ByteUnit unit = byte_unit(static_cast<double>(largest));
+  const auto shown = [&](std::int64_t bytes) { return unit.of(bytes); };
   // Peaks by category; they need not fall together, so their sum is not the peak.
   std::size_t place = 4;
   for (const Row& row : rows) {
@@ -157,7 +156,7 @@ std::string plan_text(const Plan& plan, bool all_ranks) {
                            "staging", "library"}) {
     text += fmt::format(" {:>9}", name);
   }
-  text += fmt::format(" {:>10}  sent a step ({})\n", fmt::format("peak {}", unit), unit);
+  text += fmt::format(" {:>10}  sent a step ({})\n", fmt::format("peak {}", unit.name), unit.name);
   for (const Row& row : rows) {
     const PlanRank& rank = *row.rank;
     text += fmt::format("{:>6} {:>5}", rank.rank, row.count);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/units.h"
 #include "training/lab/layout_search.h"
 #include "training/plan/fit.h"
 #include "training/setup/from_config.h"
@@ -58,8 +59,8 @@ std::vector<Config> small_models(const LoadedConfig& base, const LoadOptions& lo
         } else {
           last = fmt::format(
               "config: /parallel: \"auto\" measures two layers of the model, which don't fit {} "
-              "bytes a rank; give runtime.machine",
-              job.memory);
+              "a rank; give runtime.machine",
+              bytes_text(job.memory));
         }
       } catch (const RequestError& error) {
         last = error.what();  // heads that don't divide, say

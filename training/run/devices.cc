@@ -7,6 +7,7 @@
 
 #include "config/kinds.h"
 #include "core/error.h"
+#include "core/units.h"
 #include "kernels/backend.h"
 #include "kernels/cuda_device.h"
 
@@ -46,10 +47,9 @@ Devices::Devices(const std::string& device, const std::string& place) {
   }
   name_ = info.name;
   memory_ = static_cast<std::int64_t>(info.memory_bytes);
-  text_ =
-      fmt::format("{}{} (sm_{}{}, {:.1f} GiB){}",
-                  found.count > 1 ? fmt::format("{} x ", found.count) : "", info.name, info.major,
-                  info.minor, static_cast<double>(info.memory_bytes) / (1 << 30), versions);
+  text_ = fmt::format(
+      "{}{} (sm_{}{}, {}){}", found.count > 1 ? fmt::format("{} x ", found.count) : "", info.name,
+      info.major, info.minor, bytes_text(static_cast<double>(info.memory_bytes)), versions);
 }
 
 Devices::Devices(const Config& config) : Devices(config.runtime.device, "config: /runtime/device") {

@@ -10,6 +10,7 @@
 #include "core/file.h"
 #include "core/fnv1a.h"
 #include "core/json.h"
+#include "core/units.h"
 
 namespace trident {
 namespace {
@@ -99,12 +100,11 @@ std::string text_of(const Goodput& of) {
     return fmt::format("  {:<9} {:>10.1f} s {:>5.1f}%  {}\n", name, seconds,
                        of.seconds() > 0 ? 100 * seconds / of.seconds() : 0.0, what);
   };
-  return fmt::format("{} start(s), {:.1f} s in all\n", of.starts, of.seconds()) +
+  return fmt::format("{}, {:.1f} s in all\n", counted(of.starts, "start"), of.seconds()) +
          row("training", of.training,
-             fmt::format("{} iterations that stand: goodput", of.iterations)) +
+             counted(of.iterations, "iteration") + " that stand: goodput") +
          row("saving", of.saving, "training waited for checkpoints") +
-         row("lost", of.lost,
-             fmt::format("{} iterations that were run in vain", of.lost_iterations)) +
+         row("lost", of.lost, counted(of.lost_iterations, "iteration") + " run in vain") +
          row("starting", of.starting,
              "starts, loading, evaluation, the last save, what broke off") +
          row("waiting", of.waiting, "between starts");

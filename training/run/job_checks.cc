@@ -17,6 +17,7 @@
 #include "core/process.h"
 #include "core/request_problems.h"
 #include "core/threads.h"
+#include "core/units.h"
 #include "training/checkpoint/checkpoint_folder.h"
 #include "training/run/agreement.h"
 #include "training/run/job_config.h"
@@ -73,8 +74,8 @@ void check_machine(const Config& config, const Launch& launch, RequestProblems& 
       });
       throw RequestError(fmt::format(
           "config: /runtime/transport: \"{}\" needs a GPU for each rank, this machine has {} for "
-          "{} ranks{}",
-          transport.name, devices->count(), here,
+          "{}{}",
+          transport.name, devices->count(), counted(here, "rank"),
           others.empty() ? "" : fmt::format("; use \"{}\"", others.front())));
     }
   });
@@ -84,8 +85,8 @@ void check_machine(const Config& config, const Launch& launch, RequestProblems& 
     const std::int64_t kinds = saves.local.interval > 0 ? 2 : 1;
     const std::int64_t savers = saves.asynchronous ? kinds : 0;
     need_threads(ranks_here * (config.runtime.threads_per_rank + savers),
-                 fmt::format("config: /runtime/threads_per_rank: {} rank(s) of {} in one process",
-                             ranks_here, config.runtime.threads_per_rank));
+                 fmt::format("config: /runtime/threads_per_rank: {} of {} in one process",
+                             counted(ranks_here, "rank"), config.runtime.threads_per_rank));
   });
 }
 
@@ -241,10 +242,10 @@ std::string crowded_text(const Config& config, const Launch& launch, const Devic
   if (devices.gpu().empty() && threads > 1 && ranks * threads > launch.cores &&
       launch.local_rank == 0) {
     own = fmt::format(
-        "warning: config: /runtime/threads_per_rank: {} ranks of {} threads share {} cores of {}, "
+        "warning: config: /runtime/threads_per_rank: {} of {} threads share {} of {}, "
         "so threads sleep where they would wait for each other; use {}",
-        ranks, threads, launch.cores, crosses ? host_name() : "this machine",
-        std::max<std::int64_t>(1, launch.cores / ranks));
+        counted(ranks, "rank"), threads, counted(launch.cores, "core"),
+        crosses ? host_name() : "this machine", std::max<std::int64_t>(1, launch.cores / ranks));
   }
   if (!crosses) return own;
   const auto lines = [](const std::vector<std::string>& all) {

@@ -10,6 +10,7 @@
 #include "core/available_memory.h"
 #include "core/error.h"
 #include "core/printable.h"
+#include "core/units.h"
 #include "kernels/cuda_device.h"
 #include "parallel/transport/mpi_job.h"
 #include "training/checkpoint/checkpoint_folder.h"
@@ -77,8 +78,9 @@ void need_fit_of_given_size(const Config& config, const Architecture& architectu
   if (!peak || *peak <= limit) return;
   throw RequestError(fmt::format(
       "config: /batch/micro_batch_size: \"auto\" is {} with gradient_accumulation_steps {}, "
-      "which takes {} bytes a rank of {}; leave gradient_accumulation_steps out",
-      config.batch.micro_batch_size, config.batch.gradient_accumulation_steps, *peak, limit));
+      "which takes {} a rank of {}; leave gradient_accumulation_steps out",
+      config.batch.micro_batch_size, config.batch.gradient_accumulation_steps, bytes_text(*peak),
+      bytes_text(limit)));
 }
 
 // Where nobody says how many are to share the work.
@@ -196,9 +198,9 @@ LoadedConfig load(const ConfigRequest& request, const Launch& launch,
   if (!size && !memory) {
     schedule_of(config);  // throws where it is the schedule that allows no size
     throw RequestError(fmt::format(
-        "config: /batch/micro_batch_size: \"auto\" finds none that fits {} bytes a rank; `trident "
+        "config: /batch/micro_batch_size: \"auto\" finds none that fits {} a rank; `trident "
         "plan --memory {}B` says what would",
-        limit, limit));
+        bytes_text(limit), limit));
   }
   if (!size) return explained(loaded);  // the plan says what would fit
   load.micro_batch_size = *size;

@@ -13,6 +13,7 @@
 
 #include "core/dtype.h"
 #include "core/error.h"
+#include "core/units.h"
 #include "training/checkpoint/checkpoint_folder.h"
 #include "training/checkpoint/proved_blocks.h"
 #include "training/checkpoint/starts.h"
@@ -206,9 +207,9 @@ void check_room(const HeldFolder& weights, std::int64_t bytes) {
   const auto freed = static_cast<double>(unfinished_bytes(weights.path));
   if (static_cast<double>(bytes) <= free + freed) return;
   throw RequestError(fmt::format(
-      "{}: the weights take {:.1f} MB, but its file system has {:.1f} MB free{}; make room, or "
+      "{}: the weights take {}, but its file system has {} free{}; make room, or "
       "choose another directory",
-      weights.quoted(), static_cast<double>(bytes) * 1e-6, free * 1e-6,
+      weights.quoted(), bytes_text(bytes), bytes_text(free),
       weights_in(weights.path).empty() ? "" : " (the set there stays until the new one is whole)"));
 }
 

@@ -8,6 +8,7 @@
 #include <span>
 
 #include "core/error.h"
+#include "core/units.h"
 #include "training/engine/finite_weights.h"
 #include "training/hugging_face/hugging_face.h"
 #include "training/hugging_face/weights_folder.h"
@@ -241,10 +242,9 @@ void TrainingRun::look_at_skipped(std::int64_t k, const StepResult& step) {
     return;
   }
   if (++skipped_ >= config_.training.max_skipped_steps) {
-    failure_ = what + fmt::format(
-                          "; {} step(s) in a row were skipped, as many as "
-                          "training.max_skipped_steps allows",
-                          skipped_);
+    failure_ =
+        what + fmt::format("; {} in a row skipped, as many as training.max_skipped_steps allows",
+                           counted(skipped_, "step"));
     return;
   }
   reporter_.message(

@@ -64,7 +64,7 @@ TEST_F(CudaDevice, AnOrdinalThatIsNotThereIsRefused) {
     make_cuda_device(2);
     ADD_FAILURE();
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("this machine has 2 GPU(s)"));
+    EXPECT_THAT(error.what(), HasSubstr("this machine has 2 GPUs"));
   }
 }
 

@@ -170,8 +170,8 @@ TEST(LayoutSearch, WhereNothingFitsItSaysByHowMuchAndWhatWould) {
     search_layouts(request({2}, 3'000'000'000));
     FAIL();
   } catch (const RequestError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("nothing fits 3.000 GB a rank on 2 ranks"));
-    EXPECT_THAT(error.what(), HasSubstr("GB more; on "));
+    EXPECT_THAT(error.what(), HasSubstr("nothing fits 2.79 GiB a rank on 2 ranks"));
+    EXPECT_THAT(error.what(), HasSubstr("iB more; on "));
     EXPECT_THAT(error.what(), HasSubstr(" ranks one takes "));
   }
   // More than the machine has is looked at, and said to be more.
@@ -182,7 +182,7 @@ TEST(LayoutSearch, WhereNothingFitsItSaysByHowMuchAndWhatWould) {
     search_layouts(small);
     FAIL();
   } catch (const RequestError& error) {
-    EXPECT_THAT(error.what(), HasSubstr(" GB, but "));
+    EXPECT_THAT(error.what(), HasSubstr("iB, but "));
     EXPECT_THAT(error.what(), HasSubstr(" has 2 devices"));
   }
   LayoutRequest few = request({16});

@@ -335,8 +335,8 @@ TEST_F(RunFolder, HasRoomForTheWeights) {
   const std::int64_t much = std::int64_t{1} << 60;
   EXPECT_THAT(message_of<RequestError>([&] { check_output(config(dir / "a", dir / "w"), much); }),
               AllOf(HasSubstr("/checkpoint/save"),
-                    HasSubstr("the weights take 1152921504606.8 MB, but its file system has "),
-                    HasSubstr(" MB free")));
+                    HasSubstr("the weights take 1048576.00 TiB, but its file system has "),
+                    HasSubstr("iB free")));
   check_output(config(dir / "a", ""), much);
 }
 

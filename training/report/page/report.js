@@ -43,8 +43,9 @@ function shown(value, unit) {
 const MIB = 1024 * 1024;
 const mib = bytes => bytes / MIB >= 100 ? (bytes / MIB).toFixed(0) : (bytes / MIB).toFixed(2);
 function bytes(count) {
-  for (const [size, unit] of [[1e12, 'TB'], [1e9, 'GB'], [1e6, 'MB'], [1e3, 'kB']]) {
-    if (count >= size) return `${(count / size).toPrecision(3)} ${unit}`;
+  for (const [power, unit] of [[4, 'TiB'], [3, 'GiB'], [2, 'MiB'], [1, 'KiB']]) {
+    const size = 1024 ** power;
+    if (count >= size) return `${(count / size).toFixed(2)} ${unit}`;
   }
   return `${count} B`;
 }
