@@ -33,7 +33,7 @@ void add_init(CLI::App&, Action&);
 // completion and man, of all commands that `app` has when they run.
 void add_completion(CLI::App& app, Action&);
 void add_bench(CLI::App&, const Launch&, Action&);
-void add_report(CLI::App&, Action&);
+void add_report(CLI::App&, const Launch&, Action&);
 void add_schedule(CLI::App&, const Launch&, Action&);
 void add_checkpoint(CLI::App&, Action&);
 void add_launch(CLI::App&, const Launch&, Action&);

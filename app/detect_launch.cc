@@ -75,6 +75,18 @@ void let_threads_give_way(char** arguments) {
   if (computes) execv("/proc/self/exe", arguments);
 }
 
+// $XDG_CACHE_HOME/trident, else ~/.cache/trident.
+std::string cache_folder() {
+  // A path that isn't absolute has to be ignored (XDG Base Directory Specification).
+  const auto absolute = [](const char* name) -> std::string {
+    const char* const text = std::getenv(name);
+    return text != nullptr && text[0] == '/' ? text : "";
+  };
+  if (const std::string own = absolute("XDG_CACHE_HOME"); !own.empty()) return own + "/trident";
+  const std::string home = absolute("HOME");
+  return home.empty() ? "" : home + "/.cache/trident";
+}
+
 }  // namespace
 
 Launch detect_launch(char** arguments) {
@@ -82,6 +94,7 @@ Launch detect_launch(char** arguments) {
   Launch launch;
   launch.cache_folder = cache_folder();
   launch.gpus_chosen = std::getenv("CUDA_VISIBLE_DEVICES") != nullptr;
+  launch.cache_folder = cache_folder();
   launch.environment = numeric_environment();
   const Processors processors = find_processors();
   launch.cores = processors.own;

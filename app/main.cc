@@ -102,7 +102,7 @@ int run(int argc, char** argv) {
   trident::app::add_schema(app, action);
   trident::app::add_bench(app, launch, action);
   trident::app::add_schedule(app, launch, action);
-  trident::app::add_report(app, action);
+  trident::app::add_report(app, launch, action);
   trident::app::add_checkpoint(app, action);
   trident::app::add_launch(app, launch, action);
   trident::app::add_simulate(app, launch, action);

@@ -31,6 +31,10 @@ void add_format_option(CLI::App& command, std::string& format) {
       ->capture_default_str();
 }
 
+std::string rates_file(const Launch& launch) {
+  return launch.cache_folder.empty() ? "" : launch.cache_folder + "/product_rates.json";
+}
+
 void choose_layouts_here(ConfigRequest& request) {
   // mpirun and srun bind ranks to some of the machine's processors.
   const auto measure = [](const std::vector<Config>& models, std::int64_t cores) {

@@ -22,6 +22,9 @@ std::string grid_text(const std::string& grid);
 // RequestError, with the option's name, where a file of that path can't be written, before hours
 // are spent on what goes into it. "" is none.
 void need_writable(const std::string& option, const std::string& path);
+// The best rates of products that are known of machines (training/report/best_rates.h), kept from
+// run to run; "" where there is no place for it.
+std::string rates_file(const Launch&);
 // "text" or "json".
 void add_format_option(CLI::App&, std::string& format);
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "app/commands.h"
+#include "app/options.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/printable.h"
@@ -21,12 +21,14 @@ struct ReportOptions {
   std::string out;
 };
 
-int report(const ReportOptions& options) {
+int report(const ReportOptions& options, const Launch& launch) {
+  // Of this machine, by whatever has run since.
+  const BestRates known = read_best_rates(rates_file(launch));
   std::vector<ReportedRun> runs;
   std::vector<std::string> directories = options.runs;
   for (std::string& directory : directories) {
     while (directory.size() > 1 && directory.ends_with('/')) directory.pop_back();
-    runs.push_back(read_run(directory));
+    runs.push_back(read_run(directory, known));
     // "." is no name for a page.
     if (const auto last = std::filesystem::path(directory).filename();
         last == "." || last == "..") {
@@ -48,7 +50,7 @@ int report(const ReportOptions& options) {
 
 }  // namespace
 
-void add_report(CLI::App& app, Action& action) {
+void add_report(CLI::App& app, const Launch& launch, Action& action) {
   auto* command = app.add_subcommand(
       "report", "Draw a run, also one that goes on or was killed, or several beside each other");
   auto options = std::make_shared<ReportOptions>();
@@ -56,7 +58,9 @@ void add_report(CLI::App& app, Action& action) {
   command->add_option("--out", options->out,
                       "The page, or - for standard output (of one run its report.html, else "
                       "report.html here)");
-  command->callback([options, &action] { action = [options] { return report(*options); }; });
+  command->callback([options, &launch, &action] {
+    action = [options, &launch] { return report(*options, launch); };
+  });
 }
 
 }  // namespace trident::app

@@ -16,10 +16,12 @@
 #include "core/file.h"
 #include "core/printable.h"
 #include "core/process.h"
+#include "core/units.h"
 #include "core/utf8.h"
 #include "kernels/cuda_device.h"
 #include "training/bench/measured.h"
 #include "training/lab/machine_fit.h"
+#include "training/setup/from_config.h"
 #include "training/setup/kinds.h"
 
 namespace trident::app {
@@ -124,6 +126,15 @@ std::size_t predicted_of(const SweepPlan& plan) {
                     [](auto& point) { return point.simulated_seconds.has_value(); }));
 }
 
+// Of those, which the runs can be held against: an asynchronous schedule has no replayed step.
+std::size_t comparable(const SweepPlan& plan) {
+  return static_cast<std::size_t>(
+      std::count_if(plan.points.begin(), plan.points.end(), [](auto& point) {
+        return point.simulated_seconds &&
+               !(point.replayed && schedule_of(point.config).asynchronous());
+      }));
+}
+
 void say_not_predicted(const SweepPlan& plan) {
   const std::size_t missing = plan.points.size() - predicted_of(plan);
   if (plan.not_predicted.empty() || missing == 0) return;
@@ -134,8 +145,8 @@ void say_not_predicted(const SweepPlan& plan) {
 
 int list_points(const SweepPlan& plan) {
   for (const SweepPoint& point : plan.points) {
-    fmt::print("{}: {} ranks, {:.1f} MB a rank\n", point.label, point.config.world_size(),
-               static_cast<double>(point.planned_peak) * 1e-6);
+    fmt::print("{}: {}, {} a rank\n", point.label, counted(point.config.world_size(), "rank"),
+               bytes_text(point.planned_peak));
   }
   for (const auto& [label, reason] : plan.invalid) fmt::print("{}: invalid: {}\n", label, reason);
   return 0;
@@ -163,7 +174,7 @@ int sweep(const SweepOptions& options, const Launch& launch) {
   SweepPlan plan = plan_sweep(request);
   say_not_predicted(plan);
   if (options.dry_run) return list_points(plan);
-  if (!options.fit.empty() && request.machine) need_points_to_fit(predicted_of(plan));
+  if (!options.fit.empty() && request.machine) need_points_to_fit(comparable(plan));
   const bool text = options.format == "text";
   request.stop = &signals.stop();
   request.tell = [text](const std::string& line) {

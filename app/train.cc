@@ -133,7 +133,7 @@ int train(const TrainOptions& options, const Launch& launch) {
   }
   saves = !config.checkpoint.save.empty();
   signals.begin();
-  measure_product_rate(job);
+  measure_product_rate(job, rates_file(launch));
 
   // mpirun passes output on by lines, whatever it writes to.
   Progress progress(printer, config, !launch.mpi && terminal_of(STDOUT_FILENO).live);

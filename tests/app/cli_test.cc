@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "core/units.h"
 #include "kernels/cuda_device.h"
 #include "support/source_dir.h"
 
@@ -187,8 +188,8 @@ TEST_F(CliTest, AFullDiskUnderTheLogsIsToldOnceAndTrainingGoesOn) {
   const std::int64_t lines = metrics_lines(dir / "run/metrics.jsonl", Numbers::some);
   EXPECT_GT(lines, 0);
   EXPECT_LT(lines, 100);
-  EXPECT_THAT(outcome.err, HasSubstr("LOGGING FAILED: " + std::to_string(100 - lines) +
-                                     " iteration(s) are missing in the metrics of run"));
+  EXPECT_THAT(outcome.err, HasSubstr("LOGGING FAILED: " + counted(100 - lines, "line") +
+                                     " of the metrics of run could not be written"));
   const Outcome sample = run({"generate", "weights", "--prompt", "In ", "--tokens", "4"});
   EXPECT_EQ(sample.code, 0) << sample.err;
 }
@@ -225,7 +226,7 @@ TEST_F(CliTest, StepsThatAreAlwaysSkippedEndTheRunAndLeaveTheOldWeights) {
   };
   const Outcome outcome = diverging("30");
   EXPECT_EQ(outcome.code, 3) << outcome.err;
-  EXPECT_THAT(outcome.err, HasSubstr("5 step(s) in a row were skipped, as many as "
+  EXPECT_THAT(outcome.err, HasSubstr("5 steps in a row skipped, as many as "
                                      "training.max_skipped_steps allows"));
   const std::int64_t lines = metrics_lines(dir / "run/metrics.jsonl");
   EXPECT_GE(lines, 6);

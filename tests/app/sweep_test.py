@@ -44,6 +44,7 @@ class Folder:
 
     def sweep(self, *arguments, code=0):
         run = subprocess.run([self.program, "sweep", "c.json", *arguments], cwd=self.path,
+                             env={**os.environ, "XDG_CACHE_HOME": str(self.path / "cache")},
                              capture_output=True, text=True, timeout=300)
         assert run.returncode == code, f"{arguments}: {run.returncode}\n{run.stdout}\n{run.stderr}"
         return run
@@ -74,12 +75,19 @@ def layouts(folder):
         parts = point["parts_ms"]
         assert all(parts[part] > 0 for part in ("products", "kernels", "rest")), (name, parts)
         speed = point["tokens_per_second"]
-        assert speed["least"] <= speed["most"], name
+        assert speed["least"] <= speed["all"] <= speed["most"], name
+        # The table, the bars and the speed are of the same iterations.
+        assert abs(sum(parts.values()) / point["step_ms"] - 1) < 1e-6, (name, parts)
+        assert abs(speed["all"] * point["step_ms"] / 1e3 / point["tokens"] - 1) < 1e-6, name
+        assert 0 < point["mfu"] <= 1, name
         if point["axes"]["pp"] > 1:
             assert 0 < point["bubble_predicted"] < 0.5 and point["bytes_sent"]["pipeline"] > 0, name
     rows = list(csv.DictReader((folder.path / "out/sweep.csv").open()))
     assert len(rows) == len(points) + len(result["invalid"])
     assert float(rows[3]["step_ms"]) == points[3]["step_ms"]
+    # What the machine can do is kept for the next run.
+    rates = json.loads((folder.path / "cache/trident/product_rates.json").read_text())
+    assert rates and all(kind.endswith(", fp32") and rate > 0 for kind, rate in rates.items()), rates
     # Nothing is left to run.
     before = (folder.path / "out/runs.jsonl").read_text()
     again = folder.sweep(*[a for a in arguments if a != "--overwrite"])
@@ -103,6 +111,25 @@ def weak(folder):
     assert result["scaling"] == "weak" and result["predicted_for"].startswith("DGX")
     assert not any(p["loss_differs"] for p in result["points"])
     assert all(p["predicted_ms"] > 0 for p in result["points"])
+    return 1
+
+
+def asynchronous(folder):
+    """Where ranks outnumber devices an asynchronous schedule can't be held against a prediction: it is
+    named with the reason."""
+    machine = json.loads((pathlib.Path(__file__).parents[2] / "configs/machines/dgx_a100.json").read_text())
+    machine["devices_per_node"] = machine["nodes"] = 1
+    (folder.path / "one.json").write_text(json.dumps(machine))
+    text = folder.sweep("--grid", "pp=2 schedule=1f1b,pipedream_2bw", "--out", "async", "--iterations",
+                        "2", "--warm-up", "1", "--repeats", "1", "--machine", "./one.json").stdout
+    result = folder.result("async")
+    point = next(p for p in result["points"] if p["schedule"] == "pipedream_2bw")
+    assert point["replayed_ms"] is None and "compared_ms" not in point, point
+    assert abs(sum(point["parts_ms"].values()) / point["step_ms"] - 1) < 1e-6, point
+    (reason, points), = result["agreement"]["left_out"].items()
+    assert points == [point["point"]] and "no replayed step" in reason, result["agreement"]
+    assert f"left out: {point['point']}: {reason}" in text, text
+    assert result["agreement"]["points"] == len(result["points"]) - 1
     return 1
 
 
@@ -343,7 +370,7 @@ def main():
         sys.exit("sweep_test: chromium is not installed (scripts/packages_browser.txt)")
     with tempfile.TemporaryDirectory() as name:
         folder, passed = Folder(program, pathlib.Path(name)), 0
-        for part in (layouts, weak, batches, as_they_stand, fitted, measured, broken, failures, refusals, report):
+        for part in (layouts, weak, asynchronous, batches, as_they_stand, fitted, measured, broken, failures, refusals, report):
             passed += part(folder)
         if len(sys.argv) > 2:  # keeps the report for a person
             shutil.copy(folder.path / "out/report.html", sys.argv[2])

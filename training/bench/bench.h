@@ -51,8 +51,8 @@ nlohmann::ordered_json pretend_rank(const Config&, int rank, int iterations, Mac
 std::string pretend_rank_text(const nlohmann::ordered_json&);
 
 // The median of `iterations` training steps of `config` on random tokens, in-process ranks, after
-// two that aren't counted. MFU is model FLOPs over the product rate of that dtype, measured in this
-// run on as many threads.
+// two that aren't counted. MFU is model FLOPs over the best product rate of that dtype that was
+// measured in this run on as many threads, or reached by a step.
 nlohmann::ordered_json bench_step(const Config&, int iterations);
 std::string bench_step_text(const nlohmann::ordered_json&);
 

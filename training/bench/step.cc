@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/units.h"
 #include "kernels/backend.h"
 #include "training/bench/bench.h"
 #include "training/bench/measured.h"
@@ -18,6 +19,7 @@
 #include "training/engine/monitor.h"
 #include "training/engine/rank_model.h"
 #include "training/engine/stepper.h"
+#include "training/report/best_rates.h"
 #include "training/report/product_rate.h"
 #include "training/setup/from_config.h"
 #include "training/setup/kinds.h"
@@ -63,8 +65,8 @@ class StepBench {
   };
   Step step(Context& context, const ProcessGroup& world, Stepper& stepper, Monitor& monitor,
             const std::vector<HostMicroBatch>& batches) const;
-  // FLOP/s of all devices together after a step of so many seconds.
-  double product_rate_now(Context& all_threads, double step_seconds) const;
+  // FLOP/s of all devices together, several times, after a step of so many seconds.
+  std::vector<double> product_rates_now(Context& all_threads, double step_seconds) const;
   void add_memory(const Ledger::Figures& figures);
 
   const Config& config_;
@@ -76,20 +78,22 @@ class StepBench {
   const std::optional<double> peak_;
   const double gpus_;
   const std::int64_t rss_before_;
-  // Of rank 0. Other users of the machine come and go: the product's rate is taken before and after
-  // each step.
-  std::vector<double> times_, rates_, shares_, bubbles_;
+  // Of rank 0. Other users of the machine come and go: the product's rate is taken after each step,
+  // and the best one counts.
+  std::vector<double> times_, rates_, bubbles_;
   std::string instructions_;
   double loss_ = 0;
   std::mutex mutex_;
   Json ledger_ = {{"peak_bytes", 0}, {"largest_rank", Json::object()}};  // of all ranks
 };
 
-double StepBench::product_rate_now(Context& all_threads, double step_seconds) const {
-  if (peak_) return *peak_ * gpus_;
+std::vector<double> StepBench::product_rates_now(Context& all_threads, double step_seconds) const {
+  if (peak_) return {*peak_ * gpus_};
   const DType dtype = dtype_of(config_.precision.dtype);
-  return gpus_ * product_rate(all_threads, dtype, usual_product(all_threads, dtype),
-                              std::max(0.1, step_seconds / 20));
+  std::vector<double> rates = product_rates(all_threads, dtype, usual_product(all_threads, dtype),
+                                            std::max(0.1, step_seconds / 20));
+  for (double& rate : rates) rate *= gpus_;
+  return rates;
 }
 
 StepBench::Step StepBench::step(Context& context, const ProcessGroup& world, Stepper& stepper,
@@ -127,19 +131,16 @@ void StepBench::train(Transport& transport, int iterations) {
       all_threads.emplace(device, static_cast<int>(threads), kernel_options(config_));
       instructions_ = backend_of(context).instructions();
     }
-    double before = 0;
     for (int i = -2; i < iterations; ++i) {
       const Step now = step(context, topology.world, stepper, monitor, batches);
       if (topology.world.rank() != 0) continue;
       loss_ = now.loss;
-      const double after = product_rate_now(*all_threads, now.seconds);
+      const std::vector<double> after = product_rates_now(*all_threads, now.seconds);
       if (i >= 0) {
         times_.push_back(now.seconds);
-        rates_.push_back((before + after) / 2);
-        shares_.push_back(flops_ / now.seconds / rates_.back());
         bubbles_.push_back(now.bubble);
       }
-      before = after;
+      rates_.insert(rates_.end(), after.begin(), after.end());
     }
     add_memory(context.ledger().figures());
   });
@@ -162,10 +163,16 @@ Json StepBench::result(int iterations) const {
   const double seconds = median(times_);
   const double tokens = static_cast<double>(config_.batch.global_batch_size) *
                         static_cast<double>(config_.data.sequence_length);
+  // What a step reached can be reached.
+  const double fastest = flops_ / std::ranges::min(times_);
+  const double rate = std::max(std::ranges::max(rates_), fastest);
+  const std::string busy =
+      busy_text(devices_.text(), {.best = rate, .median = median(rates_)}, rate);
   return {{"milliseconds", seconds * 1e3},
           {"tokens_per_second", tokens / seconds},
-          {"mfu", median(shares_)},
-          {"product_gflops", median(rates_) * 1e-9},
+          {"mfu", flops_ / seconds / rate},
+          {"product_gflops", rate * 1e-9},
+          {"busy", busy.empty() ? Json(nullptr) : Json(busy)},
           {"model_gflops", flops_ / seconds * 1e-9},
           {"bubble_ratio", median(bubbles_)},
           {"rss_bytes_before", rss_before_},
@@ -200,13 +207,13 @@ Json bench_step(const Config& config, int iterations) {
 }
 
 std::string bench_step_text(const Json& r) {
-  return fmt::format(
-      "{:.1f} ms a step, {:.0f} tokens/s, MFU {:.1f}% of {:.1f} GFLOP/s ({}, {}), peak resident "
-      "{:.0f} MB",
-      r["milliseconds"].get<double>(), r["tokens_per_second"].get<double>(),
-      100 * r["mfu"].get<double>(), r["product_gflops"].get<double>(),
-      r["dtype"].get<std::string>(), r["instructions"].get<std::string>(),
-      r["peak_rss_bytes"].get<double>() * 1e-6);
+  std::string text = fmt::format(
+      "{} a step (median), {:.0f} tokens/s, MFU {} of {:.1f} GFLOP/s ({}, {}), peak resident {}",
+      seconds_text(1e-3 * r["milliseconds"].get<double>()), r["tokens_per_second"].get<double>(),
+      percent_text(r["mfu"]), r["product_gflops"].get<double>(), r["dtype"].get<std::string>(),
+      r["instructions"].get<std::string>(), bytes_text(r["peak_rss_bytes"].get<std::int64_t>()));
+  if (r["busy"].is_string()) text += "\n" + r["busy"].get<std::string>();
+  return text;
 }
 
 }  // namespace trident

@@ -29,7 +29,7 @@ struct RankReport {
 
 // What all ranks told, by rank.
 struct Unpacked {
-  std::vector<StepClock> clocks;
+  std::vector<RankTimes> ranks;
   std::vector<ExecutionTrace> traces;
 };
 
@@ -56,14 +56,13 @@ Unpacked unpack(const std::vector<std::uint8_t>& gathered, std::size_t ranks,
     auto& events = all.traces.emplace_back().events;
     events.resize(static_cast<std::size_t>(report.events));
     take(events.data(), events.size() * sizeof(TracedAction));
-    all.clocks.push_back(report.clock);
+    all.ranks.push_back({report.clock,
+                         {1e-6 * static_cast<double>(report.products_ns),
+                          1e-6 * static_cast<double>(report.kernels_ns)}});
     for (int i = 0; i < category_count; ++i) {
       largest(std::string(name_of(static_cast<Category>(i))), report.peaks[i]);
     }
     largest("total", report.peak_total);
-    const double part = 1e-6 / static_cast<double>(ranks);
-    figures.parts_ms["products"] += part * static_cast<double>(report.products_ns);
-    figures.parts_ms["kernels"] += part * static_cast<double>(report.kernels_ns);
   }
   return all;
 }
@@ -79,6 +78,33 @@ Timeline predicted_timeline(const Schedule& drawn, const std::vector<ExecutionTr
   }
   timeline.events = timeline_events(drawn, measure_bubble(drawn, own).predicted, 1e6);
   return timeline;
+}
+
+double ms(std::int64_t nanoseconds) {
+  return 1e-6 * static_cast<double>(nanoseconds);
+}
+
+// Milliseconds of a rank's own computes, by the wall clock.
+double work(const ExecutionTrace& trace) {
+  double sum = 0;
+  for (const auto& [action, begin, end, memory] : trace.events) {
+    if (action.step == Step::compute) sum += ms(end.wall_ns - begin.wall_ns);
+  }
+  return sum;
+}
+
+// From the first compute of a pipeline's ranks to their last, nanoseconds by the wall clock.
+std::pair<std::int64_t, std::int64_t> computed(const std::vector<ExecutionTrace>& traces,
+                                               const std::vector<int>& pipeline) {
+  std::int64_t first = INT64_MAX, last = INT64_MIN;
+  for (const int rank : pipeline) {
+    for (const auto& [action, begin, end, memory] : traces[static_cast<std::size_t>(rank)].events) {
+      if (action.step != Step::compute) continue;
+      first = std::min(first, begin.wall_ns);
+      last = std::max(last, end.wall_ns);
+    }
+  }
+  return first > last ? std::pair<std::int64_t, std::int64_t>{} : std::pair{first, last};
 }
 
 }  // namespace
@@ -240,13 +266,13 @@ void Monitor::measure_bubbles(StepFigures& figures) const {
     const MeasuredBubble bubble = measure_bubble(schedule, ran);
     figures.bubble_ratio += bubble.replayed.ratio / pipelines;
     figures.bubble_ratio_wall += bubble.wall.ratio / pipelines;
-    figures.parts_ms["waiting"] += 1e3 * bubble.wall.ratio * bubble.wall.makespan / pipelines /
-                                   static_cast<double>(recent_.size());
     // Where iterations overlap, one begins as soon as its rank has ended the one before.
     const Bubble& replayed = bubble.replayed;
-    figures.replayed_ms =
-        std::max(figures.replayed_ms,
-                 1e3 * (stepper_.post_validation() ? replayed.longest_span : replayed.makespan));
+    if (!stepper_.schedule().asynchronous()) {
+      figures.replayed_ms =
+          std::max(figures.replayed_ms.value_or(0),
+                   1e3 * (stepper_.post_validation() ? replayed.longest_span : replayed.makespan));
+    }
     figures.bubble_predicted += bubble.predicted.bubble.ratio / pipelines;
     figures.rank_bubble_ratio.resize(bubble.replayed.rank_ratio.size());
     for (std::size_t p = 0; p < bubble.replayed.rank_ratio.size(); ++p) {
@@ -270,30 +296,56 @@ StepFigures Monitor::collect() {
   if (group_.rank() != 0) return {};
 
   StepFigures figures;
-  auto [clocks, traces] =
+  auto [ranks, traces] =
       unpack(gathered, static_cast<std::size_t>(group_.size()), counted_, figures);
   if (step.drawn) {
     const Topology& topology = stepper_.topology();
+    std::vector<StepClock> clocks;
+    for (const RankTimes& rank : ranks) clocks.push_back(rank.clock);
     figures.timeline = step_timeline(topology, clocks, traces, operations);
     figures.predicted = predicted_timeline(step.executed->schedule, traces, topology.mesh);
   }
   remember(step.executed, std::move(traces));
   measure_bubbles(figures);
-  add_rest(figures, clocks);
+  divide(figures, ranks);
   return figures;
 }
 
-void Monitor::add_rest(StepFigures& figures, const std::vector<StepClock>& clocks) const {
-  double taken = 0, after = 0;
-  for (const StepClock& clock : clocks) {
-    taken += 1e-6 * static_cast<double>(clock.end.wall_ns - clock.begin.wall_ns);
-    after = std::max(after, 1e-6 * static_cast<double>(clock.end.cpu_ns - clock.executed.cpu_ns));
+void Monitor::divide(StepFigures& figures, const std::vector<RankTimes>& ranks) const {
+  const std::vector<ExecutionTrace>& traces = recent_.back().traces;
+  const Mesh& mesh = stepper_.topology().mesh;
+  const bool asynchronous = stepper_.schedule().asynchronous();
+  const bool updates_within = stepper_.schedule().updates == Updates::each_microbatch;
+  auto& parts = figures.parts_ms;
+  for (const char* name : {"products", "kernels", "waiting", "rest"}) parts[name] = 0;
+  double after = 0;
+  for (const int first : mesh.column(0)) {
+    const std::vector<int> pipeline = mesh.pipeline(first);
+    const auto [begin, end] = computed(traces, pipeline);
+    for (const int r : pipeline) {
+      const RankTimes& rank = ranks[static_cast<std::size_t>(r)];
+      const StepClock& clock = rank.clock;
+      const double taken = ms(clock.end.wall_ns - clock.begin.wall_ns);
+      // What the rank did for certain comes first; the rest of its step it waited, or did what has
+      // no clock. Kernels between two steps are counted in one of them.
+      const double kernels = rank.kernel_ms[0] + rank.kernel_ms[1];
+      const double fitting = kernels > taken ? taken / kernels : 1;
+      // Where iterations overlap the pipeline neither fills nor drains in one: a rank's own span.
+      const auto from = asynchronous ? clock.begin.wall_ns : begin;
+      const auto to = asynchronous ? clock.executed.wall_ns : end;
+      const double computing = work(traces[static_cast<std::size_t>(r)]);
+      double idle = ms(to - from) - computing;
+      if (updates_within) idle -= std::max(0.0, kernels - computing);
+      const double waiting = std::clamp(idle, 0.0, std::max(0.0, taken - fitting * kernels));
+      parts["products"] += fitting * rank.kernel_ms[0];
+      parts["kernels"] += fitting * rank.kernel_ms[1];
+      parts["waiting"] += waiting;
+      parts["rest"] += taken - fitting * kernels - waiting;
+      after = std::max(after, ms(clock.end.cpu_ns - clock.executed.cpu_ns));
+    }
   }
-  taken /= static_cast<double>(clocks.size());
-  double rest = taken;
-  for (const auto& [part, ms] : figures.parts_ms) rest -= ms;
-  figures.parts_ms["rest"] = std::max(0.0, rest);
-  figures.replayed_ms = stepper_.schedule().asynchronous() ? 0 : figures.replayed_ms + after;
+  for (auto& [name, sum] : parts) sum /= static_cast<double>(ranks.size());
+  if (figures.replayed_ms) *figures.replayed_ms += after;
 }
 
 }  // namespace trident

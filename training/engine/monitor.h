@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,13 +30,20 @@ struct StepFigures {
   std::map<std::string, std::int64_t> peak_memory;  // bytes of the largest rank, by category
   // Where the step went, milliseconds by the wall clock, the ranks' mean: "products" and "kernels"
   // (all others; both where kernels are timed, KernelClock), "waiting" for other ranks of the
-  // pipeline, and "rest": collectives, messages and the host.
+  // pipeline, and "rest": collectives, messages and the host. Together they are the step.
   std::map<std::string, double> parts_ms;
   // The step with a core for every rank and free transfers: the executed list replayed by CPU time,
-  // and the longest rank's CPU time after it. 0 of asynchronous schedules.
-  double replayed_ms = 0;
+  // and the longest rank's CPU time after it. None of asynchronous schedules, whose iterations
+  // overlap.
+  std::optional<double> replayed_ms;
   Timeline timeline;   // filled where asked for
   Timeline predicted;  // of the first pipeline, where asked for
+};
+
+// What a rank tells of the times of a step.
+struct RankTimes {
+  StepClock clock;
+  double kernel_ms[2] = {};  // products, others
 };
 
 // What the report of a step takes of a rank's memory (communication), where no rank runs more than
@@ -76,7 +84,7 @@ class Monitor {
   // The parts of collect() on rank 0.
   void remember(const IterationLists::Iteration* executed, std::vector<ExecutionTrace> traces);
   void measure_bubbles(StepFigures& figures) const;
-  void add_rest(StepFigures& figures, const std::vector<StepClock>& clocks) const;
+  void divide(StepFigures& figures, const std::vector<RankTimes>& ranks) const;
   // What `pipeline` (world ranks) ran in recent_, as one list, and its traces.
   std::pair<Schedule, std::vector<ExecutionTrace>> joined(const std::vector<int>& pipeline) const;
 

@@ -4,11 +4,13 @@
 #include <cmath>
 #include <filesystem>
 #include <map>
+#include <numeric>
 #include <optional>
 
 #include "core/file.h"
 #include "core/median.h"
 #include "training/lab/sweep_runs.h"
+#include "training/report/best_rates.h"
 #include "training/setup/from_config.h"
 #include "training/setup/kinds.h"
 
@@ -17,10 +19,19 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+double sum_of(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0);
+}
+
+// What all runs of a point tell, those that took longer weighing more.
 double mean_of(const std::vector<nlohmann::json>& runs, const char* key) {
-  std::vector<double> values;
-  for (const auto& run : runs) values.push_back(run.value(key, 0.0));
-  return median(values);
+  double sum = 0, seconds = 0;
+  for (const auto& run : runs) {
+    const double own = sum_of(run.at("iteration_time_ms").get<std::vector<double>>());
+    sum += own * run.value(key, 0.0);
+    seconds += own;
+  }
+  return seconds > 0 ? sum / seconds : 0;
 }
 
 // By which part of it iterations are off their median, half of them more and half less.
@@ -30,7 +41,26 @@ double spread_of(std::vector<double> times) {
   return middle > 0 ? median(times) : 0;
 }
 
-Json point_json(const SweepPoint& point, std::vector<nlohmann::json> runs, int repeats) {
+// The best rates of products that any run knew of its machine.
+BestRates rates_of(const SweepRuns& runs) {
+  BestRates best;
+  for (const auto& [label, lines] : runs.of_point) {
+    for (const nlohmann::json& run : lines) {
+      if (run.contains("product_rates")) raise(best, run["product_rates"].get<BestRates>());
+    }
+  }
+  return best;
+}
+
+// A share of those; null where they aren't known.
+Json mfu_of(const std::vector<nlohmann::json>& runs, const BestRates& best) {
+  const JobRate rate{runs.back().value("product_rate_of", std::map<std::string, double>()), best};
+  if (!(rate.total() > 0)) return nullptr;
+  return std::min(1.0, mean_of(runs, "flops_per_second") / rate.total());
+}
+
+Json point_json(const SweepPoint& point, std::vector<nlohmann::json> runs, int repeats,
+                const BestRates& best) {
   std::erase_if(runs, [&](const auto& run) { return run.value("repeat", 0) >= repeats; });
   const Config& c = point.config;
   Json json{{"point", point.label},
@@ -60,29 +90,39 @@ Json point_json(const SweepPoint& point, std::vector<nlohmann::json> runs, int r
   }
   if (good.empty()) return json;
   std::vector<double> times, replays, speeds;
-  const double tokens = static_cast<double>(c.batch.global_batch_size * c.data.sequence_length);
   for (const nlohmann::json& run : good) {
     const auto own = run.at("iteration_time_ms").get<std::vector<double>>();
     times.insert(times.end(), own.begin(), own.end());
-    const auto replayed = run.at("replays_ms").get<std::vector<double>>();
+    const auto replayed = run.value("replays_ms", std::vector<double>());
     replays.insert(replays.end(), replayed.begin(), replayed.end());
-    speeds.push_back(tokens / median(own) * 1e3);
+    speeds.push_back(run.at("tokens_per_second"));
   }
   const auto [slowest, fastest] = std::minmax_element(speeds.begin(), speeds.end());
+  const double tokens = static_cast<double>(c.batch.global_batch_size * c.data.sequence_length);
   json["runs"] = good.size();
-  json["step_ms"] = median(times);
-  json["tokens_per_second"] = {
-      {"median", tokens / median(times) * 1e3}, {"least", *slowest}, {"most", *fastest}};
-  for (const char* key : {"mfu", "bubble_ratio", "bubble_ratio_wall", "bubble_predicted"}) {
+  json["step_ms"] = sum_of(times) / static_cast<double>(times.size());
+  json["median_ms"] = median(times);
+  json["tokens_per_second"] = {{"all", mean_of(good, "tokens_per_second")},
+                               {"median", tokens / median(times) * 1e3},
+                               {"least", *slowest},
+                               {"most", *fastest}};
+  json["mfu"] = mfu_of(good, best);
+  for (const char* key : {"bubble_ratio", "bubble_ratio_wall", "bubble_predicted"}) {
     json[key] = mean_of(good, key);
   }
-  json["replayed_ms"] = median(replays);
+  json["replayed_ms"] = replays.empty() ? Json(nullptr) : Json(median(replays));
   json["fastest_ms"] = *std::min_element(times.begin(), times.end());
   const std::vector<double>& compared = point.replayed ? replays : times;
-  json["noise"] = spread_of(compared);
+  json["noise"] = compared.empty() ? Json(nullptr) : Json(spread_of(compared));
   if (point.simulated_seconds) {
     json["compared"] = point.replayed ? "replayed step" : "step";
-    if (median(compared) > 0) json["compared_ms"] = median(compared);
+    if (median(compared) > 0) {
+      json["compared_ms"] = median(compared);
+    } else {
+      json["not_compared"] =
+          "its ranks outnumber the machine's devices, and an asynchronous schedule, whose "
+          "iterations overlap, has no replayed step";
+    }
   }
   json["bytes_sent"] = good.back().at("bytes_sent");
   json["peak_memory"] = mean_of(good, "peak_memory");
@@ -92,9 +132,9 @@ Json point_json(const SweepPoint& point, std::vector<nlohmann::json> runs, int r
     const auto told = [&](const auto& run) { return run.at("parts_ms").value("kernels", 0.0) > 0; };
     const bool kernel = part[0] == 'p' || part[0] == 'k';
     if (kernel && std::none_of(good.begin(), good.end(), told)) continue;
-    std::vector<double> values;
-    for (const auto& run : good) values.push_back(run.at("parts_ms").value(part, 0.0));
-    json["parts_ms"][part] = median(values);
+    double sum = 0;  // all runs have as many iterations
+    for (const auto& run : good) sum += run.at("parts_ms").value(part, 0.0);
+    json["parts_ms"][part] = sum / static_cast<double>(good.size());
   }
   return json;
 }
@@ -108,9 +148,7 @@ void compare(Json& points, const std::vector<SweepPoint>& planned) {
     Json& point = points[i];
     if (!point.contains("tokens_per_second")) continue;
     if (base == nullptr) base = &point, base_work = planned[i].same_work;
-    const auto speed = [](const Json& of) {
-      return of["tokens_per_second"]["median"].get<double>();
-    };
+    const auto speed = [](const Json& of) { return of["tokens_per_second"]["all"].get<double>(); };
     const auto processors = [](const Json& of) { return of["processors"].get<double>(); };
     if (planned[i].same_work == base_work) {
       point["speed_up"] = speed(point) / speed(*base);
@@ -139,7 +177,7 @@ Json timelines_of(const Json& points, const SweepRequest& request, const SweepPl
   for (std::size_t i = 0; i < points.size(); ++i) {
     if (!points[i].contains("efficiency") || points[i]["ranks"] == 1) continue;
     const auto speed = [&](std::size_t at) {
-      return points[at]["tokens_per_second"]["median"].get<double>();
+      return points[at]["tokens_per_second"]["all"].get<double>();
     };
     if (!best || speed(i) > speed(*best)) best = i;
     if (!worst || speed(i) < speed(*worst)) worst = i;
@@ -165,9 +203,15 @@ Json timelines_of(const Json& points, const SweepRequest& request, const SweepPl
 nlohmann::ordered_json run_sweep(const SweepRequest& request, const SweepPlan& plan,
                                  const nlohmann::ordered_json& machine) {
   SweepRuns runs = run_points(request, plan, machine);
+  const BestRates best = rates_of(runs);
   Json points = Json::array(), invalid = Json::array();
   for (const SweepPoint& point : plan.points) {
-    points.push_back(point_json(point, runs.of_point[point.label], request.repeats));
+    points.push_back(point_json(point, runs.of_point[point.label], request.repeats, best));
+  }
+  for (const auto& [label, reason] : plan.not_predicted) {
+    for (Json& point : points) {
+      if (point["point"] == label) point["not_compared"] = reason;
+    }
   }
   compare(points, plan.points);
   Json base_line = nullptr;

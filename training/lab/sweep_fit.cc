@@ -1,11 +1,16 @@
 // How well a machine's predictions agree with what a sweep measured, and the machine that agrees
 // best.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
+#include <map>
+#include <string>
 #include <vector>
 
 #include "core/median.h"
+#include "core/units.h"
 #include "training/lab/machine_fit.h"
 #include "training/lab/sweep.h"
 
@@ -22,7 +27,7 @@ bool is_compared(const Json& point) {
 double noise_of(const Json& points) {
   std::vector<double> differences;
   for (const Json& point : points) {
-    if (is_compared(point)) differences.push_back(point["noise"]);
+    if (is_compared(point) && point["noise"].is_number()) differences.push_back(point["noise"]);
   }
   return median(differences);
 }
@@ -35,6 +40,27 @@ Json agreement_json(const std::vector<double>& predicted, const std::vector<doub
           {"ninth_decile", found.ninth_decile},
           {"order", found.order},
           {"choice", found.choice}};
+}
+
+// Points that have run and are held against no prediction, by reason.
+std::map<std::string, std::vector<std::string>> left_out(const Json& sweep) {
+  std::map<std::string, std::vector<std::string>> points;
+  for (const Json& point : sweep["points"]) {
+    if (is_compared(point)) continue;
+    const std::string reason = point["status"] == "ok" ? point.value("not_compared", std::string())
+                                                       : point["status"].get<std::string>();
+    if (!reason.empty()) points[reason].push_back(point["point"]);
+  }
+  return points;
+}
+
+std::string left_out_text(const Json& sweep) {
+  std::string text;
+  for (const auto& [reason, points] : left_out(sweep)) {
+    text += fmt::format("left out{}: {}: {}\n", sweep.contains("fit") ? ", of the fit too" : "",
+                        fmt::join(points, "; "), reason);
+  }
+  return text;
 }
 
 }  // namespace
@@ -61,6 +87,7 @@ void add_agreement(Json& sweep) {
     told["choice"] = agreement(predicted_whole, measured_whole, noise).choice;
   }
   told["noise"] = noise;
+  told["left_out"] = left_out(sweep);
 }
 
 Machine fit_sweep(Json& sweep, const SweepPlan& plan, const Machine& machine) {
@@ -86,11 +113,24 @@ Machine fit_sweep(Json& sweep, const SweepPlan& plan, const Machine& machine) {
   sweep["fit"] = {{"before", constants(machine)}, {"after", constants(fit.machine)}};
   sweep["predicted_for"] = fit.machine.name;
   add_agreement(sweep);
-  return fit.machine;
+  Machine fitted = fit.machine;
+  double sum = 0, most = 0;
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    const double off = std::abs(fit.after[i] / points[i].seconds - 1);
+    sum += off;
+    most = std::max(most, off);
+  }
+  constexpr double least = 1e-4;  // a file has no 0 here
+  fitted.error = {.usual = std::max(least, sum / static_cast<double>(points.size())),
+                  .most = std::max(least, most),
+                  .of = fmt::format("{} of the sweep that it was fitted to",
+                                    counted(static_cast<std::int64_t>(points.size()), "step"))};
+  return fitted;
 }
 
 std::string agreement_text(const Json& sweep) {
-  if (!sweep.contains("agreement")) return "";
+  if (sweep["predicted_for"].is_null()) return "";
+  if (!sweep.contains("agreement")) return left_out_text(sweep);
   std::string text;
   std::size_t width = 8;
   for (const Json& point : sweep["points"]) {
@@ -108,10 +148,11 @@ std::string agreement_text(const Json& sweep) {
                         100 * (predicted / measured - 1), point["compared"].get<std::string>());
   }
   const Json& told = sweep["agreement"];
+  text += left_out_text(sweep);
   text += fmt::format(
-      "{} points: off by {:.1f}% (median), {:.1f}% (90th percentile); order {:.3f} (Spearman, "
+      "{}: off by {:.1f}% (median), {:.1f}% (90th percentile); order {:.3f} (Spearman, "
       "within {:.1f}% equal)",
-      told["points"].get<int>(), 100 * told["median_error"].get<double>(),
+      counted(told["points"], "point"), 100 * told["median_error"].get<double>(),
       100 * told["ninth_decile"].get<double>(), told["order"].get<double>(),
       100 * told["noise"].get<double>());
   if (told["choice"].is_number()) {

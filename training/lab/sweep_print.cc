@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/units.h"
 #include "training/lab/sweep.h"
 
 namespace trident {
@@ -42,6 +43,7 @@ constexpr Column csv_columns[] = {{"point", "/point"},
                                   {"micro_batches", "/micro_batches"},
                                   {"global_batch_size", "/global_batch_size"},
                                   {"step_ms", "/step_ms"},
+                                  {"median_ms", "/median_ms"},
                                   {"replayed_ms", "/replayed_ms"},
                                   {"fastest_ms", "/fastest_ms"},
                                   {"runs", "/runs"},
@@ -51,7 +53,7 @@ constexpr Column csv_columns[] = {{"point", "/point"},
                                   {"predicted_before_fit_ms", "/predicted_before_fit_ms"},
                                   {"compared", "/compared"},
                                   {"compared_ms", "/compared_ms"},
-                                  {"tokens_per_second", "/tokens_per_second/median"},
+                                  {"tokens_per_second", "/tokens_per_second/all"},
                                   {"tokens_per_second_least", "/tokens_per_second/least"},
                                   {"tokens_per_second_most", "/tokens_per_second/most"},
                                   {"speed_up", "/speed_up"},
@@ -120,16 +122,21 @@ std::string sweep_text(const Json& sweep) {
   for (const Json& point : sweep["points"]) {
     width = std::max(width, point["point"].get<std::string>().size());
   }
-  std::string text = fmt::format("{} scaling, {} runs of {} iterations a point\n",
-                                 sweep["scaling"].get<std::string>(), sweep["repeats"].get<int>(),
-                                 sweep["iterations"].get<int>());
+  std::string text = fmt::format(
+      "{} scaling, {} of {} a point; means over all of them\n", sweep["scaling"].get<std::string>(),
+      counted(sweep["repeats"], "run"), counted(sweep["iterations"], "iteration"));
   if (sweep["base_line"].is_string()) {
     text += fmt::format("efficiency against {}\n", sweep["base_line"].get<std::string>());
   }
+  double largest = 0;
+  for (const Json& point : sweep["points"])
+    largest = std::max(largest, point.value("peak_memory", 0.0));
+  const ByteUnit memory = byte_unit(largest);
   const bool predicted = !sweep["predicted_for"].is_null();
-  text += fmt::format("{:<{}}  {:>5} {:>9} {:>11} {:>15} {:>6} {:>6} {:>7} {:>9} {:>10} {:>9}\n",
-                      "", width, "ranks", "ms", predicted ? "predicted" : "", "tokens/s", "eff",
-                      "MFU", "bubble", "predicted", "MB a rank", "loss");
+  text +=
+      fmt::format("{:<{}}  {:>5} {:>9} {:>11} {:>15} {:>6} {:>6} {:>7} {:>9} {:>10} {:>9}\n", "",
+                  width, "ranks", "ms a step", predicted ? "predicted" : "", "tokens/s", "eff",
+                  "MFU", "bubble", "predicted", fmt::format("{} a rank", memory.name), "loss");
   int differing = 0;
   for (const Json& point : sweep["points"]) {
     const std::string name = point["point"];
@@ -141,18 +148,19 @@ std::string sweep_text(const Json& sweep) {
     const Json& speed = point["tokens_per_second"];
     const bool differs = point["loss_differs"];
     differing += differs ? 1 : 0;
-    const double median = speed["median"];
+    const double all = speed["all"];
     text += fmt::format(
-        "{:<{}}  {:>5} {:>9.1f} {:>11} {:>9.0f} ±{:>3.0f}% {:>6} {:>5.1f}% {:>6.1f}% {:>8.1f}% "
+        "{:<{}}  {:>5} {:>9.1f} {:>11} {:>9.0f} ±{:>3.0f}% {:>6} {:>6} {:>7} {:>9} "
         "{:>10.1f} {:>9}{}\n",
         name, width, point["ranks"].get<int>(), point["step_ms"].get<double>(),
         point.contains("predicted_ms") ? fmt::format("{:.1f}", point["predicted_ms"].get<double>())
                                        : "",
-        median, 50 * (speed["most"].get<double>() - speed["least"].get<double>()) / median,
+        all, 50 * (speed["most"].get<double>() - speed["least"].get<double>()) / all,
         point.contains("efficiency") ? fmt::format("{:.2f}", point["efficiency"].get<double>())
                                      : "",
-        100 * point["mfu"].get<double>(), 100 * point["bubble_ratio"].get<double>(),
-        100 * point["bubble_predicted"].get<double>(), point["peak_memory"].get<double>() * 1e-6,
+        point["mfu"].is_number() ? percent_text(point["mfu"]) : "",
+        percent_text(point["bubble_ratio"]), percent_text(point["bubble_predicted"]),
+        memory.of(point["peak_memory"].get<double>()),
         point["loss"].is_number() ? fmt::format("{:.5f}", point["loss"].get<double>()) : "none",
         differs ? "  DIFFERS" : "");
     if (point["status"] != "ok") {
@@ -169,8 +177,8 @@ std::string sweep_text(const Json& sweep) {
                         reason);
   }
   if (differing > 0) {
-    text += fmt::format("THE LOSS OF {} POINTS DIFFERS from that of others that train the same\n",
-                        differing);
+    text += fmt::format("THE LOSS OF {} DIFFERS from that of others that train the same\n",
+                        differing == 1 ? "A POINT" : fmt::format("{} POINTS", differing));
   }
   return text;
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/escape_xml.h"
+#include "core/units.h"
 #include "training/lab/sweep.h"
 
 namespace trident {
@@ -54,7 +55,8 @@ const colour = i => `var(--c${i % 6})`;
 const escape = s => String(s).replace(/[&<>"]/g, c => ({'&':'&amp;','<':'&lt;','>':'&gt;','"':'&quot;'}[c]));
 const number = v => v === null || v === undefined ? '' : Number.isInteger(v) ? String(v) : Math.abs(v) >= 1000 ? v.toFixed(0)
   : Math.abs(v) >= 10 ? v.toFixed(1) : v.toPrecision(3);
-const speed = p => p.tokens_per_second.median;
+const mib = bytes => bytes / 1048576;
+const speed = p => p.tokens_per_second.all;
 // Without what all points share.
 const words = p => p.point.split(' '), first = sweep.points.find(p => p.point.includes('='));
 const shared = new Set(first ? words(first).filter(w => sweep.points.every(p => !p.point.includes('=') || words(p).includes(w))) : []);
@@ -67,16 +69,16 @@ const short = p => {
 // --- the table ---
 const columns = [
   ['point', p => p.point, 'text'], ['ranks', p => p.ranks], ['ms a step', p => p.step_ms],
-  ...(sweep.predicted_for ? [['predicted ms', p => p.predicted_ms]] : []),
+  ...(sweep.predicted_for ? [['predicted ms', p => p.predicted_ms], ['median ms', p => p.median_ms]] : []),
   ['tokens/s', p => p.tokens_per_second && speed(p)],
   ['± %', p => p.tokens_per_second && 50 * (p.tokens_per_second.most - p.tokens_per_second.least) / speed(p)],
   ['efficiency', p => p.efficiency], ['MFU %', p => p.mfu && 100 * p.mfu],
   ['bubble %', p => p.bubble_ratio !== undefined ? 100 * p.bubble_ratio : undefined],
   ['by the clock %', p => p.bubble_ratio_wall !== undefined ? 100 * p.bubble_ratio_wall : undefined],
   ['predicted bubble %', p => p.bubble_predicted !== undefined ? 100 * p.bubble_predicted : undefined],
-  ['MB a rank', p => p.peak_memory && p.peak_memory / 1e6], ['planned MB', p => p.planned_memory / 1e6],
-  ...[...new Set(points.flatMap(p => Object.keys(p.bytes_sent)))].map(group => [`MB sent, ${group}`, p => p.bytes_sent && (p.bytes_sent[group] || 0) / 1e6]),
-  ['loss', p => p.loss], ['', p => p.loss_differs ? 'LOSS DIFFERS' : p.status === 'ok' ? '' : `${p.status}: ${p.reason}`, 'text']];
+  ['MiB a rank', p => p.peak_memory && mib(p.peak_memory)], ['planned MiB', p => mib(p.planned_memory)],
+  ...[...new Set(points.flatMap(p => Object.keys(p.bytes_sent)))].map(group => [`MiB sent, ${group}`, p => p.bytes_sent && mib(p.bytes_sent[group] || 0)]),
+  ['loss', p => p.loss], ['', p => p.loss_differs ? 'LOSS DIFFERS' : p.status === 'ok' ? (p.not_compared ? `not held against the prediction: ${p.not_compared}` : '') : `${p.status}: ${p.reason}`, 'text']];
 let sorted = 2, up = true;
 function table() {
   const wanted = document.getElementById('filter').value.toLowerCase().split(/\s+/).filter(Boolean);
@@ -190,10 +192,10 @@ draw('parts', () => {
 
 draw('memory', () => {
   if (!points.length) return '';
-  const mb = v => v / 1e6, all = points.flatMap(p => [mb(p.peak_memory), mb(p.planned_memory)]);
-  const at = frame(all, all, 'planned, MB of the largest rank', 'measured, MB');
+  const all = points.flatMap(p => [mib(p.peak_memory), mib(p.planned_memory)]);
+  const at = frame(all, all, 'planned, MiB of the largest rank', 'measured, MiB');
   const most = Math.max(...all);
-  return legend([['equal', -1]]) + svgOf(at.svg + line(at, [[0, 0], [most, most]], -1, '5 4') + points.map(p => mark(at, p, mb(p.planned_memory), mb(p.peak_memory), 0)).join(''));
+  return legend([['equal', -1]]) + svgOf(at.svg + line(at, [[0, 0], [most, most]], -1, '5 4') + points.map(p => mark(at, p, mib(p.planned_memory), mib(p.peak_memory), 0)).join(''));
 });
 
 draw('bubble', () => {
@@ -209,16 +211,16 @@ draw('bubble', () => {
 draw('pareto', () => {
   const points = alike;
   if (!points.length) return '';
-  const at = frame(points.map(p => p.peak_memory / 1e6), points.map(p => 1e6 / speed(p)), 'MB of the largest rank', 'seconds a million tokens');
+  const at = frame(points.map(p => mib(p.peak_memory)), points.map(p => 1e6 / speed(p)), 'MiB of the largest rank', 'seconds a million tokens');
   const ordered = [...points].sort((a, b) => a.peak_memory - b.peak_memory || speed(b) - speed(a)), front = [];
   for (const p of ordered) if (!front.length || speed(p) > speed(front[front.length - 1])) front.push(p);
-  return legend([['on the front', 1], ['others', 0]]) + svgOf(at.svg + line(at, front.map(p => [p.peak_memory / 1e6, 1e6 / speed(p)]), 1) + points.map(p => mark(at, p, p.peak_memory / 1e6, 1e6 / speed(p), front.includes(p) ? 1 : 0)).join(''));
+  return legend([['on the front', 1], ['others', 0]]) + svgOf(at.svg + line(at, front.map(p => [mib(p.peak_memory), 1e6 / speed(p)]), 1) + points.map(p => mark(at, p, mib(p.peak_memory), 1e6 / speed(p), front.includes(p) ? 1 : 0)).join(''));
 });
 
 if (sweep.predicted_for) draw('predicted', () => {
   const list = points.filter(p => p.predicted_ms !== undefined && p.compared_ms !== undefined);
   if (!list.length) return '';
-  const all = list.flatMap(p => [p.predicted_ms, p.compared_ms]), at = frame(all, all, 'predicted ms a step', 'measured ms'), most = Math.max(...all);
+  const all = list.flatMap(p => [p.predicted_ms, p.compared_ms]), at = frame(all, all, 'predicted ms a step', 'measured ms, median'), most = Math.max(...all);
   return legend([['equal', -1]]) + svgOf(at.svg + line(at, [[0, 0], [most, most]], -1, '5 4') + list.map(p => mark(at, p, p.predicted_ms, p.compared_ms, 0)).join(''));
 });
 table();
@@ -240,14 +242,14 @@ std::string embedded(const std::string& json) {
 std::string head_of(const nlohmann::ordered_json& sweep) {
   const auto& model = sweep["model"];
   std::string text = fmt::format(
-      "<p>{} scaling: {} valid points, {} invalid ones; {} runs of {} iterations each, after {} "
-      "that "
-      "don't count</p>\n<p class=\"dim\">{}, {} layers, hidden size {}, {} tokens a sequence, "
+      "<p>{} scaling: {}, {} not valid; {} of {} each, after {} that count not: means over all "
+      "of them</p>\n<p class=\"dim\">{}, {} layers, hidden size {}, {} tokens a sequence, "
       "{}</p>\n",
-      sweep["scaling"].get<std::string>(), sweep["points"].size(), sweep["invalid"].size(),
-      sweep["repeats"].get<int>(), sweep["iterations"].get<int>(), sweep["warm_up"].get<int>(),
-      escape_xml(model["architecture"].get<std::string>()), model["num_layers"].dump(),
-      model["hidden_size"].dump(), model["sequence_length"].dump(),
+      sweep["scaling"].get<std::string>(),
+      counted(static_cast<std::int64_t>(sweep["points"].size()), "point"), sweep["invalid"].size(),
+      counted(sweep["repeats"], "run"), counted(sweep["iterations"], "iteration"),
+      sweep["warm_up"].get<int>(), escape_xml(model["architecture"].get<std::string>()),
+      model["num_layers"].dump(), model["hidden_size"].dump(), model["sequence_length"].dump(),
       escape_xml(model["dtype"].get<std::string>()));
   int differing = 0, failed = 0;
   for (const auto& point : sweep["points"]) {
@@ -256,11 +258,12 @@ std::string head_of(const nlohmann::ordered_json& sweep) {
   }
   if (differing > 0) {
     text += fmt::format(
-        "<p class=\"loud\">The loss of {} points differs from that of others that "
+        "<p class=\"loud\">The loss of {} differs from that of others that "
         "train the same model on the same samples.</p>\n",
-        differing);
+        counted(differing, "point"));
   }
-  if (failed > 0) text += fmt::format("<p class=\"loud\">{} points failed.</p>\n", failed);
+  if (failed > 0)
+    text += fmt::format("<p class=\"loud\">{} failed.</p>\n", counted(failed, "point"));
   if (sweep["base_line"].is_string()) {
     text += fmt::format("<p class=\"dim\">efficiency is against {}</p>\n",
                         escape_xml(sweep["base_line"].get<std::string>()));
@@ -284,9 +287,10 @@ std::string invalid_of(const nlohmann::ordered_json& invalid) {
     std::string names;
     for (const std::string& point : points) names += (names.empty() ? "" : "; ") + point;
     rows += fmt::format(
-        "<tr><td>{} points</td><td class=\"text\">{}<br><span class=\"dim\">{}</span>"
+        "<tr><td>{}</td><td class=\"text\">{}<br><span class=\"dim\">{}</span>"
         "</td></tr>",
-        points.size(), escape_xml(reason), escape_xml(names));
+        counted(static_cast<std::int64_t>(points.size()), "point"), escape_xml(reason),
+        escape_xml(names));
   }
   return rows;
 }

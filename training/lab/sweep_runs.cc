@@ -19,8 +19,10 @@
 #include "core/child_process.h"
 #include "core/error.h"
 #include "core/file.h"
-#include "core/median.h"
 #include "core/printable.h"
+#include "training/report/iteration_metrics.h"
+#include "training/report/run_files.h"
+#include "training/report/run_speed.h"
 #include "training/setup/from_config.h"
 #include "training/setup/kinds.h"
 
@@ -47,30 +49,36 @@ std::vector<nlohmann::json> json_lines(const std::string& path) {
   return lines;
 }
 
-// What a run that has ended well told, the medians of the iterations that count.
-Json figures_of(const std::vector<nlohmann::json>& lines, int warm_up) {
-  const auto numbers = [&](const char* key) {
-    std::vector<double> values;
-    for (std::size_t i = static_cast<std::size_t>(warm_up); i < lines.size(); ++i) {
-      values.push_back(lines[i].value(key, 0.0));
-    }
-    return values;
-  };
-  Json run{{"iteration_time_ms", numbers("iteration_time_ms")},
-           {"replays_ms", numbers("replayed_ms")}};
-  for (const char* key :
-       {"tokens_per_second", "mfu", "bubble_ratio", "bubble_ratio_wall", "bubble_predicted"}) {
-    run[key] = median(numbers(key));
+// What a run that has ended well told of the iterations that count: lists by iteration, totals and
+// means.
+Json figures_of(const std::vector<nlohmann::json>& lines, int warm_up, const RunAbout& about) {
+  std::vector<IterationMetrics> counted;
+  for (std::size_t i = static_cast<std::size_t>(warm_up); i < lines.size(); ++i) {
+    counted.push_back(metrics_of_line(Json(lines[i])));
   }
+  Json run;
+  std::map<std::string, double> parts;
+  for (const IterationMetrics& m : counted) {
+    run["iteration_time_ms"].push_back(m.iteration_time_ms);
+    if (m.replayed_ms) run["replays_ms"].push_back(*m.replayed_ms);
+    for (const auto& [part, ms] : m.parts_ms) parts[part] += ms;
+  }
+  const RunSpeed total = total_of(counted);
+  run["tokens_per_second"] = total.tokens_per_second;
+  run["flops_per_second"] = total.flops_per_second;
+  run["product_rate_of"] =
+      about.starts.empty() ? Json::object() : Json(about.starts.back().machines);
+  run["product_rates"] = about.best_rates;
+  run["bubble_ratio"] = total.bubble_ratio;
+  run["bubble_ratio_wall"] = total.bubble_ratio_wall;
+  run["bubble_predicted"] = total.bubble_predicted;
   const nlohmann::json& last = lines.back();
   run["bytes_sent"] = last.at("bytes_sent");
   run["peak_memory"] = last.at("peak_memory").at("total");
   run["loss"] = last.at("loss").is_number() ? last.at("loss") : nlohmann::json(nullptr);
-  std::map<std::string, std::vector<double>> parts;
-  for (std::size_t i = static_cast<std::size_t>(warm_up); i < lines.size(); ++i) {
-    for (const auto& [part, ms] : lines[i].at("parts_ms").items()) parts[part].push_back(ms);
+  for (const auto& [part, sum] : parts) {
+    run["parts_ms"][part] = sum / static_cast<double>(counted.size());
   }
-  for (const auto& [part, ms] : parts) run["parts_ms"][part] = median(ms);
   return run;
 }
 
@@ -336,7 +344,7 @@ class SweepRunner {
       run["reason"] = fmt::format("exit code {}: {}", end->code, end_of(folder + "/log.txt"));
       return run;
     }
-    run.update(figures_of(lines, request_.warm_up));
+    run.update(figures_of(lines, request_.warm_up, RunFiles::about(folder + "/run")));
     return run;
   }
 
@@ -346,9 +354,7 @@ class SweepRunner {
     const double left = seconds / static_cast<double>(done) * static_cast<double>(all - done);
     const std::string what =
         run["status"] == "ok"
-            ? fmt::format("{:.1f} ms a step, {:.0f} tokens/s",
-                          median(run["iteration_time_ms"].get<std::vector<double>>()),
-                          run["tokens_per_second"].get<double>())
+            ? fmt::format("{:.0f} tokens/s", run["tokens_per_second"].get<double>())
             : fmt::format("{}: {}", run["status"].get<std::string>(),
                           run["reason"].get<std::string>());
     request_.tell(fmt::format(

@@ -64,7 +64,7 @@ Json metrics_line(const IterationMetrics& m) {
             {"bytes_sent", m.bytes_sent},
             {"peak_memory", m.peak_memory},
             {"parts_ms", m.parts_ms},
-            {"replayed_ms", m.replayed_ms},
+            {"replayed_ms", m.replayed_ms ? Json(*m.replayed_ms) : Json(nullptr)},
             {"loss_scale", m.loss_scale},
             {"skipped", m.skipped}};
   if (m.weight_version) line["weight_version"] = *m.weight_version;
@@ -90,7 +90,6 @@ IterationMetrics metrics_of_line(const Json& line) {
                                                        {"bubble_ratio", &m.bubble_ratio},
                                                        {"bubble_ratio_wall", &m.bubble_ratio_wall},
                                                        {"bubble_predicted", &m.bubble_predicted},
-                                                       {"replayed_ms", &m.replayed_ms},
                                                        {"loss_scale", &m.loss_scale}};
     bool known = false;
     for (const auto& [key, into] : numbers) {
@@ -113,6 +112,8 @@ IterationMetrics metrics_of_line(const Json& line) {
       read_map(value, m.bytes_sent, whole);
     } else if (name == "peak_memory") {
       read_map(value, m.peak_memory, whole);
+    } else if (name == "replayed_ms") {
+      if (value.is_number()) m.replayed_ms = number(value);
     } else if (name == "parts_ms") {
       read_map(value, m.parts_ms, number);
     } else if (name == "weight_version") {

@@ -24,7 +24,7 @@ struct IterationMetrics {
   std::vector<double> rank_bubble_ratio;  // of each pipeline rank
   std::map<std::string, std::int64_t> bytes_sent, peak_memory;
   std::map<std::string, double> parts_ms;  // StepFigures
-  double replayed_ms = 0;
+  std::optional<double> replayed_ms;       // StepFigures
   double loss_scale = 1;
   bool skipped = false;
   // Updates of the weights that were evaluated and are saved; asynchronous schedules only.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/units.h"
 
 namespace trident {
 namespace {
@@ -66,8 +67,8 @@ void LogWriter::write_timeline(std::int64_t iteration, const Timeline& predicted
   post("timeline", [=](RunFiles& files) { files.write_timeline(iteration, predicted, measured); });
 }
 
-void LogWriter::write_report() {
-  post("report", [](RunFiles& files) { files.write_report(); });
+void LogWriter::write_report(const BestRates& rates) {
+  post("report", [rates](RunFiles& files) { files.write_report(rates); });
 }
 
 std::vector<std::string> LogWriter::finish() {
@@ -75,9 +76,8 @@ std::vector<std::string> LogWriter::finish() {
   const std::lock_guard lock(mutex_);
   const auto lost = failures_.find("metrics");
   if (lost != failures_.end()) {
-    messages_.push_back(
-        fmt::format("LOGGING FAILED: {} iteration(s) are missing in the metrics of {}",
-                    lost->second, config_.logging.dir));
+    messages_.push_back(fmt::format("LOGGING FAILED: {} of the metrics of {} could not be written",
+                                    counted(lost->second, "line"), config_.logging.dir));
     failures_.erase(lost);
   }
   return files_ ? files_->written() : std::vector<std::string>{};

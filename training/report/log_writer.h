@@ -30,7 +30,7 @@ class LogWriter {
   void write(const IterationMetrics&);
   void sync_metrics();  // lines that were written before
   void write_timeline(std::int64_t iteration, const Timeline& predicted, const Timeline& measured);
-  void write_report();
+  void write_report(const BestRates&);
   // A file of the logs that somebody else could not write.
   void failed(const std::string& what, const std::string& why);
 

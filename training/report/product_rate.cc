@@ -2,12 +2,15 @@
 
 #include <algorithm>
 
+#include "core/clock.h"
+#include "core/median.h"
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"
 
 namespace trident {
 
-double product_rate(Context& context, DType dtype, ProductShape shape, double seconds) {
+std::vector<double> product_rates(Context& context, DType dtype, ProductShape shape,
+                                  double seconds) {
   const Tensor a = context.empty({shape.m, shape.k}, dtype, Category::workspace);
   const Tensor b = context.empty({shape.n, shape.k}, dtype, Category::workspace);
   const Tensor c = context.empty({shape.m, shape.n}, dtype, Category::workspace);
@@ -26,13 +29,17 @@ double product_rate(Context& context, DType dtype, ProductShape shape, double se
     return static_cast<double>(end.wall_ns - begin.wall_ns) * 1e-9;
   };
   run();  // makes the primitive
-  double best = run();
-  for (double total = best; total < seconds;) {
+  std::vector<double> rates;
+  for (double total = 0; rates.empty() || total < seconds;) {
     const double time = run();
-    best = std::min(best, time);
+    rates.push_back(flops / time);
     total += time;
   }
-  return flops / best;
+  return rates;
+}
+
+double product_rate(Context& context, DType dtype, ProductShape shape, double seconds) {
+  return std::ranges::max(product_rates(context, dtype, shape, seconds));
 }
 
 ProductShape usual_product(Context& context, DType dtype) {
@@ -43,6 +50,27 @@ ProductShape usual_product(Context& context, DType dtype) {
     if (flops / product_rate(context, dtype, {n, n, n}, 0) > 2e-3) break;
   }
   return {.m = n, .k = n, .n = n};
+}
+
+MeasuredRate measure_rate(Context& context, DType dtype, double known) {
+  constexpr double round = 0.2, first = 1.0, most = 3.0;  // seconds
+  constexpr double faster = 1.02;
+  const ProductShape shape = usual_product(context, dtype);
+  const double least = known > 0 ? round : first;
+  const ClockReading begin = read_clock();
+  std::vector<double> rates;
+  double best = 0;
+  for (;;) {
+    const double before = std::max(known, best);
+    for (const double rate : product_rates(context, dtype, shape, round)) {
+      rates.push_back(rate);
+      best = std::max(best, rate);
+    }
+    const double elapsed = 1e-9 * static_cast<double>(read_clock().wall_ns - begin.wall_ns);
+    const bool rises = best > faster * before;
+    if (elapsed >= (rises ? most : least)) break;
+  }
+  return {best, median(rates)};
 }
 
 }  // namespace trident

@@ -12,6 +12,8 @@
 #include <utility>
 
 #include "core/json.h"
+#include "core/units.h"
+#include "training/report/run_speed.h"
 
 namespace trident {
 namespace {
@@ -29,7 +31,7 @@ std::string duration(double seconds) {
   return fmt::format("{:.1f} s", seconds);
 }
 
-std::string counted(double value) {
+std::string in_words(double value) {
   if (value >= 1e12) return fmt::format("{:.4g} trillion", value * 1e-12);
   if (value >= 1e9) return fmt::format("{:.4g} billion", value * 1e-9);
   if (value >= 1e6) return fmt::format("{:.4g} million", value * 1e-6);
@@ -39,11 +41,6 @@ std::string counted(double value) {
 std::string losses(double loss) {
   return std::isfinite(loss) ? fmt::format("{:.4f} (perplexity {:.4g})", loss, std::exp(loss))
                              : "not finite";
-}
-
-std::string plural(std::int64_t count, std::string_view what) {
-  const char* const end = what.ends_with("ch") ? "es" : "s";
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : end);
 }
 
 // The rows of the table of runs.
@@ -84,22 +81,22 @@ class Facts {
   void model() {
     std::string parameters;
     if (run_.about.parameters > 0) {
-      parameters = ", " + counted(static_cast<double>(run_.about.parameters)) + " parameters";
+      parameters = ", " + in_words(static_cast<double>(run_.about.parameters)) + " parameters";
     }
     add("model", fmt::format("{}, {}, hidden size {}{}", text("/model/architecture"),
-                             plural(number("/model/num_layers"), "layer"),
+                             counted(number("/model/num_layers"), "layer"),
                              number("/model/hidden_size"), parameters));
     const std::int64_t chunks = number("/parallel/virtual_pipeline_model_parallel_size");
     std::string layout = of_start("layout");
-    if (chunks > 1) layout += (layout.empty() ? "" : ", ") + plural(chunks, "chunk") + " a rank";
+    if (chunks > 1) layout += (layout.empty() ? "" : ", ") + counted(chunks, "chunk") + " a rank";
     add("layout", layout + fmt::format("{}ZeRO {}", layout.empty() ? "" : ", ",
                                        number("/zero_optimization/stage")));
     const std::string file = text("/pipeline/schedule_file");
     add("schedule",
         fmt::format("{}, {}", file.empty() ? text("/pipeline/schedule") : file,
-                    plural(number("/batch/gradient_accumulation_steps"), "micro-batch")));
+                    counted(number("/batch/gradient_accumulation_steps"), "micro-batch")));
     std::string batch =
-        fmt::format("{} of {} tokens", plural(number("/batch/global_batch_size"), "sequence"),
+        fmt::format("{} of {} tokens", counted(number("/batch/global_batch_size"), "sequence"),
                     number("/data/sequence_length"));
     if (const Json ramp = at("/batch/rampup_batch_size"); ramp.is_array() && ramp.size() == 3) {
       batch += fmt::format(", from {} on", json_text(ramp[0]));
@@ -124,7 +121,7 @@ class Facts {
     if (history_.empty()) return;
     const IterationMetrics& last = history_.back();
     add("iterations", fmt::format("{} of {}", last.iteration, number("/training/train_iters")));
-    std::string tokens = counted(static_cast<double>(last.consumed_tokens));
+    std::string tokens = in_words(static_cast<double>(last.consumed_tokens));
     if (last.epoch > 0) tokens += fmt::format(" ({:.3g} epochs)", last.epoch);
     add("tokens", tokens);
     add("final loss", losses(last.loss));
@@ -161,25 +158,32 @@ class Facts {
   }
 
   void speed() {
-    if (history_.empty()) return;
-    const auto tokens = mean_of(history_, [](const auto& m) { return m.tokens_per_second; });
-    const auto ms = mean_of(history_, [](const auto& m) { return m.iteration_time_ms; });
-    const auto mfu = mean_of(history_, [](const auto& m) { return m.mfu; });
-    if (tokens) {
-      add("speed",
-          fmt::format("{:.0f} tokens/s, {:.4g} ms an iteration{}", *tokens, ms.value_or(0),
-                      mfu.value_or(0) > 0 ? fmt::format(", MFU {:.1f}%", 100 * *mfu) : ""));
-    }
+    const RunRates rates(run_.about, history_);
+    const RunSpeed speed = speed_of(history_, rates.function());
+    if (speed.iterations == 0) return;
+    add("speed", fmt::format("{:.0f} tokens/s, {} an iteration (mean{})", speed.tokens_per_second,
+                             seconds_text(1e-3 * speed.step_ms),
+                             speed.without_first ? " without the first" : ""));
+    if (speed.mfu > 0) add("MFU", mfu(speed, rates));
+    add("busy", of_start("busy"));
     if (pipeline_ranks(history_) > 1) {
       add("bubble",
-          fmt::format(
-              "{:.1f}% by CPU time, {:.1f}% by the clock, {:.1f}% predicted",
-              100 * mean_of(history_, [](const auto& m) { return m.bubble_ratio; }).value_or(0),
-              100 *
-                  mean_of(history_, [](const auto& m) { return m.bubble_ratio_wall; }).value_or(0),
-              100 *
-                  mean_of(history_, [](const auto& m) { return m.bubble_predicted; }).value_or(0)));
+          fmt::format("{} by CPU time, {} by the clock, {} predicted",
+                      percent_text(speed.bubble_ratio), percent_text(speed.bubble_ratio_wall),
+                      percent_text(speed.bubble_predicted)));
     }
+  }
+
+  // And of what it is a share.
+  std::string mfu(const RunSpeed& speed, const RunRates& rates) const {
+    std::string text = percent_text(speed.mfu);
+    const double rate = rates.of(history_.back().iteration);
+    text += fmt::format(" of {:.4g} TFLOP/s", rate * 1e-12);
+    if (run_.about.starts.empty()) return text;
+    for (const auto& [kind, count] : run_.about.starts.back().machines) {
+      text += count == 1 ? fmt::format(", {}", kind) : fmt::format(", {:g} x {}", count, kind);
+    }
+    return text;
   }
 
   std::string of_start(std::string_view name) const {

@@ -18,20 +18,21 @@ inline std::size_t pipeline_ranks(const std::vector<IterationMetrics>& history) 
   return history.empty() ? 0 : history.back().rank_bubble_ratio.size();
 }
 
-// The mean without the first iteration, which still makes its buffers, and what isn't finite.
-template <class Value>
-std::optional<double> mean_of(const std::vector<IterationMetrics>& history, Value value) {
-  double sum = 0;
-  std::size_t count = 0;
+// The mean of an iteration, without the first, which still makes its buffers, and what isn't
+// finite. `weight`: by which each counts.
+template <class Value, class Weight>
+std::optional<double> mean_of(const std::vector<IterationMetrics>& history, Value value,
+                              Weight weight) {
+  double sum = 0, all = 0;
   for (const IterationMetrics& m : history) {
     if (m.iteration == 1 && history.size() > 1) continue;
-    const double one = value(m);
-    if (!std::isfinite(one)) continue;
-    sum += one;
-    ++count;
+    const double one = value(m), counts = weight(m);
+    if (!std::isfinite(one) || !(counts > 0) || !std::isfinite(counts)) continue;
+    sum += counts * one;
+    all += counts;
   }
-  if (count == 0) return std::nullopt;
-  return sum / static_cast<double>(count);
+  if (all == 0) return std::nullopt;
+  return sum / all;
 }
 
 }  // namespace trident

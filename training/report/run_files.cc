@@ -68,12 +68,12 @@ RunFiles::RunFiles(const Config& config, const std::string& written, bool again,
       metrics_(create_metrics(directory_, config.logging.overwrite || again, after)) {
   written_.push_back(metrics_.path());
   const std::string about_path = directory_ + "/run.json";
-  std::error_code none;
   about_ = about;
-  if (after && std::filesystem::is_regular_file(about_path, none)) {
-    const RunAbout before = about_of(read_file(about_path, most_about));
+  if (after) {
+    const RunAbout before = RunFiles::about(directory_);
     about_.starts.insert(about_.starts.begin(), before.starts.begin(), before.starts.end());
     about_.sample = before.sample;
+    raise(about_.best_rates, before.best_rates);
     timelines_ = timelines_in(directory_);
   }
   write_file_atomic(about_path, about_text(about_));
@@ -93,6 +93,13 @@ RunFiles::RunFiles(const Config& config, const std::string& written, bool again,
                                             "speed/tokens_per_second", "bubble/bubble_ratio"};
     tensorboard_->add_hyperparameters(hyperparameters(config), compared);
   }
+}
+
+RunAbout RunFiles::about(const std::string& directory) {
+  const std::string path = directory + "/run.json";
+  std::error_code none;
+  if (!std::filesystem::is_regular_file(path, none)) return {};
+  return about_of(read_file(path, most_about));
 }
 
 void RunFiles::write(const IterationMetrics& m) {
@@ -131,15 +138,20 @@ void RunFiles::write(const IterationMetrics& m) {
   tensorboard_->add_scalars(m.iteration, scalars);
 }
 
-void add_sample(const std::string& directory, const std::string& sample) {
+void add_to_report(const std::string& directory, const std::string& sample,
+                   const BestRates& rates) {
   const std::string path = directory + "/run.json";
-  RunAbout about = about_of(read_file(path, most_about));
-  about.sample = sample;
+  RunAbout about = RunFiles::about(directory);
+  if (!sample.empty()) about.sample = sample;
+  raise(about.best_rates, rates);
   write_file_atomic(path, about_text(about));
   write_file_atomic(directory + "/report.html", run_report({read_run(directory)}));
 }
 
-void RunFiles::write_report() {
+void RunFiles::write_report(const BestRates& rates) {
+  const BestRates before = about_.best_rates;
+  raise(about_.best_rates, rates);
+  if (about_.best_rates != before) write_file_atomic(directory_ + "/run.json", about_text(about_));
   write_file_atomic(directory_ + "/report.html", run_report({read_run(directory_)}));
   written_.push_back(directory_ + "/report.html");
 }

@@ -29,9 +29,13 @@ class RunFiles {
   // Of an iteration, after those that were drawn before; as files of its own, too, by its number,
   // unless that is 0.
   void write_timeline(std::int64_t iteration, const Timeline& predicted, const Timeline& measured);
-  // report.html, of what the folder holds by then.
-  void write_report();
+  // report.html, of what the folder holds by then. `rates`: those that are known by then, for
+  // run.json.
+  void write_report(const BestRates& rates);
   const std::vector<std::string>& written() const { return written_; }
+
+  // What run.json of a folder says; the default where there is none.
+  static RunAbout about(const std::string& directory);
 
  private:
   std::string directory_;
@@ -42,7 +46,8 @@ class RunFiles {
   std::vector<std::string> written_;
 };
 
-// Adds a text that the weights have made to the report of a run that has ended.
-void add_sample(const std::string& directory, const std::string& sample);
+// Adds what is known only after the end of a run to its run.json, and draws its report anew: a text
+// that the weights have made ("": none), and rates of its machines.
+void add_to_report(const std::string& directory, const std::string& sample, const BestRates&);
 
 }  // namespace trident

@@ -18,6 +18,7 @@
 #include "training/report/metrics_file.h"
 #include "training/report/page.h"
 #include "training/report/run_facts.h"
+#include "training/report/run_speed.h"
 
 namespace trident {
 namespace {
@@ -48,12 +49,20 @@ struct Stretches {
   std::size_t size;
 };
 
+using Value = std::function<double(const IterationMetrics&)>;
+
+// By which iterations count in what is a rate: a stretch's tokens over its time.
+double time_of(const IterationMetrics& m) {
+  return m.iteration_time_ms > 0 && std::isfinite(m.iteration_time_ms) ? m.iteration_time_ms : 0;
+}
+
 // Means of each stretch, of more than one iteration their ranges, too, and what isn't finite.
-Json curve(const Stretches& stretches,
-           const std::function<double(const IterationMetrics&)>& value) {
+Json curve(
+    const Stretches& stretches, const Value& value,
+    const Value& weight = [](const IterationMetrics&) { return 1.0; }) {
   Json mean = Json::array(), low = Json::array(), high = Json::array(), marks = Json::array();
   stretches.each([&](std::size_t begin, std::size_t end) {
-    double sum = 0, least = INFINITY, most = -INFINITY;
+    double sum = 0, weights = 0, plain = 0, least = INFINITY, most = -INFINITY;
     std::size_t finite = 0;
     for (std::size_t i = begin; i < end; ++i) {
       const double one = value(stretches.history[i]);
@@ -61,12 +70,15 @@ Json curve(const Stretches& stretches,
         if (marks.size() < most_marks) marks.push_back(stretches.history[i].iteration);
         continue;
       }
-      sum += one;
+      plain += one;
+      sum += weight(stretches.history[i]) * one;
+      weights += weight(stretches.history[i]);
       least = std::min(least, one);
       most = std::max(most, one);
       ++finite;
     }
-    mean.push_back(finite > 0 ? rounded(sum / static_cast<double>(finite)) : nullptr);
+    const double whole = weights > 0 ? sum / weights : plain / static_cast<double>(finite);
+    mean.push_back(finite > 0 ? rounded(whole) : nullptr);
     low.push_back(finite > 0 ? rounded(least) : nullptr);
     high.push_back(finite > 0 ? rounded(most) : nullptr);
   });
@@ -79,7 +91,7 @@ Json curve(const Stretches& stretches,
   return result;
 }
 
-Json curves(const History& history) {
+Json curves(const History& history, const RunRates& rates) {
   const Stretches stretches(history);
   Json x = Json::array();
   stretches.each([&](std::size_t begin, std::size_t end) {
@@ -92,11 +104,14 @@ Json curves(const History& history) {
   add("loss", [](const M& m) { return m.loss; });
   add("grad_norm", [](const M& m) { return m.grad_norm; });
   add("learning_rate", [](const M& m) { return m.learning_rate; });
-  add("tokens_per_second", [](const M& m) { return m.tokens_per_second; });
-  add("mfu", [](const M& m) { return 100 * m.mfu; });
-  add("bubble", [](const M& m) { return 100 * m.bubble_ratio; });
-  add("bubble_wall", [](const M& m) { return 100 * m.bubble_ratio_wall; });
-  add("bubble_predicted", [](const M& m) { return 100 * m.bubble_predicted; });
+  const auto add_rate = [&](const char* name, auto value) {
+    all[name] = curve(stretches, value, time_of);
+  };
+  add_rate("tokens_per_second", [](const M& m) { return m.tokens_per_second; });
+  add_rate("mfu", [&](const M& m) { return 100 * rates.mfu(m); });
+  add_rate("bubble", [](const M& m) { return 100 * m.bubble_ratio; });
+  add_rate("bubble_wall", [](const M& m) { return 100 * m.bubble_ratio_wall; });
+  add_rate("bubble_predicted", [](const M& m) { return 100 * m.bubble_predicted; });
   add("loss_scale", [](const M& m) { return m.loss_scale; });
   add("batch_size", [](const M& m) { return static_cast<double>(m.batch_size); });
   Json parts = Json::object();
@@ -123,10 +138,13 @@ Json validation(const History& history) {
 Json bytes_sent(const History& history) {
   Json bytes = Json::object();
   for (const auto& [group, last] : history.back().bytes_sent) {
-    const auto mean = mean_of(history, [&group = group](const IterationMetrics& m) {
-      const auto found = m.bytes_sent.find(group);
-      return found == m.bytes_sent.end() ? 0.0 : static_cast<double>(found->second);
-    });
+    const auto mean = mean_of(
+        history,
+        [&group = group](const IterationMetrics& m) {
+          const auto found = m.bytes_sent.find(group);
+          return found == m.bytes_sent.end() ? 0.0 : static_cast<double>(found->second);
+        },
+        [](const IterationMetrics&) { return 1.0; });
     bytes[group] = std::round(mean.value_or(0));
   }
   return bytes;
@@ -135,9 +153,12 @@ Json bytes_sent(const History& history) {
 Json rank_bubbles(const History& history) {
   Json ratios = Json::array();
   for (std::size_t r = 0; r < history.back().rank_bubble_ratio.size(); ++r) {
-    const auto mean = mean_of(history, [&](const IterationMetrics& m) {
-      return r < m.rank_bubble_ratio.size() ? 100 * m.rank_bubble_ratio[r] : NAN;
-    });
+    const auto mean = mean_of(
+        history,
+        [&](const IterationMetrics& m) {
+          return r < m.rank_bubble_ratio.size() ? 100 * m.rank_bubble_ratio[r] : NAN;
+        },
+        time_of);
     ratios.push_back(rounded(mean.value_or(0)));
   }
   return ratios;
@@ -148,7 +169,7 @@ Json data_of(const ReportedRun& run) {
   if (!run.about.sample.empty()) data["sample"] = run.about.sample;
   if (run.history.empty()) return data;
   data["pipeline"] = pipeline_ranks(run.history);
-  data["curves"] = curves(run.history);
+  data["curves"] = curves(run.history, RunRates(run.about, run.history));
   data["validation"] = validation(run.history);
   data["bytes_sent"] = bytes_sent(run.history);
   data["rank_bubble"] = rank_bubbles(run.history);
@@ -196,7 +217,7 @@ bool is_timeline(const Json& one) {
 
 }  // namespace
 
-ReportedRun read_run(const std::string& directory) {
+ReportedRun read_run(const std::string& directory, const BestRates& known) {
   ReportedRun run{.name = directory};
   const std::string metrics = directory + "/" + MetricsFile::kName;
   std::error_code none;
@@ -209,6 +230,11 @@ ReportedRun read_run(const std::string& directory) {
   for (const Json& line : read_metrics(metrics, true)) run.history.push_back(metrics_of_line(line));
   run.config = read_file(directory + "/config.json", most_text);
   run.about = about_of(optional_file(directory + "/run.json", most_text));
+  for (auto& [kind, rate] : run.about.best_rates) {
+    if (const auto better = known.find(kind); better != known.end()) {
+      rate = std::max(rate, better->second);
+    }
+  }
   run.timelines = timelines_in(directory);
   return run;
 }

@@ -21,7 +21,8 @@ struct ReportedRun {
 
 // The run whose files lie in `directory` (logging.dir): metrics.jsonl and config.json, and run.json
 // and timeline.json where they are. RequestError where one can't be read, or there is no metrics.
-ReportedRun read_run(const std::string& directory);
+// `known`: rates of its machines that were found since, by which MFU is told.
+ReportedRun read_run(const std::string& directory, const BestRates& known = {});
 
 // A timeline as JSON: {title, rows, events}, an event being [row, category, start and duration in
 // microseconds, name, stage, micro-batch, bytes], numbers -1 where there is none.

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
+#include "core/units.h"
 #include "training/plan/plan.h"
 #include "training/setup/from_config.h"
 #include "training/setup/model_costs.h"
@@ -27,7 +29,9 @@ RunReporter::RunReporter(const TrainingInputs& inputs, const ProcessGroup& world
       config_(inputs.config),
       hooks_(hooks),
       world_(world),
-      flops_(flops_per_step(config_, *inputs.architecture)) {}
+      flops_(flops_per_step(config_, *inputs.architecture)) {
+  summary_.rate = inputs.rate;
+}
 
 void RunReporter::message(const std::string& text) const {
   if (!leads() || !hooks_.on_message) return;
@@ -50,20 +54,32 @@ void RunReporter::begin() {
                           dir, MetricsFile::kName, gone, *after));
     }
   }
+  // Of a run that goes on the higher rate stays, wherever it was measured.
+  if (after) {
+    try {
+      for (const auto& [kind, rate] : RunFiles::about(config_.logging.dir).best_rates) {
+        if (summary_.rate.machines.contains(kind)) raise(summary_.rate.best, kind, rate);
+      }
+    } catch (const std::exception&) {  // the log files tell of what is wrong there
+    }
+  }
   const Plan plan =
       inputs_.plan ? *inputs_.plan : make_plan(config_, *inputs_.architecture, inputs_.schedule);
   std::vector<std::pair<std::string, std::string>> facts = inputs_.start_facts;
   facts.emplace_back("layout", titles_of(config_.parallel.axes()));
+  if (!inputs_.rate.busy.empty()) facts.emplace_back("busy", inputs_.rate.busy);
   RunAbout about{.starts = {{.time = seconds_since_1970(),
                              .after = after.value_or(0),
-                             .facts = std::move(facts)}},
+                             .facts = std::move(facts),
+                             .machines = inputs_.rate.machines}},
                  .parameters = plan.parameters,
-                 .predicted_memory = largest_rank(plan)};
+                 .predicted_memory = largest_rank(plan),
+                 .best_rates = summary_.rate.best};
   log_ = std::make_unique<LogWriter>(config_, inputs_.written, after, std::move(about));
 }
 
 IterationMetrics RunReporter::metrics_of(const CompletedIteration& iteration,
-                                         const StepResult& step, const StepFigures& figures) const {
+                                         const StepResult& step, const StepFigures& figures) {
   const std::int64_t batch = inputs_.batches.of(iteration.k);
   const std::int64_t length = config_.data.sequence_length;
   const auto tokens = static_cast<double>(batch * length);
@@ -83,14 +99,22 @@ IterationMetrics RunReporter::metrics_of(const CompletedIteration& iteration,
   metrics.iteration_time_ms = iteration.seconds * 1e3;
   metrics.tokens_per_second = tokens / iteration.seconds;
   metrics.tflops = flops_ * part / iteration.seconds * 1e-12;
-  metrics.mfu = inputs_.product_rate > 0 ? metrics.tflops * 1e12 / inputs_.product_rate : 0;
+  // No share is above 1: a step that is faster than all that was measured shows what there is.
+  summary_.rate.reached(metrics.tflops * 1e12);
+  const double rate = summary_.rate.total();
+  metrics.mfu = rate > 0 ? std::min(1.0, metrics.tflops * 1e12 / rate) : 0;
   metrics.bubble_ratio = figures.bubble_ratio;
   metrics.bubble_ratio_wall = figures.bubble_ratio_wall;
   metrics.bubble_predicted = figures.bubble_predicted;
   metrics.rank_bubble_ratio = figures.rank_bubble_ratio;
   metrics.bytes_sent = figures.bytes_sent;
   metrics.peak_memory = figures.peak_memory;
-  metrics.parts_ms = figures.parts_ms;
+  // The ranks' mean, as parts of this iteration's time, which is rank 0's.
+  double parts = 0;
+  for (const auto& [name, ms] : figures.parts_ms) parts += ms;
+  for (const auto& [name, ms] : figures.parts_ms) {
+    metrics.parts_ms[name] = parts > 0 ? ms / parts * metrics.iteration_time_ms : 0;
+  }
   metrics.replayed_ms = figures.replayed_ms;
   metrics.loss_scale = step.loss_scale;
   metrics.skipped = !step.applied;
@@ -123,12 +147,12 @@ void RunReporter::draw(std::int64_t k, const StepFigures& figures) {
   const std::string what = fmt::format("{}, iteration {}: ", schedule_name(config_), k + 1);
   summary_.predicted = figures.predicted;
   summary_.predicted.title =
-      fmt::format("{}predicted bubble {:.1f}%, by the schedule and the mean times of F, B and W",
-                  what, 100 * figures.bubble_predicted);
+      fmt::format("{}predicted bubble {}, by the schedule and the mean times of F, B and W", what,
+                  percent_text(figures.bubble_predicted));
   summary_.timeline = figures.timeline;
   summary_.timeline.title =
-      fmt::format("{}measured bubble {:.1f}% by CPU time, {:.1f}% by the clock", what,
-                  100 * figures.bubble_ratio, 100 * figures.bubble_ratio_wall);
+      fmt::format("{}measured bubble {} by CPU time, {} by the clock", what,
+                  percent_text(figures.bubble_ratio), percent_text(figures.bubble_ratio_wall));
   const bool several = config_.logging.trace_at.size() > 1;
   log_->write_timeline(several ? k + 1 : 0, summary_.predicted, summary_.timeline);
 }
@@ -152,7 +176,7 @@ void RunReporter::failed(const std::string& what, const std::string& why) {
 void RunReporter::end() {
   if (!leads()) return;
   if (hooks_.still_held) hooks_.still_held();
-  log_->write_report();
+  log_->write_report(summary_.rate.best);
   const auto files = log_->finish();
   summary_.written.insert(summary_.written.begin(), files.begin(), files.end());
   pass_messages_on();

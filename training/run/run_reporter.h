@@ -47,8 +47,7 @@ class RunReporter {
   TrainingSummary take_summary() { return std::move(summary_); }
 
  private:
-  IterationMetrics metrics_of(const CompletedIteration&, const StepResult&,
-                              const StepFigures&) const;
+  IterationMetrics metrics_of(const CompletedIteration&, const StepResult&, const StepFigures&);
   void draw(std::int64_t k, const StepFigures&);
   void pass_messages_on();
 

@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "core/terminal.h"
+#include "core/units.h"
+#include "training/report/run_speed.h"
 #include "training/setup/from_config.h"
 
 namespace trident {
@@ -19,11 +21,6 @@ std::string clock_text(double seconds) {
   if (s >= 86400) return fmt::format("{}d{:02}h", s / 86400, s % 86400 / 3600);
   if (s >= 3600) return fmt::format("{}h{:02}m", s / 3600, s % 3600 / 60);
   return fmt::format("{}m{:02}s", s / 60, s % 60);
-}
-
-std::string step_time(double ms) {
-  if (ms >= 10'000) return fmt::format("{:.1f} s", ms * 1e-3);
-  return fmt::format("{:.{}f} ms", ms, ms < 10 ? 2 : ms < 100 ? 1 : 0);
 }
 
 std::string bar_of(const Config& config, const IterationMetrics& m, bool colour) {
@@ -54,28 +51,10 @@ LossCurve curve_of(const std::vector<IterationMetrics>& history, std::size_t mos
   return curve;
 }
 
-// Means of a run, without the first iteration, which still makes buffers and cached products.
-struct Means {
-  double bubble = 0, wall = 0, predicted = 0, tokens = 0, mfu = 0;
-};
-
-Means means_of(const std::vector<IterationMetrics>& history) {
-  Means means;
-  std::int64_t count = 0;
-  for (const IterationMetrics& m : history) {
-    if (m.iteration == 1 && history.size() > 1) continue;
-    means.bubble += m.bubble_ratio;
-    means.wall += m.bubble_ratio_wall;
-    means.predicted += m.bubble_predicted;
-    means.tokens += m.tokens_per_second;
-    means.mfu += m.mfu;
-    ++count;
-  }
-  for (double* const one :
-       {&means.bubble, &means.wall, &means.predicted, &means.tokens, &means.mfu}) {
-    *one /= static_cast<double>(std::max<std::int64_t>(1, count));
-  }
-  return means;
+// Totals of the run, its MFU by the rate that is known at its end.
+RunSpeed speed_of(const TrainingSummary& summary) {
+  return trident::speed_of(summary.history,
+                           [&](const IterationMetrics&) { return summary.rate.total(); });
 }
 
 }  // namespace
@@ -100,7 +79,7 @@ std::string progress_line(const Config& config, const IterationMetrics& m,
   }
   add(7, fmt::format("lr {:.3g}", m.learning_rate));
   add(8, fmt::format("grad norm {:.3g}", m.grad_norm));
-  add(4, step_time(m.iteration_time_ms));
+  add(4, seconds_text(1e-3 * m.iteration_time_ms));
   add(2, fmt::format("{:.0f} tokens/s", m.tokens_per_second));
   if (!view.clock.empty()) add(9, view.clock);
   if (view.seconds_left >= 0) add(3, clock_text(view.seconds_left) + " left");
@@ -172,19 +151,25 @@ std::string closing_text(const Config& config, const Plan& plan, const TrainingS
   const std::string shown = sample.empty() ? "" : "\nsample:\n" + sample + "\n";
   const std::string losses = std::exchange(text, "");
 
-  const Means means = means_of(summary.history);
-  text += fmt::format(
-      "\nspeed   {:.0f} tokens/s, {:.1f}% {}\n"
-      "bubble  {:.1f}% measured by CPU time, {:.1f}% by the clock, {:.1f}% predicted ({})\n",
-      means.tokens, 100 * means.mfu, shared.rate, 100 * means.bubble, 100 * means.wall,
-      100 * means.predicted, schedule_name(config));
+  const RunSpeed speed = speed_of(summary);
+  text += fmt::format("\nspeed   {:.0f} tokens/s over {} of {}{}", speed.tokens_per_second,
+                      seconds_text(speed.seconds), counted(speed.iterations, "iteration"),
+                      speed.without_first ? ", without the first" : "");
+  if (speed.mfu > 0) text += fmt::format("; MFU {} {}", percent_text(speed.mfu), shared.rate);
+  text += fmt::format("\nbubble  {} measured by CPU time, {} by the clock, {} predicted ({})\n",
+                      percent_text(speed.bubble_ratio), percent_text(speed.bubble_ratio_wall),
+                      percent_text(speed.bubble_predicted), schedule_name(config));
+  if (!summary.rate.busy.empty()) text += "        " + summary.rate.busy + "\n";
   if (!shared.ranks.empty()) text += "        " + shared.ranks + "\n";
   const auto predicted = largest_rank(plan);
-  text += "memory  of the largest rank, MB:";
+  std::int64_t most = 0;
+  for (const auto& [name, bytes] : last.peak_memory) most = std::max(most, bytes);
+  const ByteUnit unit = byte_unit(static_cast<double>(most));
+  text += fmt::format("memory  of the largest rank, {}:", unit.name);
   for (const auto& [name, bytes] : last.peak_memory) {
-    text += fmt::format("  {} {:.2f}", name, static_cast<double>(bytes) * 1e-6);
+    text += fmt::format("  {} {:.2f}", name, unit.of(bytes));
     if (const auto it = predicted.find(name); it != predicted.end()) {
-      text += fmt::format(" (predicted {:.2f})", static_cast<double>(it->second) * 1e-6);
+      text += fmt::format(" (predicted {:.2f})", unit.of(it->second));
     }
   }
   text += "\nwrote  ";
@@ -215,13 +200,17 @@ nlohmann::ordered_json closing_json(const Config& config, const Plan& plan,
   const LossCurve curve = curve_of(history, 100);
   result["loss_curve"] = {{"iteration", curve.iterations}, {"loss", curve.means}};
   if (!sample.empty()) result["sample"] = sample;
-  const Means means = means_of(history);
-  result["tokens_per_second"] = means.tokens;
-  result["mfu"] = means.mfu;
+  const RunSpeed speed = speed_of(summary);
+  result["counted_iterations"] = speed.iterations;
+  result["counted_seconds"] = speed.seconds;
+  result["tokens_per_second"] = speed.tokens_per_second;
+  result["mfu"] = speed.mfu > 0 ? Json(speed.mfu) : Json(nullptr);
   result["mfu_of"] = shared.rate;
-  result["bubble_ratio"] = means.bubble;
-  result["bubble_ratio_wall"] = means.wall;
-  result["bubble_predicted"] = means.predicted;
+  result["product_rate"] = summary.rate.total() > 0 ? Json(summary.rate.total()) : Json(nullptr);
+  if (!summary.rate.busy.empty()) result["busy"] = summary.rate.busy;
+  result["bubble_ratio"] = speed.bubble_ratio;
+  result["bubble_ratio_wall"] = speed.bubble_ratio_wall;
+  result["bubble_predicted"] = speed.bubble_predicted;
   if (!shared.ranks.empty()) result["shared"] = shared.ranks;
   result["peak_memory"] = last.peak_memory;
   result["predicted_memory"] = largest_rank(plan);

@@ -37,8 +37,10 @@ std::string closing_text(const Config&, const Plan&, const TrainingSummary&,
 
 // The same as an object: iterations, loss (null where not finite), stopped, validation_loss (a
 // number, or an object of named sets), loss_curve (means over equal stretches), sample,
-// tokens_per_second, mfu, bubble_ratio, bubble_ratio_wall, bubble_predicted, schedule, peak_memory
-// and predicted_memory (bytes of the largest rank by category), written.
+// tokens_per_second and mfu (null: unknown), bubble_ratio, bubble_ratio_wall and bubble_predicted,
+// all of counted_iterations in counted_seconds (run_speed.h), mfu_of and product_rate (FLOP/s),
+// busy where measurements of that disagree, schedule, peak_memory and predicted_memory (bytes of
+// the largest rank by category), written.
 nlohmann::ordered_json closing_json(const Config&, const Plan&, const TrainingSummary&,
                                     const std::string& sample, const Shared&);
 

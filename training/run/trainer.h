@@ -9,6 +9,7 @@
 #include "core/device.h"
 #include "parallel/transport/transport.h"
 #include "scheduler/timeline.h"
+#include "training/report/best_rates.h"
 #include "training/report/iteration_metrics.h"
 #include "training/run/devices.h"
 #include "training/run/training_inputs.h"
@@ -39,6 +40,7 @@ struct TrainingSummary {
   bool stopped = false;                   // by the stop flag
   Timeline predicted, timeline;           // of the iteration that was drawn
   std::vector<std::string> written;       // paths of files, for the reader
+  JobRate rate;                           // of which MFU is a share
 };
 
 // One rank's run; collective over the transport's world. The summary is rank 0's.

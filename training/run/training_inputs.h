@@ -21,6 +21,7 @@
 #include "training/data/datasets.h"
 #include "training/hugging_face/hugging_face_extras.h"
 #include "training/plan/plan.h"
+#include "training/report/best_rates.h"
 #include "training/run/ramp_lists.h"
 #include "training/run/starting_point.h"
 
@@ -50,7 +51,7 @@ struct TrainingInputs {
   std::map<std::string, std::string> made_by;                    // what RunSaver::made_by() adds to
   std::vector<std::pair<std::string, std::string>> start_facts;  // for the report
   FileSystem* files = &real_files();                             // that checkpoints go to
-  double product_rate = 0;  // FLOP/s of all ranks' cores together, for MFU; 0: unknown
+  JobRate rate;                                                  // for MFU; of no machine: unknown
 
   // A tokenizer goes along with the saved weights, if its file is there.
   bool saves_tokenizer() const {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <future>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -12,12 +11,13 @@
 
 #include "core/error.h"
 #include "core/process.h"
+#include "core/units.h"
 #include "training/plan/fit.h"
 #include "training/plan/plan.h"
-#include "training/report/product_rate.h"
 #include "training/report/run_files.h"
 #include "training/run/generate.h"
 #include "training/run/job_checks.h"
+#include "training/run/rate_of_job.h"
 #include "training/run/run_folder.h"
 #include "training/run/summary.h"
 #include "training/setup/from_config.h"
@@ -57,47 +57,24 @@ std::string sample_text(const Config& config, const Plan& plan) {
   return text;
 }
 
-// On a thread of its own: OpenMP keeps a team for each thread that had one, and with more threads
-// in teams than cores the ranks' own would sleep at the end of every loop.
-double product_rate_of(const Config& config, const Launch& launch, const Devices& devices) {
-  const DType dtype = dtype_of(config.precision.dtype);
-  const std::int64_t processes = launch.mpi ? launch.ranks : 1;
-  const auto gpus = static_cast<double>(
-      launch.mpi ? processes : std::min<std::int64_t>(devices.count(), config.world_size()));
-  if (const auto peak = devices.peak(config.precision)) return *peak * gpus;
-  const std::int64_t ranks = launch.mpi ? 1 : config.world_size();
-  const auto threads =
-      std::min<std::int64_t>(ranks * config.runtime.threads_per_rank, launch.cores);
-  return std::async(std::launch::async,
-                    [&] {
-                      Context context(devices.of(launch.local_rank), static_cast<int>(threads),
-                                      kernel_options(config));
-                      return product_rate(context, dtype, usual_product(context, dtype), 0.3) *
-                             gpus;
-                    })
-      .get();
-}
-
 // What MFU is a share of, and what ranks share, for the closing summary.
 Shared sharing_text(const Config& config, const Launch& launch, const Devices& devices) {
   const std::int64_t ranks = ranks_on_gpus(launch, config.world_size(), devices.count());
   if (devices.gpu().empty()) {
     const std::int64_t here = launch.mpi ? launch.local_ranks : config.world_size();
     const std::int64_t threads = here * config.runtime.threads_per_rank;
-    return {"of this machine's product rate",
+    return {"of this machine's best known product rate",
             threads > launch.cores
-                ? fmt::format("{} rank threads share {} cores: by the clock, waiting for a core "
-                              "looks like work",
-                              threads, launch.cores)
+                ? fmt::format("{} share {}: by the clock, waiting for a core looks like work",
+                              counted(threads, "rank thread"), counted(launch.cores, "core"))
                 : ""};
   }
-  return {
-      devices.peak(config.precision) ? "of the peak of " + devices.gpu()
-                                     : "of the product rate measured on " + devices.gpu(),
-      ranks > devices.count()
-          ? fmt::format("{} ranks share {} GPU(s): waiting for the others' kernels looks like work",
-                        ranks, devices.count())
-          : ""};
+  return {devices.peak(config.precision) ? "of the peak of " + devices.gpu()
+                                         : "of the best known product rate of " + devices.gpu(),
+          ranks > devices.count()
+              ? fmt::format("{} share {}: waiting for the others' kernels looks like work",
+                            counted(ranks, "rank"), counted(devices.count(), "GPU"))
+              : ""};
 }
 
 // What would fit, where a device has no memory left.
@@ -107,13 +84,21 @@ std::string what_fits(const Config& config, const Architecture& architecture, co
   return memory ? "\n" + fit_text(fit_memory(config, architecture, *memory / 10 * 9)) : "";
 }
 
-// To the report, which has been written before.
-void keep_sample(TrainingJob& job, const TrainingSummary& summary, const TrainerHooks& hooks) {
-  if (summary.stopped || summary.history.empty()) return;
-  job.sample = sample_text(job.inputs.config, *job.inputs.plan);
-  if (job.sample.empty()) return;
+// To the report, which has been written before: a sample, and a rate that was measured again as a
+// step was faster than all that was known.
+void complete_report(TrainingJob& job, TrainingSummary& summary, const TrainerHooks& hooks) {
+  const double known = job.inputs.rate.total();
+  const bool again = known > 0 && summary.rate.total() > known;
+  if (again && job.launch.mpi) keep_best_rates(job.rates_file, summary.rate.best);
+  if (again && !job.launch.mpi) {
+    measure_again(summary.rate, job.inputs.config, job.launch, job.devices, job.rates_file);
+  }
+  if (!summary.stopped && !summary.history.empty()) {
+    job.sample = sample_text(job.inputs.config, *job.inputs.plan);
+  }
+  if (summary.history.empty() || (job.sample.empty() && !again)) return;
   try {
-    add_sample(job.inputs.config.logging.dir, job.sample);
+    add_to_report(job.inputs.config.logging.dir, job.sample, summary.rate.best);
   } catch (const std::exception& error) {
     if (hooks.on_message) hooks.on_message(std::string("warning: the report: ") + error.what());
   }
@@ -156,8 +141,9 @@ TrainingJob prepare_job(const LoadedConfig& loaded, const Launch& launch, const 
   return job;
 }
 
-void measure_product_rate(TrainingJob& job) {
-  job.inputs.product_rate = product_rate_of(job.inputs.config, job.launch, job.devices);
+void measure_product_rate(TrainingJob& job, const std::string& file) {
+  job.rates_file = file;
+  job.inputs.rate = rate_of_job(job.inputs.config, job.launch, job.devices, file);
 }
 
 TrainingSummary run_job(TrainingJob& job, const JobHooks& hooks) {
@@ -181,7 +167,7 @@ TrainingSummary run_job(TrainingJob& job, const JobHooks& hooks) {
     if (hooks.on_saved) hooks.on_saved();
   };
   const auto conclude = [&] {
-    if (job.launch.leads) keep_sample(job, summary, trainer);
+    if (job.launch.leads) complete_report(job, summary, trainer);
     if (job.launch.leads && hooks.on_summary) hooks.on_summary(summary);
   };
   if (const TransportKind& kind = transport_of(config);
@@ -202,11 +188,12 @@ TrainingSummary run_job(TrainingJob& job, const JobHooks& hooks) {
 std::string opening_text(const TrainingJob& job) {
   const Config& config = job.inputs.config;
   return fmt::format(
-      "{}: {} ranks ({}), {}, transport {}, {} thread(s) a rank\n"
+      "{}: {} ({}), {}, transport {}, {} a rank\n"
       "device: {}{}\n",
-      config.model.architecture, config.world_size(), titles_of(config.parallel.axes()),
-      schedule_name(config), config.runtime.transport, config.runtime.threads_per_rank,
-      job.devices.text(), job.why_cpu.empty() ? "" : " (" + job.why_cpu + ")");
+      config.model.architecture, counted(config.world_size(), "rank"),
+      titles_of(config.parallel.axes()), schedule_name(config), config.runtime.transport,
+      counted(config.runtime.threads_per_rank, "thread"), job.devices.text(),
+      job.why_cpu.empty() ? "" : " (" + job.why_cpu + ")");
 }
 
 nlohmann::ordered_json closing_json(const TrainingJob& job, const TrainingSummary& summary) {

@@ -33,6 +33,7 @@ struct TrainingJob {
   std::string why_cpu = {};                  // LoadedConfig::why_cpu
   std::string crowded = {};                  // a warning of more threads than cores, "" for none
   std::string sample = {};                   // a text of its weights, once it has ended
+  std::string rates_file = {};               // that rates of products are kept in
   std::shared_ptr<RunFolders> folders = {};  // of the run, once it has begun: held until this goes
 };
 
@@ -45,8 +46,10 @@ TrainingJob prepare_job(const LoadedConfig&, const Launch&,
                         const TextAccess& texts = {.writes = true},
                         const std::optional<Bf16Machine>& machine = std::nullopt);
 
-// Takes some tenths of a second to find out of what MFU is a share; without it none is told.
-void measure_product_rate(TrainingJob&);
+// Finds out of what MFU is a share (rate_of_job.h), which takes about a second where nothing is
+// known of these machines; without it none is told. `file`: where rates are kept from run to run,
+// "" for none. Collective over the job's processes.
+void measure_product_rate(TrainingJob&, const std::string& file = "");
 
 struct JobHooks {
   // on_begin, still_held and hold_saves are the job's own: it takes hold of the run's folders.

@@ -4,8 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +17,7 @@
 #include "support/source_dir.h"
 #include "support/temp_dir.h"
 #include "support/training_run.h"
+#include "training/report/run_about.h"
 #include "training/run/job_config.h"
 #include "training/run/run_folder.h"
 
@@ -43,7 +47,7 @@ TEST(TrainingJob, TrainsSavesAndTellsAsTheCommandDoes) {
   EXPECT_FALSE(std::filesystem::exists(dir / "run"));  // nothing is written before it runs
   EXPECT_THAT(opening_text(job), StartsWith("gpt2: 2 ranks ("));
   measure_product_rate(job);
-  EXPECT_GT(job.inputs.product_rate, 0);
+  EXPECT_GT(job.inputs.rate.total(), 0);
 
   std::vector<std::string> order;
   JobHooks hooks{.command = "a test",
@@ -58,6 +62,30 @@ TEST(TrainingJob, TrainsSavesAndTellsAsTheCommandDoes) {
   EXPECT_GT(summary.history.back().mfu, 0);
   EXPECT_EQ(order, (std::vector<std::string>{"saved", "summary"}));
   EXPECT_TRUE(std::filesystem::exists(dir / "weights/model.safetensors"));
+}
+
+// Steps are faster than all that was measured: no share is above 1, and the run has one rate.
+TEST(TrainingJob, WhatAStepReachesIsTheLeastThatItsMachineCanDo) {
+  const TempDir dir;
+  const Launch launch;
+  TrainingJob job = prepare_job(load(request_in(dir), launch), launch);
+  job.inputs.rate = {.machines = {{"a machine", 2}}, .best = {{"a machine", 1.0}}};
+  const TrainingSummary summary = run_job(job, {});
+  for (const IterationMetrics& m : summary.history) {
+    EXPECT_GT(m.mfu, 0);
+    EXPECT_LE(m.mfu, 1);
+  }
+  const RunAbout about = about_of(slurp(dir / "run/run.json"));
+  EXPECT_EQ(about.best_rates, summary.rate.best);
+  EXPECT_EQ(about.starts.front().machines, (std::map<std::string, double>{{"a machine", 2}}));
+  double fastest = 0;
+  for (const IterationMetrics& m : summary.history) fastest = std::max(fastest, 1e12 * m.tflops);
+  EXPECT_NEAR(summary.rate.total() / fastest, 1, 1e-12);
+  const auto told = closing_json(job, summary);
+  EXPECT_EQ(told["product_rate"].get<double>(), summary.rate.total());
+  EXPECT_LE(told["mfu"].get<double>(), 1);
+  const IterationMetrics& second = summary.history.back();
+  EXPECT_NEAR(told["tokens_per_second"].get<double>() / second.tokens_per_second, 1, 1e-12);
 }
 
 TEST(TrainingJob, HoldsItsFoldersAsLongAsItLives) {
