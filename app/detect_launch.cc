@@ -42,18 +42,6 @@ std::vector<std::pair<std::string, std::string>> numeric_environment() {
   return found;
 }
 
-// $XDG_CACHE_HOME/trident, else ~/.cache/trident.
-std::string cache_folder() {
-  // A path that isn't absolute has to be ignored (XDG Base Directory Specification).
-  const auto absolute = [](const char* name) -> std::string {
-    const char* const text = std::getenv(name);
-    return text != nullptr && text[0] == '/' ? text : "";
-  };
-  if (const std::string own = absolute("XDG_CACHE_HOME"); !own.empty()) return own + "/trident";
-  const std::string home = absolute("HOME");
-  return home.empty() ? "" : home + "/.cache/trident";
-}
-
 // A thread of libgomp's that waits for others of its team keeps its core for milliseconds, which
 // another program may want. Teams watch for that and then let libgomp believe that it has more
 // threads than cores (core/thread_team_openmp.cc); what that makes of waiting it reads from these
@@ -92,7 +80,6 @@ std::string cache_folder() {
 Launch detect_launch(char** arguments) {
   let_threads_give_way(arguments);
   Launch launch;
-  launch.cache_folder = cache_folder();
   launch.gpus_chosen = std::getenv("CUDA_VISIBLE_DEVICES") != nullptr;
   launch.cache_folder = cache_folder();
   launch.environment = numeric_environment();

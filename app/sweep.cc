@@ -21,6 +21,7 @@
 #include "kernels/cuda_device.h"
 #include "training/bench/measured.h"
 #include "training/lab/machine_fit.h"
+#include "training/report/sweep_report.h"
 #include "training/setup/from_config.h"
 #include "training/setup/kinds.h"
 

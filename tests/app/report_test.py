@@ -3,13 +3,13 @@
 
     python3 tests/app/report_test.py build/release/trident [--full] [--keep FOLDER]
 
-Runs write their folders, some with losses that aren't finite, with spikes, of one iteration, and
-three beside each other; `trident report` draws them. On windows of 390, 1,280 and 1,920 pixels, light
-and dark (--full: each run on each), a script added to a copy of the page tells where everything lies:
-nothing may be cropped, no text may be too faint to read, and a screenshot shows whether there is a
-drawing in each figure: enough pixels that are neither paper nor ink of text, in more than one
-colour. The page may not load anything. Zooming, smoothing and the logarithmic scale are tried. Then
-the same for the SVG of `schedule`. Ends with `N passed`, or an error that names the figure. --keep
+Runs write their folders, some with losses that aren't finite, with spikes, of one iteration, resumed
+in another layout, and three and five beside each other; `trident report` draws them. On windows of
+390, 1,280 and 1,920 pixels, light and dark (--full: each run on each), a script added to a copy of the
+page tells where everything lies: nothing may be cropped, no text may be too faint or too small to
+read, and a screenshot shows whether there is a drawing in each figure: enough pixels that are neither
+paper nor ink of text, in more than one colour. The page may not load anything. What a hand does is
+tried: zooming, smoothing, the axes, hiding. Then the same for the SVG of `schedule`. Ends with `N passed`, or an error that names the figure. --keep
 leaves the pages and their screenshots.
 """
 
@@ -45,7 +45,7 @@ function behind(element) {
   }
   return [1, 1, 1];
 }
-const faint = [], cropped = [];
+const faint = [], cropped = [], small = [];
 for (const e of document.querySelectorAll("body *")) {
   if (e.closest("script, style, title") || ![...e.childNodes].some(n => n.nodeType === 3 && n.data.trim())) continue;
   const box = e.getBoundingClientRect(), style = getComputedStyle(e);
@@ -53,23 +53,33 @@ for (const e of document.querySelectorAll("body *")) {
   const ink = channels(e instanceof SVGElement ? style.fill : style.color).rgb;
   const [a, b] = [luminance(ink), luminance(behind(e))].sort((x, y) => y - x);
   if ((a + 0.05) / (b + 0.05) < 4.5) faint.push(`${e.tagName}.${e.getAttribute("class")} "${e.textContent.slice(0, 30)}" ${((a + 0.05) / (b + 0.05)).toFixed(2)}`);
+  const drawn = e instanceof SVGElement && e.closest("svg"), scale = drawn && drawn.viewBox.baseVal ? drawn.getBoundingClientRect().width / drawn.viewBox.baseVal.width : 1;
+  if (parseFloat(style.fontSize) * scale < 11.9) small.push(`${e.tagName} "${e.textContent.slice(0, 30)}" ${(parseFloat(style.fontSize) * scale).toFixed(1)}`);
   const frame = e instanceof SVGElement ? e.closest("svg").getBoundingClientRect() : document.documentElement.getBoundingClientRect();
   const scrolls = e.closest(".scroll, .table, .wide, pre");
   if (!scrolls && (box.left < frame.left - 1 || box.right > frame.right + 1 || (e instanceof SVGElement && (box.top < frame.top - 1 || box.bottom > frame.bottom + 1)))) {
     cropped.push(`${e.tagName} "${e.textContent.slice(0, 30)}" ${box.left.toFixed(0)}-${box.right.toFixed(0)} in ${frame.left.toFixed(0)}-${frame.right.toFixed(0)}`);
   }
 }
+const spot = c => `${Math.round(+c.getAttribute("cx"))} ${Math.round(+c.getAttribute("cy"))}`;
 parent.postMessage(JSON.stringify({
-  width: document.documentElement.scrollWidth, height: document.documentElement.scrollHeight, window: innerWidth, faint, cropped,
+  width: document.documentElement.scrollWidth, height: document.documentElement.scrollHeight, window: innerWidth, faint, cropped, small,
+  beyond: [...document.querySelectorAll(".scroll")].map(s => [s.closest("[id]").id, s.scrollWidth - s.clientWidth]),
+  dots: [...document.querySelectorAll("figure")].map(f => [f.id, new Set([...f.querySelectorAll("circle.mark:not([fill=none])")].map(spot)).size]),
+  restarts: [...document.querySelectorAll("#resumptions li")].map(one => one.textContent),
+  moved: [...document.querySelectorAll("figure")].filter(f => f.querySelector(".resumed.moved")).map(f => f.id),
   odd: [...document.querySelectorAll("svg text")].map(t => t.textContent).filter(t => /e[+-]?0$|NaN|undefined/.test(t)), tried: window.tried || null,
-  cut: [...document.querySelectorAll("figure")].flatMap(f => (f.textContent.match(/cut above .* ms; .* ms/) || []).map(text => `${f.id}: ${text}`)),
+  cut: [...document.querySelectorAll("figure")].flatMap(f => (f.textContent.match(/cut above .*\)/) || []).map(text => `${f.id}: ${text}`)),
+  axes: Object.fromEntries([...document.querySelectorAll("figure")].map(f => [f.id, [...f.querySelectorAll("svg text[text-anchor=end]")].map(t => Number(t.textContent)).filter(v => !isNaN(v))])),
   boxes: [...document.querySelectorAll("SELECTOR")].map(f => { const b = f.getBoundingClientRect(); return [f.id, b.left, b.top, b.width, b.height]; })}), "*");
 </script>
 """
-# Windows of headless Chromium are at least 500 pixels wide, frames as wide as they are told.
-FRAME = """<!DOCTYPE html><body><script>addEventListener("message", event =>
-document.body.appendChild(Object.assign(document.createElement("pre"), {id: "told", textContent: event.data})));</script>
-<iframe src="%s" style="border:0;width:%dpx;height:%dpx"></iframe>"""
+# Windows of headless Chromium are at least 500 pixels wide, frames as wide as they are told. Each tells
+# by its number.
+FRAMES = """<!DOCTYPE html><body><script>addEventListener("message", event => {
+const number = [...document.querySelectorAll("iframe")].findIndex(one => one.contentWindow === event.source);
+document.body.appendChild(Object.assign(document.createElement("pre"), {id: "told" + number, textContent: event.data})); });</script>"""
+FRAME = """<iframe src="%s" style="border:0;width:%dpx;height:%dpx"></iframe>"""
 # What a hand does with the page.
 TRY = r"""<script>
 SVGElement.prototype.setPointerCapture = () => {};
@@ -93,11 +103,37 @@ tried.zoomed = path() !== before;
 tried.numbers = numbers();
 loss().dispatchEvent(new MouseEvent("dblclick", {bubbles: true}));
 tried.whole = path() === before;
+const name = () => loss().querySelectorAll("text.dim")[1].textContent, numbersOf = id => [...document.querySelectorAll(`#${id} svg text:not([text-anchor=end]):not(.resumption):not(.dim)`)].map(t => t.textContent).join();
+const choose = axis => document.querySelector(`input[name=along][value=${axis}]`).click();
+choose("tokens"); tried.tokens = name(); at("pointermove", 0.5); tried.at_tokens = document.querySelector("#loss .tip").textContent;
+choose("seconds"); tried.seconds = name();
+choose("iteration"); tried.iterations = name() === "iteration" && path() === before;
+tried.parts_before = numbersOf("parts"); at("pointerdown", 0.4); at("pointerup", 0.6);
+tried.parts_zoomed = numbersOf("parts"); tried.speed_zoomed = numbersOf("speed"); loss().dispatchEvent(new MouseEvent("dblclick", {bubbles: true}));
+const curves = () => loss().querySelectorAll("path.series").length, button = [...document.querySelectorAll("#loss .legend button")].find(b => b.textContent === "validation");
+tried.curves = curves(); button.focus(); button.click();
+tried.hidden = curves(); tried.pressed = button.getAttribute("aria-pressed"); tried.focus = document.activeElement === button && button.isConnected;
+button.click(); tried.shown = curves();
 const line = document.querySelector("#timeline-0-1"), boxes = () => line.querySelectorAll("svg rect").length, all = boxes();
 line.querySelector("button").click(); line.querySelector("button").click();
 tried.fewer = boxes() < all;
 line.querySelectorAll("button")[2].click();
 tried.again = boxes() === all;
+</script>
+"""
+
+
+# One of several runs is hidden and shown again.
+TRY_SEVERAL = r"""<script>
+const seen = () => [...document.querySelectorAll("figure")].filter(f => f.getBoundingClientRect().height > 0).map(f => f.id);
+const count = (id, what) => document.querySelectorAll(`#${id} ${what}`).length;
+const counts = () => ({series: count("speed", "path.series"), bars: count("traffic", "rect.bar"), figures: seen()});
+const toggle = document.querySelectorAll("#shown button")[1], tried = window.tried = {before: counts()};
+toggle.click(); tried.hidden = counts();
+toggle.click(); tried.again = counts();
+for (const one of document.querySelectorAll("#shown button")) one.click();
+tried.none = document.querySelector("#loss").textContent;
+for (const one of document.querySelectorAll("#shown button")) one.click();
 </script>
 """
 
@@ -164,41 +200,64 @@ def drawn_colours(image, box):
     return [key for key, n in count.items() if n >= 30]
 
 
-def look(folder, name, html, selector, wanted, size, scheme="light", more="", pixel=True):
-    """Opens `html` and checks that every element that `selector` finds has been drawn."""
-    outside = re.sub(r"<script type=.*?</script>", "", html, flags=re.S)  # the data
-    assert not re.search(r"(src|href)\s*=|@import|url\((?!#)", outside.replace("url(#${clip})", "")), f"{name} loads something"
-    page = folder / f"{name}.html"
-    page.write_text(html + more + MEASURE.replace("SELECTOR", selector))
-    width, height = map(int, size.split(","))
-    frame = folder / f"{name}.frame.html"
-    frame.write_text(FRAME % (page.name, width, height))
-    window = ["--virtual-time-budget=5000", f"--blink-settings=preferredColorScheme={0 if scheme == 'dark' else 1}"]
-    dom = chromium(*window, "--dump-dom", frame.as_uri())
-    frame.unlink()
-    found = re.search(r'<pre id="told">(.*?)</pre>', dom, re.S)
-    assert found, f"{name}: its script has failed"
-    told = json.loads(found.group(1).replace("&quot;", '"').replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
-    boxes = told["boxes"]
-    assert sorted(b[0] for b in boxes) == sorted(wanted), f"{name}: figures {[b[0] for b in boxes]}"
-    assert told["window"] == width, told["window"]
-    assert told["width"] <= width, f"{name}: {told['width']} wide in a window of {width}"
-    assert not told["cropped"], f"{name}: cropped: {told['cropped'][:5]}"
-    assert not told["odd"], f"{name}: numbers like {told['odd'][:5]}"
-    assert not told["faint"], f"{name}: too faint: {told['faint'][:5]}"
-    for box in boxes:
-        assert box[3] > 100 and box[4] > 40, f"{name}: {box} is too small to see"
-    if not pixel:
-        return len(boxes), told
-    page.write_text(html)
-    picture = folder / f"{name}.png"
-    height = max(told["height"], 600)
-    chromium(f"--window-size={width},{height}", window[1], f"--screenshot={picture}", page.as_uri())
-    image = pixels(picture)
-    for box in boxes:
-        colours = drawn_colours(image, box)
-        assert len(colours) >= wanted[box[0]], f"{name}: {box[0]} shows only {colours}"
-    return len(boxes), told
+class Look:
+    """An HTML page in a window: `wanted` are the ids of what `selector` finds, each with the colours
+    that it shows at least; `more` is added to the page; `picture`: colours are looked for."""
+
+    def __init__(self, name, html, selector, wanted, size, scheme="light", more="", picture=True):
+        self.name, self.html, self.selector, self.wanted, self.more = name, html, selector, wanted, more
+        self.width, self.height = map(int, size.split(","))
+        self.scheme, self.picture = scheme, picture
+
+    def blink(self):
+        return f"--blink-settings=preferredColorScheme={0 if self.scheme == 'dark' else 1}"
+
+    def check(self, folder, told):
+        name, boxes = self.name, told["boxes"]
+        assert sorted(b[0] for b in boxes) == sorted(self.wanted), f"{name}: figures {[b[0] for b in boxes]}"
+        assert told["window"] == self.width, told["window"]
+        assert told["width"] <= self.width, f"{name}: {told['width']} wide in a window of {self.width}"
+        for what in ("cropped", "odd", "faint") + (("small",) if self.selector == "figure" else ()):
+            assert not told[what], f"{name}: {what}: {told[what][:5]}"
+        for box in boxes:
+            assert box[3] > 100 and box[4] > 40, f"{name}: {box} is too small to see"
+        if not self.picture:
+            return
+        page, picture = folder / f"{name}.html", folder / f"{name}.png"
+        page.write_text(self.html)
+        chromium(f"--window-size={self.width},{max(told['height'], 600)}", self.blink(), f"--screenshot={picture}", page.as_uri())
+        image = pixels(picture)
+        for box in boxes:
+            colours = drawn_colours(image, box)
+            assert len(colours) >= self.wanted[box[0]], f"{name}: {box[0]} shows only {colours}"
+
+
+def look_at(folder, looks):
+    """What each of them tells, checked; one start of Chromium for each scheme, and for each picture."""
+    told = {}
+    for scheme in ("light", "dark"):
+        own = [one for one in looks if one.scheme == scheme]
+        if not own:
+            continue
+        frames = FRAMES
+        for one in own:
+            outside = re.sub(r"<script type=.*?</script>", "", one.html, flags=re.S)  # the data
+            assert not re.search(r"(src|href)\s*=|@import|url\((?!#)", outside.replace("url(#clip-${id})", "")), f"{one.name} loads something"
+            (folder / f"{one.name}.html").write_text(one.html + one.more + MEASURE.replace("SELECTOR", one.selector))
+            frames += FRAME % (f"{one.name}.html", one.width, one.height)
+        frame = folder / f"{scheme}.frames.html"
+        frame.write_text(frames)
+        dom = chromium("--virtual-time-budget=5000", own[0].blink(), "--dump-dom", frame.as_uri())
+        frame.unlink()
+        for number, one in enumerate(own):
+            found = re.search(rf'<pre id="told{number}">(.*?)</pre>', dom, re.S)
+            assert found, f"{one.name}: its script has failed"
+            text = found.group(1)
+            for escaped, plain in (("&quot;", '"'), ("&lt;", "<"), ("&gt;", ">"), ("&amp;", "&")):
+                text = text.replace(escaped, plain)
+            told[one.name] = json.loads(text)
+            one.check(folder, told[one.name])
+    return told
 
 
 def config(dir, iterations, pipeline):
@@ -224,7 +283,8 @@ def another(folder, name, iterations, change):
     lines = [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()]
     with open(made / "metrics.jsonl", "w") as file:
         for k in range(1, iterations + 1):
-            line = {**lines[min(k, len(lines)) - 1], "iteration": k}
+            line = {**lines[min(k, len(lines)) - 1], "iteration": k, "consumed_tokens": 128 * k,
+                    "wall_time": lines[0]["wall_time"] + 0.5 * k}
             line.pop("validation_loss", None)
             change(k, line)
             file.write(json.dumps(line) + "\n")
@@ -240,10 +300,126 @@ def of_nan(k, line):
 def of_spikes(k, line):
     line["parts_ms"] = {name: 2 if k < 2600 else 10 for name in line["parts_ms"]}  # most are short
     line["loss"] = 8 * math.exp(-k / 800) + 0.8 + 0.2 * random.random() + (6 if k in (1234, 3210) else 0)
+    line["tokens_per_second"] = 1e6 if k in (77, 1234, 3210) else 1000 + k % 100
     line["learning_rate"] = 3e-4 * min(1, k / 200)
     line["batch_size"] = 8 if k < 1000 else 16
     if k % 500 == 0:
         line["validation_loss"] = {"books": line["loss"] + 0.1, "a set with a long name": 2}
+
+
+def of_restarts(folder):
+    """Started again after 20 iterations in another layout, at the second try, and after 40; what had
+    begun after 30 was trained anew."""
+    another(folder, "restarts", 60, lambda k, line: None)
+    about = json.loads((folder / "restarts/run.json").read_text())
+    first = {**about["starts"][0], "layout": "data 2 × <b>tensor</b> 1"}
+    moved = {**first, "layout": "data 1 × <b>tensor</b> 2"}
+    about["starts"] = [{**start, "after": after, "time": first["time"] + after}
+                       for after, start in ((0, first), (30, first), (20, moved), (20, moved), (40, moved))]
+    (folder / "restarts/run.json").write_text(json.dumps(about))
+
+
+def make_runs(folder, trident):
+    (folder / "text.txt").write_text("In the beginning was the word & the </script><word>. " * 200)
+    for name, of in (("c", ("run", 40, 2)), ("one", ("one", 1, 1)), ("again", ("again", 3, 1))):
+        (folder / f"{name}.json").write_text(json.dumps(config(*of)))
+    assert "run/report.html" in trident("train", "c.json")
+    trident("train", "one.json")
+    alike = ["checkpoint.save_interval=3", "runtime.threads_per_rank=1"]
+    for more in ([], ["training.train_iters=6", "parallel.data_parallel_size=2"]):
+        trident("train", "again.json", *(word for key in alike + more for word in ("--set", key)))
+    another(folder, "nan", 100, of_nan)
+    another(folder, "spikes", 5000, of_spikes)
+    another(folder, "none", 3, lambda k, line: line.update(loss=None))
+    of_restarts(folder)
+    names = ("0.1", "0.01", "a run with quite a long name", "<img src=x onerror=alert(1)>", "fifth")
+    for k, name in enumerate(names):
+        another(folder, f"runs/{name}", 60 + 10 * k, lambda k, line: line.update(loss=math.exp(-k / 40)))
+    for one in ("nan", "spikes", "none", "restarts"):
+        trident("report", one)
+    trident("report", "runs/0.1", "runs/0.01/", f"runs/{names[2]}", "--out", "three.html")
+    trident("report", *(f"runs/{name}" for name in names), "--out", "five.html")
+
+
+def pages_of(full):
+    """(page, its figures, in how many of WINDOWS it is looked at), and what a hand tries in it."""
+    single = {k: v for k, v in FIGURES.items() if k not in ("bubble", "bubble-by-rank", "traffic")}
+    single |= {"timeline-0-0": 2, "timeline-0-1": 2, "parts": 1}
+    again = single | {"traffic": 1, "parts": 2, "timeline-0-2": 3, "timeline-0-3": 3}
+
+    def several(runs):
+        figures = {k: v for k, v in FIGURES.items() if not k.startswith(("parts", "memory", "timeline"))}
+        for r in range(runs):
+            figures |= {f"parts-{r}": 3, f"memory-{r}": 4, f"timeline-{r}-0": 3, f"timeline-{r}-1": 3}
+        return figures | {"loss": 3}
+
+    pages = [("run/report", FIGURES, 4), ("one/report", single, 1), ("nan/report", FIGURES, 1),
+             ("spikes/report", FIGURES | {"batch-size": 1, "loss": 3}, 2),
+             ("none/report", FIGURES | {"loss": 0}, 1), ("again/report", again, 2),
+             ("restarts/report", FIGURES, 2), ("three", several(3), 2), ("five", several(5), 2)]
+    return [(page, wanted, WINDOWS[:6 if full else windows]) for page, wanted, windows in pages]
+
+
+def check_tried(tried):
+    assert tried["tip"].startswith("iteration ") and "training: " in tried["tip"], tried
+    assert all(tried[key] for key in ("smoothed", "logarithmic", "back", "zoomed", "whole", "fewer", "again", "iterations")), tried
+    assert "1" not in tried["numbers"] and "20" in tried["numbers"], tried
+    # Along tokens and time.
+    assert tried["tokens"] == "thousand tokens" and "since the start" in tried["seconds"], tried
+    assert " tokens" in tried["at_tokens"] and "at iteration " in tried["at_tokens"], tried
+    # The parts of the step follow the zoom of curves.
+    assert tried["parts_before"] != tried["parts_zoomed"] == tried["speed_zoomed"], tried
+    # A curve is hidden by a button, which keeps the focus.
+    assert (tried["curves"], tried["hidden"], tried["shown"]) == (2, 1, 2) and tried["pressed"] == "false" and tried["focus"], tried
+
+
+def check_hidden(tried):
+    before, hidden = tried["before"], tried["hidden"]
+    assert (before["series"], hidden["series"]) == (3, 2) and 3 * hidden["bars"] == 2 * before["bars"] > 0, tried
+    assert set(before["figures"]) - set(hidden["figures"]) == {"parts-1", "memory-1", "timeline-1-0", "timeline-1-1"}, tried
+    assert tried["again"] == before and "all of it is hidden" in tried["none"], tried
+
+
+def check_told(page, width, told):
+    # A long first iteration is cut out of its figure, the later ones of a ramp aren't; spikes of speed
+    # don't rule its axis.
+    cut = {"nan/report": {"parts": ["cut above 10 ms: up to 200 ms (iteration 1)"]},
+           "spikes/report": {"parts": [], "speed": ["cut above 1370 tokens/s: 3 spikes, up to 1000000 tokens/s (near iteration 78)"]}}
+    for figure, words in cut.get(page, {}).items():
+        own = [text.removeprefix(f"{figure}: ") for text in told["cut"] if text.startswith(f"{figure}: ")]
+        assert own == words, f"{page}: {figure}: {own}"
+    if page == "spikes/report":
+        assert 1000 <= max(told["axes"]["speed"]) < 1500, told["axes"]
+    moved = {"again/report": ["1: resumed after iteration 3 in layout data 2 × tensor 1 × pipeline 1 (before: data 1 × tensor 1 × pipeline 1)"],
+             "restarts/report": ["1: resumed after iteration 20 in layout data 1 × <b>tensor</b> 2 (before: data 2 × <b>tensor</b> 1)",
+                                 "2: resumed after iteration 40 in the same layout, data 1 × <b>tensor</b> 2"]}
+    numbered = [f"{k + 1}: {words}" for k, words in enumerate(told["restarts"])]
+    assert numbered == moved.get(page, []), f"{page}: {numbered}"
+    curves = {"loss", "gradient-norm", "learning-rate", "speed", "mfu", "parts"}
+    assert set(told["moved"]) - {"bubble"} == (curves if page in moved else set()), f"{page}: {told['moved']}"
+    # However many runs there are, a phone shows the facts of all.
+    if width == 390:
+        assert all(by <= 0 for _, by in told["beyond"]), f"{page}: {told['beyond']}"
+
+
+def check_words(folder):
+    html = (folder / "run/report.html").read_text()
+    assert html.index("predicted bubble") < html.index("measured bubble")
+    cpu = "AMD" if "AMD" in pathlib.Path("/proc/cpuinfo").read_text() else "Intel"
+    for fact in ("perplexity", "best validation", "trident train c.json", cpu, "And "):  # the sample
+        assert fact in html, f"report.html doesn't say {fact}"
+    # A run that goes on tells of the iterations before, too.
+    data = re.search(r'id="runs">(.*?)</script>', (folder / "again/report.html").read_text(), re.S)[1]
+    assert json.loads(data)[0]["curves"]["iteration"] == [1, 2, 3, 4, 5, 6], data[:500]
+
+
+def schedules(program):
+    for kind, m in (("1f1b", 8), ("dualpipev", 16)):
+        svg = subprocess.run([program, "schedule", "--kind", kind, "--stages", "4",
+                              "--microbatches", str(m), "--format", "svg"],
+                             capture_output=True, text=True, check=True).stdout
+        body = "<!DOCTYPE html><html><body style='margin:0;background:#fff'>" + svg.replace("<svg ", '<svg id="drawing" ', 1)
+        yield Look(kind, body, "svg", {"drawing": 2 if kind == "1f1b" else 4}, "1800,300")
 
 
 def main():
@@ -252,7 +428,7 @@ def main():
     if not shutil.which("chromium"):
         sys.exit("report_test: chromium is not installed (scripts/packages_browser.txt)")
     with tempfile.TemporaryDirectory() as name:
-        folder, looked = pathlib.Path(name), 0
+        folder = pathlib.Path(name)
         if "--keep" in sys.argv:
             folder = pathlib.Path(sys.argv[sys.argv.index("--keep") + 1]).resolve()
             folder.mkdir(parents=True)
@@ -262,57 +438,22 @@ def main():
             assert run.returncode == 0, run.stderr
             return run.stdout
 
-        (folder / "text.txt").write_text("In the beginning was the word & the </script><word>. " * 200)
-        (folder / "c.json").write_text(json.dumps(config("run", 40, 2)))
-        (folder / "one.json").write_text(json.dumps(config("one", 1, 1)))
-        assert "run/report.html" in trident("train", "c.json")
-        trident("train", "one.json")
-        another(folder, "nan", 100, of_nan)
-        another(folder, "spikes", 5000, of_spikes)
-        another(folder, "none", 3, lambda k, line: line.update(loss=None))
-        for rate in ("0.1", "0.01", "a run with quite a long name"):
-            another(folder, f"runs/{rate}", 60, lambda k, line: line.update(loss=math.exp(-k / 40)))
-        for one in ("nan", "spikes", "none"):
-            trident("report", one)
-        trident("report", "runs/0.1", "runs/0.01/", "runs/a run with quite a long name", "--out", "three.html")
-
-        html = (folder / "run/report.html").read_text()
-        assert html.index("predicted bubble") < html.index("measured bubble")
-        for fact in ("perplexity", "best validation", "trident train c.json", "AMD" if "AMD" in pathlib.Path("/proc/cpuinfo").read_text() else "Intel",
-                     "And "):  # the sample
-            assert fact in html, f"report.html doesn't say {fact}"
-        single = {k: v for k, v in FIGURES.items() if k not in ("bubble", "bubble-by-rank", "traffic")}
-        single |= {"timeline-0-0": 2, "timeline-0-1": 2, "parts": 1}
-        several = {k: v for k, v in FIGURES.items() if not k.startswith(("parts", "memory", "timeline"))}
-        for r in range(3):
-            several |= {f"parts-{r}": 3, f"memory-{r}": 4, f"timeline-{r}-0": 3, f"timeline-{r}-1": 3}
-        several |= {"loss": 3}
-        pages = [("run/report", FIGURES, 4), ("one/report", single, 1), ("nan/report", FIGURES, 1),
-                 ("spikes/report", FIGURES | {"batch-size": 1, "loss": 3}, 2),
-                 ("none/report", FIGURES | {"loss": 0}, 1), ("three", several, 2)]
-        # A long first iteration is cut out of its figure, the later ones of a ramp aren't.
-        cut = {"nan/report": ["parts: cut above 8 ms; iteration 1: 200 ms"], "spikes/report": []}
-        for page, wanted, windows in pages:
+        make_runs(folder, trident)
+        check_words(folder)
+        looks, of = list(schedules(program)), {}
+        for page, wanted, windows in pages_of(full):
             html = (folder / f"{page}.html").read_text()
-            for width, scheme in WINDOWS[:6 if full else windows]:
-                more = TRY if page == "run/report" and width == 1280 else ""
-                count, told = look(folder, f"{page.replace('/', '-')}-{width}-{scheme}", html, "figure", wanted, f"{width},1000", scheme, more,
-                                    full or (width, scheme) == WINDOWS[0])
-                looked += count
-                if page in cut:
-                    assert told["cut"] == cut[page], f"{page}: cut: {told['cut']}"
-                if more:
-                    tried = told["tried"]
-                    assert tried["tip"].startswith("iteration ") and "training: " in tried["tip"], tried
-                    assert all(tried[key] for key in ("smoothed", "logarithmic", "back", "zoomed", "whole", "fewer", "again")), tried
-                    assert "1" not in tried["numbers"] and "20" in tried["numbers"], tried
-        for kind, m in (("1f1b", 8), ("dualpipev", 16)):
-            svg = subprocess.run([program, "schedule", "--kind", kind, "--stages", "4",
-                                  "--microbatches", str(m), "--format", "svg"],
-                                 capture_output=True, text=True, check=True).stdout
-            body = "<!DOCTYPE html><html><body style='margin:0;background:#fff'>" + svg.replace("<svg ", '<svg id="drawing" ', 1)
-            looked += look(folder, kind, body, "svg", {"drawing": 2 if kind == "1f1b" else 4}, "1800,300")[0]
-    print(f"{looked} passed")
+            for width, scheme in windows:
+                more = {"run/report": TRY, "three": TRY_SEVERAL}.get(page, "") if width == 1280 else ""
+                looks.append(Look(f"{page.replace('/', '-')}-{width}-{scheme}", html, "figure", wanted, f"{width},1000",
+                                  scheme, more, full or (width, scheme) == WINDOWS[0] and page not in ("again/report", "restarts/report", "five")))
+                of[looks[-1].name] = (page, width)
+        for name, told in look_at(folder, looks).items():
+            page, width = of.get(name, ("", 0))
+            check_told(page, width, told)
+            if told["tried"]:
+                (check_tried if page == "run/report" else check_hidden)(told["tried"])
+    print(f"{sum(len(look.wanted) for look in looks)} passed")
 
 
 if __name__ == "__main__":

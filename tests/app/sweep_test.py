@@ -5,7 +5,8 @@
 
 Layouts that don't go are listed with their reasons, all others lose alike and take the memory of
 their plans; the same command again runs nothing; a point that fails and one that hangs are recorded
-and the others go on. The report is looked at in headless Chromium, wide and narrow, light and dark.
+and the others go on. The report is looked at in headless Chromium, wide and narrow, light and dark: what `look_at` checks
+in any page, and that the table scrolls, bars and table agree and no figure has one dot.
 This machine's file is measured, and fitted to a sweep. Ends with `N passed`, or an error.
 """
 
@@ -20,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 
-from report_test import chromium, drawn_colours, look, pixels
+from report_test import Look, chromium, look_at
 
 CONFIG = {
     "model": {"architecture": "gpt2", "num_layers": 4, "hidden_size": 32, "num_attention_heads": 4,
@@ -33,7 +34,25 @@ CONFIG = {
     "checkpoint": {"save": "weights"},
     "runtime": {"threads_per_rank": 1},
     "logging": {"dir": "run"}}
-FIGURES = {"scaling": 2, "parts": 3, "memory": 1, "bubble": 1, "pareto": 1}
+FIGURES = {"scaling": 2, "parts": 3, "memory": 1, "bubble": 1, "pareto": 1,
+           "timeline-0-0": 2, "timeline-0-1": 3, "timeline-1-0": 2, "timeline-1-1": 3}
+# How the table scrolls, what it says and what the bars do.
+TRY = r"""<script>{
+const scroll = document.querySelector("#table .scroll"), shadow = () => getComputedStyle(scroll.parentElement, "::after").content !== "none";
+const first = () => scroll.querySelector("tbody tr").firstElementChild.getBoundingClientRect().left - scroll.getBoundingClientRect().left;
+const column = name => [...scroll.querySelectorAll("thead th")].findIndex(th => th.textContent.startsWith(name));
+const told = name => [...scroll.querySelectorAll("tbody tr")].map(row => row.children[column(name)].textContent).sort();
+const tried = window.tried = {};
+const button = scroll.querySelectorAll("thead button")[1];
+button.focus(); button.click();
+tried.sorted = button.closest("th").getAttribute("aria-sort"); tried.focus = document.activeElement === button && button.isConnected;
+tried.steps = told("ms a step");
+tried.bars = [...document.querySelectorAll("#parts svg text:not([text-anchor])")].map(t => t.textContent).sort();
+tried.idle = getComputedStyle(document.querySelector("#timeline-0-1 svg .idle")).fill;
+scroll.dispatchEvent(new Event("scroll"));  // a browser looks by itself once the page stands
+tried.more = shadow(); scroll.scrollLeft = 150; tried.sticks = first();
+}</script>
+"""
 
 
 class Folder:
@@ -173,6 +192,7 @@ def as_they_stand(folder):
     # As train does: where a schedule takes no fewer micro-batches, smaller ones.
     auto = {"batch": {"micro_batch_size": "auto"}}
     sweep_of(auto, "pp=2 schedule=zb_h2")
+    shutil.copytree(folder.path / "stands", folder.path / "alone")
     last = folder.result("stands")["points"][-1]
     assert last["status"] == "ok" and last["micro_batches"] >= 4, last
     for grid, *scaling in (["batch.gradient_accumulation_steps=1,2"], ["dp=1,2", "--scaling", "weak"]):
@@ -347,20 +367,23 @@ def refusals(folder):
 
 def report(folder):
     html = (folder.path / "out/report.html").read_text()
-    looked = 0
-    for width in (1260, 390):
-        looked += look(folder.path, f"report{width}", html, "figure", FIGURES, f"{width},6000")[0]
-    dom = chromium("--dump-dom", "--window-size=390,6000", (folder.path / "report390.html").as_uri())
-    assert 'data-ready="yes"' in dom and 'data-drawn="empty"' not in dom
-    assert "<td>" in dom and "LOSS" not in dom.split("<script")[0]
-    # Dark: the page's corner is dark and the lines are still seen.
-    picture = folder.path / "dark.png"
-    chromium("--blink-settings=preferredColorScheme=0", "--window-size=800,6000",
-             f"--screenshot={picture}", (folder.path / "out/report.html").as_uri())
-    rows, step = pixels(picture)
-    assert max(rows[0][:step]) < 60, "the dark page isn't dark"
-    assert len(drawn_colours((rows, step), ("", 0, 0, 800, 2500))) >= 4
-    return looked + 1
+    looks = [Look("wide", html, "figure", FIGURES, "1260,6000"), Look("narrow", html, "figure", FIGURES, "390,6000", "dark"),
+             Look("tried", html, "figure", FIGURES, "390,6000", "dark", TRY, picture=False)]
+    # A pipeline beside the base line alone: no figure of its bubble.
+    few = {name: count for name, count in FIGURES.items() if name not in ("bubble", "timeline-1-0", "timeline-1-1")}
+    alone = (folder.path / "alone/report.html").read_text()
+    looks.append(Look("alone", alone, "figure", few, "390,6000", "light", picture=False))
+    told = look_at(folder.path, looks)
+    for name, one in told.items():
+        assert all(count != 1 for _, count in one["dots"]), f"{name}: {one['dots']}"
+    tried = told["tried"]["tried"]
+    assert tried["more"] and tried["sticks"] == 0 and told["tried"]["beyond"][0][1] > 0, tried
+    assert tried["sorted"] == "ascending" and tried["focus"], tried
+    assert tried["bars"] == tried["steps"] and len(tried["bars"]) == len(folder.result("out")["points"]), tried
+    assert tried["idle"] == "rgb(42, 45, 49)", tried  # dark, as the page is
+    page = html.split("<script")[0]
+    assert "LOSS" not in page and "The loss of" not in page
+    return sum(len(one.wanted) for one in looks)
 
 
 def main():

@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <map>
 #include <numeric>
 #include <optional>
 
-#include "core/file.h"
 #include "core/median.h"
 #include "training/lab/sweep_runs.h"
 #include "training/report/best_rates.h"
@@ -166,11 +164,7 @@ void compare(Json& points, const std::vector<SweepPoint>& planned) {
   }
 }
 
-std::string text_of(const std::string& path) {
-  return std::filesystem::exists(path) ? read_file(path) : std::string();
-}
-
-// The timelines of the fastest and the slowest point, of their last runs.
+// Of the fastest and the slowest point the folders of their last runs, whose timelines are drawn.
 Json timelines_of(const Json& points, const SweepRequest& request, const SweepPlan& plan,
                   SweepRuns& runs) {
   std::optional<std::size_t> best, worst;
@@ -189,9 +183,8 @@ Json timelines_of(const Json& points, const SweepRequest& request, const SweepPl
     for (const nlohmann::json& run : runs.of_point[point.label]) {
       if (run.value("status", "") == "ok") last = std::max(last, run.value("repeat", -1));
     }
-    const std::string svg = text_of(run_folder(request, point, last) + "/run/timeline.svg");
-    if (!svg.empty())
-      timelines.push_back({{"what", what}, {"point", points[at]["point"]}, {"svg", svg}});
+    const std::string folder = run_folder(request, point, last) + "/run";
+    timelines.push_back({{"what", what}, {"point", points[at]["point"]}, {"run", folder}});
   };
   if (best) add("fastest of several ranks", *best);
   if (worst && worst != best) add("slowest of several ranks", *worst);

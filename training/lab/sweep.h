@@ -86,9 +86,8 @@ void add_agreement(nlohmann::ordered_json& sweep);
 Machine fit_sweep(nlohmann::ordered_json& sweep, const SweepPlan&, const Machine&);
 std::string agreement_text(const nlohmann::ordered_json& sweep);
 
-// Of a sweep's document: a row a point, and one page that needs no network.
-std::string sweep_csv(const nlohmann::ordered_json& sweep);
-std::string sweep_report(const nlohmann::ordered_json& sweep);
+// Of a sweep's document (training/report/sweep_report.h makes its page).
+std::string sweep_csv(const nlohmann::ordered_json& sweep);   // a row a point
 std::string sweep_text(const nlohmann::ordered_json& sweep);  // for a terminal
 
 }  // namespace trident

@@ -11,12 +11,12 @@
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
-#include "core/escape_xml.h"
 #include "core/file.h"
 #include "core/json.h"
 #include "core/printable.h"
 #include "training/report/metrics_file.h"
 #include "training/report/page.h"
+#include "training/report/resumptions.h"
 #include "training/report/run_facts.h"
 #include "training/report/run_speed.h"
 
@@ -91,15 +91,30 @@ Json curve(
   return result;
 }
 
-Json curves(const History& history, const RunRates& rates) {
+// Places along x: none where lines lack them.
+void add_places(Json& all, const char* name, const Stretches& stretches,
+                const std::function<double(const IterationMetrics&)>& place) {
+  Json places = curve(stretches, place)["mean"];
+  const bool known = std::ranges::none_of(places, [](const Json& at) { return at.is_null(); });
+  if (known) all[name] = std::move(places);
+}
+
+Json curves(const ReportedRun& run) {
+  const History& history = run.history;
+  const RunRates rates(run.about, history);
   const Stretches stretches(history);
-  Json x = Json::array();
-  stretches.each([&](std::size_t begin, std::size_t end) {
-    x.push_back(rounded(0.5 * (static_cast<double>(history[begin].iteration) +
-                               static_cast<double>(history[end - 1].iteration))));
-  });
-  Json all{{"stretch", stretches.size}, {"x", x}};
+  Json all{{"stretch", stretches.size}};
   using M = IterationMetrics;
+  add_places(all, "iteration", stretches,
+             [](const M& m) { return static_cast<double>(m.iteration); });
+  add_places(all, "tokens", stretches, [](const M& m) {
+    return m.consumed_tokens > 0 ? static_cast<double>(m.consumed_tokens) : NAN;
+  });
+  // A clock may be set back.
+  add_places(all, "seconds", stretches, [begin = begin_of(run), latest = 0.0](const M& m) mutable {
+    latest = std::max(latest, m.wall_time - begin);
+    return m.wall_time > 0 ? latest : NAN;
+  });
   const auto add = [&](const char* name, auto value) { all[name] = curve(stretches, value); };
   add("loss", [](const M& m) { return m.loss; });
   add("grad_norm", [](const M& m) { return m.grad_norm; });
@@ -123,6 +138,19 @@ Json curves(const History& history, const RunRates& rates) {
   }
   all["parts"] = parts;
   return all;
+}
+
+Json resumptions(const ReportedRun& run) {
+  Json list = Json::array();
+  for (const Resumption& one : resumptions_of(run)) {
+    Json changes = Json::array();
+    for (const auto& [name, now, before] : one.changes) changes.push_back({name, now, before});
+    list.push_back({{"after", one.after},
+                    {"seconds", rounded(one.seconds)},
+                    {"layout", one.layout},
+                    {"changes", changes}});
+  }
+  return list;
 }
 
 Json validation(const History& history) {
@@ -169,26 +197,14 @@ Json data_of(const ReportedRun& run) {
   if (!run.about.sample.empty()) data["sample"] = run.about.sample;
   if (run.history.empty()) return data;
   data["pipeline"] = pipeline_ranks(run.history);
-  data["curves"] = curves(run.history, RunRates(run.about, run.history));
+  data["curves"] = curves(run);
+  data["resumptions"] = resumptions(run);
   data["validation"] = validation(run.history);
   data["bytes_sent"] = bytes_sent(run.history);
   data["rank_bubble"] = rank_bubbles(run.history);
   data["memory"] = {{"measured", run.history.back().peak_memory},
                     {"predicted", run.about.predicted_memory}};
   return data;
-}
-
-// JSON inside a script element: nothing in it may end that.
-std::string in_script(std::string text) {
-  std::string safe;
-  for (const char c : text) {
-    if (c == '<') {
-      safe += "\\u003c";
-    } else {
-      safe += c;
-    }
-  }
-  return safe;
 }
 
 // Text of a file of the run, "" where there is none.
@@ -278,17 +294,8 @@ std::string run_report(const std::vector<ReportedRun>& runs) {
   }
   const std::string title = runs.size() == 1 ? "Trident run " + runs.front().name
                                              : fmt::format("{} Trident runs", runs.size());
-  return fmt::format(
-      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">"
-      "<title>{0}</title>\n<style>\n{1}</style></head>\n<body><h1>{0}</h1>\n"
-      "<noscript><p>The pictures of this page are drawn by its script.</p></noscript>\n"
-      "<main id=\"page\"></main>\n"
-      "<script type=\"application/json\" id=\"runs\">{2}</script>\n"
-      "<script type=\"application/json\" id=\"timelines\">[{3}]</script>\n"
-      "<script>\n{4}</script></body></html>\n",
-      escape_xml(title), report_style, in_script(json_text(data)), in_script(timelines),
-      report_script);
+  return html_page(title, report_page, "<main id=\"page\"></main>\n",
+                   {{"runs", json_text(data)}, {"timelines", "[" + timelines + "]"}});
 }
 
 }  // namespace trident

@@ -31,10 +31,11 @@ std::string timeline_json(const Timeline&);
 // the whole file where it is larger than a page should be.
 std::vector<std::string> timelines_in(const std::string& directory);
 
-// The page: facts, curves over the iterations (of more than 4,000 as many means, with their
-// ranges), step time by part, bytes by group, bubble of each rank, memory beside the plan,
-// timelines, config and sample. Several runs beside each other. Each picture is a <figure> with an
-// id, drawn by the page's script (training/report/page) into SVG.
+// The page: facts, where it was started again, curves over iterations, tokens or time (of more than
+// 4,000 iterations as many means, with their ranges), step time by part, bytes by group, bubble of
+// each rank, memory beside the plan, timelines, config and sample. Several runs beside each other.
+// Each picture is a <figure> with an id, drawn by the page's script (training/report/page) into
+// SVG.
 std::string run_report(const std::vector<ReportedRun>&);
 
 }  // namespace trident
