@@ -12,6 +12,7 @@
 
 #include "core/file.h"
 #include "core/json.h"
+#include "core/median.h"
 #include "core/process.h"
 #include "training/report/product_rate.h"
 #include "training/run/held_folder.h"
@@ -66,12 +67,6 @@ double time_of(Context& context, const std::vector<ProductShape>& shapes) {
     sum += 1 / product_rate(context, DType::bf16, shape, seconds);
   }
   return sum / static_cast<double>(shapes.size());
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + std::ssize(values) / 2;
-  std::ranges::nth_element(values, middle);
-  return *middle;
 }
 
 // In turns, since other load comes and goes. On a thread of its own, as OpenMP's team goes with it.

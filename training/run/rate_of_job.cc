@@ -51,7 +51,8 @@ Own own_of(const Config& config, const Launch& launch, const Devices& devices) {
   own.threads = static_cast<int>(std::min(launch.mpi ? threads : ranks * threads, cores));
   own.kind.processor = processor_name();
   own.kind.instructions = cpu_backend().instructions();
-  if (own.kind.dtype == "bf16") own.kind.way = config.runtime.bf16_products;
+  if (own.kind.dtype == "bf16" && config.runtime.bf16_products != "auto")
+    own.kind.way = config.runtime.bf16_products;
   own.kind.threads = std::min(ranks * threads, cores);
   return own;
 }
