@@ -2,6 +2,7 @@
 // folder with all that it holds, or a pattern with * ? [ ].
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -33,5 +34,12 @@ struct SourceFiles {
 // taken .txt, .jsonl, .ndjson, .parquet and pairs; names that begin with a dot are passed over, and
 // folders with a CACHEDIR.TAG, as those of tokens are.
 SourceFiles find_source_files(const std::string& path);
+
+// How far files have been read.
+struct ReadingProgress {
+  std::uint64_t read = 0, total = 0;  // bytes
+  double seconds = 0;
+  bool ends = false;  // it is the last one
+};
 
 }  // namespace trident

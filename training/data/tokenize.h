@@ -12,11 +12,8 @@
 
 namespace trident {
 
-struct TokenizingProgress {
-  std::uint64_t read = 0, total = 0;  // bytes of the files
+struct TokenizingProgress : ReadingProgress {
   std::int64_t tokens = 0;
-  double seconds = 0;
-  bool ends = false;  // it is the last one
 };
 
 struct TokenizingOptions {
