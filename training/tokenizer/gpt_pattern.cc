@@ -112,6 +112,12 @@ class Matcher {
 const char* const kGpt2Pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
+std::span<const NamedPattern> named_gpt_patterns() {
+  static const NamedPattern all[] = {
+      {"gpt2", kGpt2Pattern}, {"llama3", kThreeDigits}, {"qwen2", kOneDigit}};
+  return all;
+}
+
 std::optional<GptPattern> GptPattern::of(std::string_view regex) {
   if (regex == kGpt2Pattern) return GptPattern{};
   if (regex == kOneDigit) return GptPattern{.later = true, .digits = 1};

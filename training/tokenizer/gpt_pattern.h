@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -12,6 +13,12 @@ namespace trident {
 
 // GPT-2's (encoder.py), which cuts before each space:
 extern const char* const kGpt2Pattern;
+
+// Those that have a name here: the expressions of the models of that name.
+struct NamedPattern {
+  std::string_view name, regex;
+};
+std::span<const NamedPattern> named_gpt_patterns();  // gpt2, llama3, qwen2
 
 struct GptPattern {
   bool later = false;  // of GPT-4's family, as Llama 3 and Qwen 2 have it: other rules for spaces

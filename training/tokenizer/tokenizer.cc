@@ -76,20 +76,40 @@ Tokenizer::Memory::Memory(const Tokenizer& tokenizer) : parts_(std::make_unique<
 Tokenizer::Memory::Memory(Memory&&) noexcept = default;
 Tokenizer::Memory::~Memory() = default;
 
+namespace {
+
+// Cuts normalized text, and gives each piece of it to `visit`.
+template <class Visit>
+void each_piece(const PreTokenizers& pre_tokenizers, Pieces& pieces, std::string_view text,
+                bool at_start, bool continued, const Visit& visit) {
+  pieces.text = text;
+  pieces.continued = continued;
+  pieces.list = {{{0, text.size()}, at_start}};
+  for (const auto& step : pre_tokenizers.steps) step->split(pieces);
+  for (const Piece& piece : pieces.list) {
+    visit(std::string_view(pieces.text)
+              .substr(piece.range.begin, piece.range.end - piece.range.begin));
+  }
+}
+
+}  // namespace
+
+void Tokenizer::split(std::string_view text, Memory& memory,
+                      const std::function<void(std::string_view piece)>& visit,
+                      bool continued) const {
+  if (text.empty()) return;
+  Pieces& pieces = memory.parts_->pieces;
+  each_piece(parts_->pre_tokenizers, pieces, text, !continued, continued, visit);
+  keep_if_small(pieces.list);
+}
+
 void Tokenizer::encode(std::string_view text, Memory& memory, std::vector<std::int32_t>& ids,
                        bool continued) const {
   const Parts& parts = *parts_;
   auto& [classes, pieces, model_memory] = *memory.parts_;
   const auto encode_normalized = [&](std::string_view part, bool at_start, bool goes_on) {
-    pieces.text = part;
-    pieces.continued = goes_on;
-    pieces.list = {{{0, part.size()}, at_start}};
-    for (const auto& step : parts.pre_tokenizers.steps) step->split(pieces);
-    for (const Piece& piece : pieces.list) {
-      parts.model->encode(std::string_view(pieces.text)
-                              .substr(piece.range.begin, piece.range.end - piece.range.begin),
-                          *model_memory, ids);
-    }
+    each_piece(parts.pre_tokenizers, pieces, part, at_start, goes_on,
+               [&](std::string_view piece) { parts.model->encode(piece, *model_memory, ids); });
   };
   for (const auto& [raw, id] : parts.added.find(text, false, classes)) {
     if (id >= 0) {

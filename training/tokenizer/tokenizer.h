@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -40,6 +41,11 @@ class Tokenizer {
   // `continued`: the text goes on after text that was encoded apart, cut at next_cut().
   void encode(std::string_view text, Memory& memory, std::vector<std::int32_t>& ids,
               bool continued = false) const;
+  // The pieces of `text` that the model would get, if it needed no normalizing and no added token
+  // were in it; of byte-level tokenizers as bytes. What a vocabulary is trained on.
+  void split(std::string_view text, Memory& memory,
+             const std::function<void(std::string_view piece)>& visit,
+             bool continued = false) const;
   // With the tokens that the post-processor puts around a text, as transformers does it.
   std::vector<std::int32_t> encode_prompt(std::string_view text) const;
   std::span<const std::int32_t> before_prompt() const;
