@@ -70,6 +70,7 @@ void Progress::show(const IterationMetrics& m) {
   if (!keeps && (!live_ || (!first && now - drawn_ < kBetweenDrawings))) return;
   if (keeps) kept_ = now;
   drawn_ = now;
+  if (beside_) return printer_.error(progress_line(config_, m, view));
   if (!live_) return printer_.out(progress_line(config_, m, view) + "\n");
   const Terminal terminal = terminal_of(STDOUT_FILENO);
   view.columns = terminal.columns - 1;  // in the last one some terminals begin a new line

@@ -32,16 +32,16 @@ class Printer {
 // iteration below them, drawn anew at most ten times a second.
 class Progress {
  public:
-  // `live`: whether what is printed may be drawn anew.
-  Progress(Printer& printer, const Config& config, bool live)
-      : printer_(printer), config_(config), live_(live) {}
+  // `live`: whether what is printed may be drawn anew. `beside`: lines alone, to stderr.
+  Progress(Printer& printer, const Config& config, bool live, bool beside)
+      : printer_(printer), config_(config), live_(live && !beside), beside_(beside) {}
 
   void show(const IterationMetrics&);
 
  private:
   Printer& printer_;
   const Config& config_;
-  bool live_;
+  bool live_, beside_;
   std::int64_t first_ = 0;  // iteration of this start, which ended at begin_; 0: none yet
   double begin_ = 0, kept_ = 0, drawn_ = 0;
 };

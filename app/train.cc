@@ -27,7 +27,7 @@ namespace {
 
 struct TrainOptions {
   ConfigRequest config;
-  bool dry_run = false, quiet = false;
+  bool dry_run = false, quiet = false, progress = false;
   std::string format = "text", machine;
   std::optional<std::int64_t> pretended_world;
   int rank = 0, iterations = 3;
@@ -136,15 +136,18 @@ int train(const TrainOptions& options, const Launch& launch) {
   measure_product_rate(job, rates_file(launch));
 
   // mpirun passes output on by lines, whatever it writes to.
-  Progress progress(printer, config, !launch.mpi && terminal_of(STDOUT_FILENO).live);
+  const bool json = options.format == "json";
+  Progress progress(printer, config, !launch.mpi && terminal_of(STDOUT_FILENO).live, json);
   JobHooks hooks{
       .command = command_of(options), .version = version(), .on_saved = [&] { signals.finish(); }};
   hooks.trainer.stop = &signals.stop();
-  if (launch.leads && options.format != "json" && !options.quiet) {
+  if (launch.leads && !json && !options.quiet) {
     printer.out(wrapped(opening_text(job), terminal_of(STDOUT_FILENO).columns, 2));
+  }
+  if (launch.leads && (json ? options.progress : !options.quiet)) {
     hooks.trainer.on_iteration = [&](IterationMetrics& m) { progress.show(m); };
   }
-  if (launch.leads && options.format != "json" && !job.crowded.empty()) printer.error(job.crowded);
+  if (launch.leads && !json && !job.crowded.empty()) printer.error(job.crowded);
   hooks.trainer.quiet = options.quiet;
   if (launch.leads) {
     hooks.trainer.on_message = [&](const std::string& text) { printer.error(text); };
@@ -167,6 +170,8 @@ void add_train(CLI::App& app, const Launch& launch, Action& action) {
   command->add_flag("--dry-run", options->dry_run,
                     "Check, print the filled-in config and the plan, and stop");
   add_format_option(*command, options->format);
+  command->add_flag("--progress", options->progress,
+                    "With --format json: also lines of progress, on standard error");
   command->add_flag("--quiet", options->quiet, "Print nothing but what goes wrong")
       ->excludes("--dry-run")
       ->excludes("--format");

@@ -4,11 +4,15 @@
     trident.plan("my.json")["ranks"]                       # memory, FLOPs, bytes sent
     trident.schedule("zbv", stages=4, microbatches=8)      # lists, bubble
     run = trident.run("my.json", set={"training.train_iters": 100})
-    run.metrics()[-1]["loss"]
+    run.metrics()[-1]["loss"], run.dataframe()             # with pandas
+    trident.generate(run, "In the beginning", tokens=50)["text"]
+    trident.eval(run)["results"]
+    trident.search("my.json", "dgx_h100", ranks=64)["plans"]
 
-A config is the path of a file, or a dict of the same keys. `set` overrides keys: {"a.b": value}. What
+A config is the path of a file, or a dict of the same keys. `set` overrides keys: {"a.b": value}. Other
+options are the command's, such as top_k=50; of a flag True. What
 the program refuses, or fails at, is a TridentError with its message and exit code. The program is the
-one that came with this package, unless TRIDENT_PROGRAM names another. Ctrl-C while a run goes on lets
+one that TRIDENT_PROGRAM names, else that of this package, else the first in PATH. Ctrl-C while a run goes on lets
 the program save and stop, and is raised after that; `trident.Run("runs/mine")` then has what there is.
 """
 
@@ -16,12 +20,15 @@ import contextlib
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 
-__all__ = ["Run", "TridentError", "metrics", "plan", "program", "report", "run", "schedule"]
+__all__ = ["Run", "TridentError", "dataframe", "eval", "export", "generate", "metrics", "plan", "program",
+           "report", "run", "schedule", "search", "simulate", "sweep", "train_tokenizer"]
 _HERE = pathlib.Path(__file__).parent
 # What a checkout has none of.
 __version__ = (_HERE / "VERSION").read_text().strip() if (_HERE / "VERSION").is_file() else "unknown"
@@ -37,25 +44,42 @@ class TridentError(Exception):
 
 def program():
     """The path of the program."""
-    own = os.environ.get("TRIDENT_PROGRAM")
-    return own or str(_HERE / "bin" / "trident")
+    own = _HERE / "bin" / "trident"
+    named = os.environ.get("TRIDENT_PROGRAM") or (own.is_file() and str(own)) or shutil.which("trident")
+    # In PATH may be the script that calls this.
+    if not named or os.path.realpath(named) == os.path.realpath(sys.argv[0]):
+        raise TridentError(f"there is no program: {own} isn't there, and none is in PATH; name it in "
+                           "TRIDENT_PROGRAM", 2)
+    return named
 
 
 def _start(arguments):
     # In a session of its own: an interrupt is handed on once, whoever else has had it.
     try:
         return subprocess.Popen([program(), *map(str, arguments)], encoding="utf-8", errors="replace",
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                start_new_session=True)
     except OSError as error:
         raise TridentError(f"{program()}: can't be started: {error.strerror}", 2) from error
 
 
-def _end(process):
-    """What the program has written, once it has ended, and whether it was interrupted."""
-    interrupted = False
+def _end(process, shows=False):
+    """What the program has written, once it has ended, and whether it was interrupted. `shows` its lines
+    on standard error as they come."""
+    out, err, interrupted = [], [], False
+    reader = threading.Thread(target=lambda: out.append(process.stdout.read()), daemon=True)
+    reader.start()
     while True:
         try:
-            return (*process.communicate(), interrupted)
+            for line in process.stderr:
+                err.append(line)
+                if shows:
+                    print(line, end="", file=sys.stderr, flush=True)
+            process.wait()
+            reader.join()
+            process.stdout.close()
+            process.stderr.close()
+            return "".join(out), "".join(err), interrupted
         except KeyboardInterrupt:
             interrupted = True
             process.send_signal(signal.SIGINT)
@@ -65,14 +89,31 @@ def _end(process):
             raise
 
 
-def _call(arguments):
+def _call(arguments, shows=False):
     process = _start(arguments)
-    out, err, interrupted = _end(process)
+    out, err, interrupted = _end(process, shows)
     if interrupted:
         raise KeyboardInterrupt
     if process.returncode:
         raise TridentError(err.strip() or f"exit code {process.returncode}", process.returncode)
     return out
+
+
+def _json(*arguments, shows=False):
+    return json.loads(_call([*arguments, "--format", "json"], shows))
+
+
+def _options(options):
+    """The command's own, by their names: a list gives an option several times."""
+    words = []
+    for name, value in options.items():
+        name = "--" + name.replace("_", "-")
+        if value is True:
+            words.append(name)
+        elif value is not None and value is not False:
+            values = value if isinstance(value, (list, tuple)) else [value]
+            words += [f"{name}={one}" for one in values]
+    return words
 
 
 def _plain(value):
@@ -112,26 +153,81 @@ def plan(config, *, set=None, ranks=None):
     """What a run will take, rank by rank (`trident plan --format json`)."""
     with _file(config) as path:
         more = [] if ranks is None else ["--ranks", ranks]
-        return json.loads(_call(["plan", path, "--format", "json", *more, *_set(set)]))
+        return _json("plan", path, *more, *_set(set))
 
 
 def schedule(kind=None, **options):
     """A pipeline schedule: its lists, its bubble by formula and simulation. Options are the command's,
     such as stages=4, microbatches=8, chunks=2, times="F=1,B=2,W=1", measure=True, or file="own.csv"
     in place of a kind."""
-    words = [] if kind is None else ["--kind", kind]
-    for name, value in options.items():
-        if value is True:
-            words.append("--" + name.replace("_", "-"))
-        elif value is not None and value is not False:
-            words += ["--" + name.replace("_", "-"), value]
-    return json.loads(_call(["schedule", *words, "--format", "json"]))
+    return _json("schedule", *_options({"kind": kind, **options}))
+
+
+def simulate(config, machine, *, set=None, **options):
+    """A step, predicted for a machine: the path of its file, or the name of one in configs/machines."""
+    with _file(config) as path:
+        return _json("simulate", path, *_options({"machine": machine, **options}), *_set(set))
+
+
+def search(config, machine, *, set=None, **options):
+    """The best layouts of a config on a machine, predicted; ranks=64, or a list."""
+    with _file(config) as path:
+        return _json("search", path, *_options({"machine": machine, **options}), *_set(set))
+
+
+def sweep(config, grid, *, set=None, progress=True, **options):
+    """Runs a config in each layout of a grid, {"tp": [1, 2], "pp": [1, 2]} or the command's text, and
+    compares them; the folder is out="sweep"."""
+    if isinstance(grid, dict):
+        grid = " ".join(f"{axis}={','.join(map(str, values))}" for axis, values in grid.items())
+    with _file(config) as path:
+        return _json("sweep", path, *_options({"grid": grid, **options}), *_set(set), shows=progress)
+
+
+def _folder(directory):
+    return os.path.join(os.curdir, directory.directory if isinstance(directory, Run) else directory)
+
+
+def generate(directory, prompt=None, *, ids=None, **options):
+    """Goes on with a text, or with token ids, by the weights of a run or a Hugging Face directory:
+    {"tokens", "text"}, or with samples=N {"texts": [those]}."""
+    given = {"prompt": prompt, "ids": ",".join(map(str, ids)) if ids is not None else None}
+    return _json("generate", _folder(directory), *_options({**given, **options}))
+
+
+def eval(directory, data=None, *, set=None, **options):
+    """Loss, perplexity and bits a byte of weights over texts; of a run without texts what it held out."""
+    return _json("eval", _folder(directory), *_options({"data": data, **options}), *_set(set))
+
+
+def export(directory, to, **options):
+    """A run's weights as a Hugging Face directory, or as a FILE.gguf, whose path this gives."""
+    _call(["export", _folder(directory), to, *_options(options)])
+    return pathlib.Path(to)
+
+
+def train_tokenizer(data, out="tokenizer.json", *, progress=True, **options):
+    """Makes a byte-level BPE tokenizer of texts, a path or several (`trident tokenizer train`)."""
+    paths = data if isinstance(data, (list, tuple)) else [data]
+    return _json("tokenizer", "train", *[os.path.join(os.curdir, path) for path in paths],
+                 *_options({"out": out, **options}), shows=progress)
 
 
 def metrics(directory):
     """The lines of a run's metrics.jsonl, whole ones only, so that a run that goes on can be read."""
     with open(pathlib.Path(directory) / "metrics.jsonl", encoding="utf-8") as file:
         return [json.loads(line) for line in file if line.endswith("\n")]
+
+
+def dataframe(directory):
+    """The same as a pandas.DataFrame, a row an iteration; of objects a column for each member, such as
+    bytes_sent.tensor."""
+    try:
+        import pandas
+    except ImportError as error:
+        raise TridentError("a DataFrame needs pandas, which isn't installed; metrics() needs nothing",
+                           2) from error
+    return pandas.json_normalize(metrics(directory)).set_index("iteration")
 
 
 def report(directory, *others, out=None):
@@ -156,6 +252,9 @@ class Run:
     def metrics(self):
         return metrics(self.directory)
 
+    def dataframe(self):
+        return dataframe(self.directory)
+
     def config(self):
         return json.loads((self.directory / "config.json").read_text(encoding="utf-8"))
 
@@ -178,25 +277,25 @@ def _own_directory(config, values):
     return directory
 
 
-def run(config, *, set=None, ranks=None):
+def run(config, *, set=None, ranks=None, progress=True):
     """Trains, waits for the end, and gives a Run. A dict should have logging.dir; else its run goes into
-    runs/ and a name that is drawn. Starts one process: ranks are its threads."""
+    runs/ and a name that is drawn. Starts one process: ranks are its threads. `progress`: lines with the
+    loss and the time left, on standard error."""
     values = dict(set or {})
     own = _own_directory(config, values)
     with _file(config) as path:
-        more = [] if ranks is None else ["--ranks", ranks]
+        more = _options({"ranks": ranks, "progress": progress})
         process = _start(["train", path, "--format", "json", *more, *_set(values)])
-        out, err, interrupted = _end(process)
+        out, err, interrupted = _end(process, shows=progress)
     if own is not None and not os.listdir(own):
         os.rmdir(own)
-    if interrupted:
+    if err and not progress and (interrupted or process.returncode in (0, 130)):
         print(err, end="", file=sys.stderr)
+    if interrupted:
         raise KeyboardInterrupt
     if process.returncode not in (0, 130) or not out.strip():
         # Of an MPI job rank 0 alone tells; of a run that was stopped before its begin none does.
         raise TridentError(err.strip() or f"exit code {process.returncode}, and nothing told",
                            process.returncode)
-    if err:
-        print(err, end="", file=sys.stderr)
     result = json.loads(out)
     return Run(result["logging_dir"], result)

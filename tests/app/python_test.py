@@ -7,9 +7,13 @@ Without a program: the installed package and the program in it.
 Ends with `N passed`, or an error that says where.
 """
 
+import contextlib
+import importlib.util
+import io
 import json
 import os
 import pathlib
+import shutil
 import signal
 import sys
 import tempfile
@@ -69,6 +73,45 @@ def main():
         assert not list(pathlib.Path().glob("config-*")), "files of dicts stay"
         assert set(os.listdir("runs")) == before, "a refused run's folder stays"
         refused(lambda: trident.plan("-c.json"), 2, "-c.json: can't open")
+
+        shown = io.StringIO()
+        with contextlib.redirect_stderr(shown):
+            told = trident.run(CONFIG, set={"logging.dir": "runs/told", "logging.log_interval": 1,
+                                            "checkpoint.save": "weights"})
+            trident.run(CONFIG, set={"logging.dir": "runs/still"}, progress=False)
+        assert len([line for line in shown.getvalue().splitlines() if line.startswith("5/5")]) == 1, shown.getvalue()
+
+        more = trident.generate(told, "In", tokens=3, temperature=0)
+        assert more["text"].startswith("In") and len(more["tokens"]) == 5, more
+        two = trident.generate("weights", ids=[73, 110], tokens=2, samples=2, ignore_eos=True)["texts"]
+        assert [len(one["tokens"]) for one in two] == [4, 4], two
+        loss = trident.eval("weights", "text.txt")["results"][0]["loss"]
+        assert 0 < loss < 6 and trident.eval("weights", ["text.txt", "text.txt"])["results"][1]["loss"] == loss
+        assert (trident.export(told, "copy") / "model.safetensors").is_file()
+        refused(lambda: trident.export(told, "copy"), 2, "copy")
+        machine = {"set": {"precision.dtype": "bf16"}}
+        assert trident.simulate("c.json", "h200", **machine)["step_seconds"] > 0
+        assert trident.search(CONFIG, "dgx_h100", ranks=[1, 2], plans=1, **machine)["plans"]
+        grid = trident.sweep(CONFIG, {"tp": [1, 2]}, out="swept", iterations=1, warm_up=0, repeats=1,
+                             set={"logging": {}}, progress=False)
+        assert len(grid["points"]) == 2, grid
+        assert trident.train_tokenizer("text.txt", vocab_size=260, progress=False)["merges"] == 3
+        if importlib.util.find_spec("pandas"):
+            frame = told.dataframe()
+            assert list(frame.index) == [1, 2, 3, 4, 5] and frame["loss"].iloc[-1] == told.result["loss"]
+            assert "peak_memory.total" in frame, list(frame)
+        else:
+            refused(told.dataframe, 2, "needs pandas")
+
+        # Without TRIDENT_PROGRAM the package's own, else that of PATH.
+        named, path = os.environ.pop("TRIDENT_PROGRAM", None), os.environ["PATH"]
+        if named:
+            refused(trident.program, 2, "none is in PATH") if not shutil.which("trident") else None
+            os.mkdir("bin")
+            os.symlink(named, "bin/trident")
+            os.environ["PATH"] = os.path.abspath("bin") + os.pathsep + path
+            assert trident.plan("c.json")["world_size"] == 1
+            os.environ["TRIDENT_PROGRAM"], os.environ["PATH"] = named, path
 
         # An interrupt that Python alone has: the run stops, and the caller knows.
         def interrupt():
