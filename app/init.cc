@@ -53,7 +53,8 @@ int init(const InitOptions& options) {
   const std::string plain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+=:,@%";
   if (shown.find_first_not_of(plain) != std::string::npos) shown = "'" + shown + "'";
-  fmt::print("next: say in data.train where your texts are, then trident train {}\n", shown);
+  fmt::print("next:\n");
+  for (const std::string& line : preset_next(options.preset, shown)) fmt::print("  {}\n", line);
   return 0;
 }
 

@@ -130,7 +130,7 @@ void report(const TokenizerOptions& options, const TrainedTokenizer& trained, do
     return;
   }
   fmt::print(
-      "wrote {}: {} entries, {} merges, of {:.1f} MB of text with {} different words, in {:.1f} "
+      "wrote {}: {} entries, {} merges, of {:.3g} MB of text with {} different words, in {:.1f} "
       "s\n",
       printable(options.out), trained.vocab_size, trained.merges,
       static_cast<double>(trained.text_bytes) * 1e-6, trained.distinct_words, seconds);
