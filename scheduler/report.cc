@@ -38,7 +38,9 @@ Bounded bounded(const ScheduleReport& report) {
     for (const TimedAction& action : actions) work += action.end - action.start;
   }
   work /= report.schedule.stages;
-  const auto ratio = [&](double bound) { return bound > 0.0 ? (bound - work) / bound : 0.0; };
+  const auto ratio = [&](double bound) {
+    return bound > 0.0 ? std::max(0.0, (bound - work) / bound) : 0.0;
+  };
   return {ratio(report.bounds.makespan), ratio(report.bounds.span)};
 }
 

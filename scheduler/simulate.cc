@@ -296,7 +296,8 @@ Bubble bubble_of(const Schedule& schedule, const std::vector<std::vector<TimedAc
     bubble.longest_span = std::max(bubble.longest_span, span.length());
   }
   const auto ratio = [](double total, double own) {
-    return total > 0.0 ? (total - own) / total : 0.0;
+    // What rounding leaves of a busy rank is no idle time.
+    return total > 0.0 ? std::max(0.0, (total - own) / total) : 0.0;
   };
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     const auto work = [&](const Interval& within) {

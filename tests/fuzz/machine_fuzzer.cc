@@ -16,6 +16,13 @@ void fuzz_machine(std::string_view input) {
               machine.devices_per_node >= 1 && machine.device.units >= 1 &&
               !machine.device.peak.empty(),
           "numbers are positive");
+  const auto time = [](double value) { return value >= 0 && std::isfinite(value); };
+  require(time(machine.device.launch) && time(machine.inside.latency) &&
+              time(machine.across.latency) && time(machine.device.taken_by_collectives) &&
+              time(machine.device.skew),
+          "what may be 0 is a number");
+  require(std::isfinite(collective_seconds(machine, Operation::all_reduce, 1e6, {16, 8})),
+          "collectives take a number of seconds");
   for (const double part :
        {machine.efficiency.products, machine.efficiency.memory, machine.efficiency.links}) {
     require(part > 0 && part <= machine.most_efficiency(), "efficiencies are in their range");

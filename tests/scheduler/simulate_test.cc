@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <random>
 #include <string>
@@ -190,6 +191,21 @@ TEST(Simulate, SpanLeavesOutWhatLiesOutsideEveryRank) {
   EXPECT_DOUBLE_EQ(bubble.ratio, 0.5);
   EXPECT_DOUBLE_EQ(bubble.rank_ratio_span[1], 0.2);
   EXPECT_DOUBLE_EQ(bubble.ratio_span, 0.2);
+}
+
+TEST(Simulate, WhatRoundingLeavesOfABusyRankIsNoIdleTime) {
+  std::mt19937 random(1);
+  std::uniform_real_distribution<double> seconds(0, 1);
+  for (int run = 0; run < 100; ++run) {
+    std::vector<TimedAction> busy;  // one after the other
+    for (double end = seconds(random); busy.size() < 10;) {
+      const double start = end;
+      end += seconds(random);
+      busy.push_back({start, end});
+    }
+    const Bubble bubble = bubble_of(Schedule{}, {busy});
+    EXPECT_FALSE(std::signbit(bubble.ratio) || std::signbit(bubble.ratio_span)) << bubble.ratio;
+  }
 }
 
 TEST(Simulate, AChunkTakesItsPartOfTheShare) {

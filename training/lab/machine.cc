@@ -42,6 +42,17 @@ class Reader {
     }
     value = found->get<double>();
   }
+  // 0 is what nothing takes.
+  void number_or_zero(const char* key, double& value, bool optional = false) {
+    const nlohmann::json* const found = find(key, optional);
+    if (found == nullptr) return;
+    const double given = found->is_number() ? found->get<double>() : -1;
+    if (given == 0 || (given >= 1e-12 && given <= 1e24)) {
+      value = given;
+    } else {
+      problem(key, text(*found) + ": needs 0 or a positive number");
+    }
+  }
   void integer(const char* key, std::int64_t& value, bool optional = false) {
     const nlohmann::json* const found = find(key, optional);
     if (found == nullptr) return;
@@ -114,8 +125,14 @@ bool any_type(const std::string& name) {
   return false;
 }
 
+// A part of a whole, which may be nothing of it.
+void read_share(Reader& reader, const char* key, double& share) {
+  reader.number_or_zero(key, share, true);
+  if (share > 1) reader.problem(key, fmt::format("{:g}: a part, at most 1", share));
+}
+
 // A part of a whole, or about that.
-void read_part(Reader& reader, const char* key, double& part, double most = 1) {
+void read_part(Reader& reader, const char* key, double& part, double most) {
   reader.number(key, part, true);
   if (part > most) reader.problem(key, fmt::format("{:g}: a part, at most {:g}", part, most));
 }
@@ -200,9 +217,9 @@ void read_device(Reader& reader, Machine::Device& device) {
   reader.number("memory", device.memory, false, 1, 1e18);
   reader.number("memory_bandwidth", device.memory_bandwidth, false, 1);
   reader.integer("units", device.units, true);
-  reader.number("launch", device.launch, true);
-  read_part(reader, "taken_by_collectives", device.taken_by_collectives);
-  read_part(reader, "skew", device.skew);
+  reader.number_or_zero("launch", device.launch, true);
+  read_share(reader, "taken_by_collectives", device.taken_by_collectives);
+  read_share(reader, "skew", device.skew);
   reader.object("peak", [&](Reader& peaks) {
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
       double rate = 0;
@@ -216,7 +233,7 @@ void read_device(Reader& reader, Machine::Device& device) {
 
 void read_link(Reader& reader, Machine::Link& link) {
   reader.number("bandwidth", link.bandwidth, false, 1);
-  reader.number("latency", link.latency);
+  reader.number_or_zero("latency", link.latency);
 }
 
 }  // namespace

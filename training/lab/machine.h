@@ -77,7 +77,7 @@ struct Machine {
 };
 
 // From JSON. RequestError with all problems, each "NAME: /device/memory: problem": unknown and
-// missing keys, wrong types, numbers that aren't positive.
+// missing keys, wrong types, numbers that aren't positive (or 0, of latencies and device shares).
 Machine parse_machine(std::string_view text, const std::string& name);
 // Of a file; a name without a slash or an ending is one of `folder`.
 Machine read_machine(const std::string& path, const std::string& folder);

@@ -173,11 +173,11 @@ double collective_seconds(const Machine& machine, Operation operation, double by
     latency = machine.across.latency;
   }
   bandwidth *= machine.efficiency.links;
-  // How often the whole goes over a link, and how many hops follow each other.
+  // How often the whole goes over a link, and what its hops take, which follow each other.
   const bool twice = operation == Operation::all_reduce;
   const double around = (members - 1) / members * (twice ? 2 : 1);
-  const double hops = (nodes - 1) + (members - nodes) * machine.inside.latency / latency;
-  const double ring = around * bytes / bandwidth + (twice ? 2 : 1) * hops * latency;
+  const double hops = (nodes - 1) * latency + (members - nodes) * machine.inside.latency;
+  const double ring = around * bytes / bandwidth + (twice ? 2 : 1) * hops;
   if (operation != Operation::all_reduce && operation != Operation::broadcast &&
       operation != Operation::reduce) {
     return ring;

@@ -100,6 +100,29 @@ TEST(Machine, WrongValuesAreAllNamedAtOnce) {
   EXPECT_THAT(problems_of(none.dump()), ElementsAre(HasSubstr("/device: peak needs a rate")));
 }
 
+TEST(Machine, WhatMayTakeNothingMayBeZero) {
+  json free = machine_file();
+  free["device"]["launch"] = free["device"]["taken_by_collectives"] = free["device"]["skew"] = 0;
+  free["inside"]["latency"] = free["across"]["latency"] = 0;
+  const Machine machine = parse_machine(free.dump(), "m.json");
+  EXPECT_EQ(machine.device.launch, 0);
+  EXPECT_EQ(machine.device.taken_by_collectives, 0);
+  EXPECT_EQ(machine.across.latency, 0);
+  EXPECT_EQ(machine_text(parse_machine(machine_text(machine), "again.json")),
+            machine_text(machine));
+  json wrong = machine_file();
+  wrong["device"]["launch"] = -1;
+  wrong["across"]["latency"] = "none";
+  wrong["device"]["taken_by_collectives"] = 2;
+  wrong["device"]["memory_bandwidth"] = 0;
+  EXPECT_THAT(problems_of(wrong.dump()),
+              ::testing::UnorderedElementsAre(
+                  HasSubstr("/device/launch: -1: needs 0 or a positive number"),
+                  HasSubstr("/across/latency: \"none\": needs 0 or a positive number"),
+                  HasSubstr("/device/taken_by_collectives: 2: a part, at most 1"),
+                  HasSubstr("/device/memory_bandwidth: 0: needs a positive number")));
+}
+
 TEST(Machine, ItsFileIsReadAsItWasWritten) {
   json file = machine_file();
   file["nodes"] = 3;

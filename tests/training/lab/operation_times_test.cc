@@ -108,5 +108,15 @@ TEST(OperationTimes, SmallAllReducesOfManyTakeATreesTime) {
   EXPECT_GT(seconds, 2 * 7 * machine.across.latency);
 }
 
+TEST(OperationTimes, WithoutLatencyBytesAloneTakeTime) {
+  Machine machine = dgx_a100();
+  machine.inside.latency = machine.across.latency = machine.device.launch = 0;
+  const double links = machine.across.bandwidth * machine.efficiency.links;
+  EXPECT_DOUBLE_EQ(collective_seconds(machine, Operation::reduce_scatter, 4e9, {32, 8}),
+                   31.0 / 32 * 4e9 / links);
+  EXPECT_EQ(collective_seconds(machine, Operation::all_reduce, 0, {32, 8}), 0);
+  EXPECT_EQ(message_seconds(machine, 0, false), 0);
+}
+
 }  // namespace
 }  // namespace trident::testing
