@@ -153,6 +153,10 @@ Given read_fields(const nlohmann::json& document, Config& config, Problems& prob
 void resolve(Config& config, const Given& given, const LoadOptions& options,
              const std::string& name, Problems& problems);
 
+// Takes back what has no effect in the layout (config/moot.h), before what follows from it is
+// filled in.
+void switch_off_moot(Config& config, const Problems& problems);
+
 // Reads a document into `config` and fills in what follows: all but the rules between fields. False
 // where it could not be read as far as that; then there is a problem, and no field is sound.
 bool fill_in(const nlohmann::json& document, const LoadOptions& options, const std::string& name,

@@ -158,7 +158,8 @@ std::vector<Field> parallel_fields() {
       {.path = "/parallel/sequence_parallel",
        .member = member(&P::sequence_parallel),
        .doc = "Shards the activations between the tensor-parallel parts over the tensor ranks "
-              "(reduce-scatter and all-gather in place of all-reduce)."},
+              "(reduce-scatter and all-gather in place of all-reduce). Of one tensor rank it is "
+              "switched off."},
       {.path = "/parallel/tp_comm_overlap",
        .member = member(&P::tp_comm_overlap),
        .doc = "With sequence_parallel: gathers and reductions go a tensor rank's rows at a time, "

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "config/fields.h"
+#include "config/peer_keys.h"
 #include "core/json.h"
 #include "core/nearest.h"
 
@@ -16,10 +17,11 @@ namespace {
 
 using nlohmann::json;
 
-// What to do about an unknown key: the place that it was probably meant for, which is the nearest
-// of its own section unless a key of another section is nearer; where none is like it, what there
-// is.
+// What to do about an unknown key: where it is known from another trainer, its place here. Else the
+// place that it was probably meant for, which is the nearest of its own section unless a key of
+// another section is nearer; where none is like it, what there is.
 std::string suggestion(const std::string& section, const std::string& key) {
+  if (const PeerKey* const peers = find_peer_key(leaf(section), key)) return directions(*peers);
   std::string best, best_name;
   std::size_t best_distance = SIZE_MAX;
   const auto consider = [&](const std::string& name, const std::string& shown_name,
@@ -47,6 +49,7 @@ std::string suggestion(const std::string& section, const std::string& key) {
   };
   for (const Section& other : sections()) list(other.path);
   for (const Field& field : fields()) list(field.path);
+  if (own.empty()) return "leave it out";
   return fmt::format("there are {}", fmt::join(own, ", "));
 }
 
@@ -86,6 +89,39 @@ bool is_unsupported(std::string_view section, std::string_view key) {
                    key) != std::end(unsupported_zero_settings);
 }
 
+// Whether a section that is none here holds keys that another trainer has in it.
+bool is_of_peers(const json& object, const std::string& section) {
+  for (const auto& [key, value] : object.items()) {
+    if (find_peer_key(section, key) != nullptr) return true;
+    if (value.is_object() && is_of_peers(value, key)) return true;
+  }
+  return false;
+}
+
+// Each of its keys leads to its place.
+void add_peers_section(const json& object, const std::string& section, Problems& problems) {
+  for (const auto& [key, value] : object.items()) {
+    const std::string path = json_pointer_append(section, key);
+    if (value.is_object() && is_of_peers(value, key)) {
+      add_peers_section(value, path, problems);
+    } else {
+      problems.add(path, "unknown key; " + suggestion(section, key));
+    }
+  }
+}
+
+void add_unknown(const std::string& section, const std::string& key, const json& value,
+                 Problems& problems) {
+  const std::string path = json_pointer_append(section, key);
+  if (is_unsupported(section, key)) {
+    problems.add(path, "this setting of DeepSpeed is not supported; leave it out");
+  } else if (value.is_object() && is_of_peers(value, key)) {
+    add_peers_section(value, path, problems);
+  } else {
+    problems.add(path, "unknown key; " + suggestion(section, key));
+  }
+}
+
 // Looks for keys that no field has, and for sections that aren't objects.
 void check_keys(const json& object, const std::string& section, Problems& problems) {
   for (const auto& [key, value] : object.items()) {
@@ -94,9 +130,7 @@ void check_keys(const json& object, const std::string& section, Problems& proble
     if (std::any_of(fields().begin(), fields().end(), names_it)) continue;
     const auto known = std::find_if(sections().begin(), sections().end(), names_it);
     if (known == sections().end()) {
-      problems.add(path, is_unsupported(section, key)
-                             ? "this setting of DeepSpeed is not supported; leave it out"
-                             : fmt::format("unknown key; {}", suggestion(section, key)));
+      add_unknown(section, key, value, problems);
     } else if (!value.is_object()) {
       problems.add(path, fmt::format("{} is not an object of keys{}", shown(value),
                                      known->word.empty() ? "" : ", nor \"" + known->word + "\""));

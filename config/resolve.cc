@@ -329,6 +329,7 @@ void resolve(Config& config, const Given& given, const LoadOptions& options,
   resolver.model();
   resolver.parallel();
   resolver.schedule();
+  switch_off_moot(config, problems);
   resolver.layer_split();
   resolver.batch();
   resolver.run(name);

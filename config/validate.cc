@@ -154,12 +154,14 @@ void validate_iterations(const Config& config, Problems& problems) {
   if (problems.sound({kWarmup, kDecay, "/scheduler/type", "/training/train_iters"}) &&
       scheduler.decay_iters != 0 && scheduler.type != "constant" && scheduler.type != "piecewise" &&
       scheduler.warmup_iters >= scheduler.decay_iters) {
+    const bool of_run = scheduler.decay_iters == iterations;
     problems.add(
         kWarmup,
-        fmt::format("{} leaves nothing of decay_iters ({}) to type \"{}\"; use at most {}, "
-                    "or type \"constant\"",
-                    scheduler.warmup_iters, scheduler.decay_iters, scheduler.type,
-                    scheduler.decay_iters - 1));
+        fmt::format("{0} leaves nothing of {1} ({2}) to type \"{3}\"; set scheduler.warmup_iters "
+                    "to at most {4}, {1} to more than {0}, or scheduler.type to \"constant\"",
+                    scheduler.warmup_iters,
+                    of_run ? "training.train_iters" : "scheduler.decay_iters",
+                    scheduler.decay_iters, scheduler.type, scheduler.decay_iters - 1));
   }
   constexpr auto kWsd = "/scheduler/wsd_decay_iters";
   const bool sound = problems.sound({kWarmup, kDecay, kWsd, "/scheduler/type"});

@@ -26,30 +26,20 @@ void validate_chunks(const Config& config, const ScheduleRules& kind, Problems& 
     problems.add(kChunks, fmt::format("1 chunk is too few for schedule \"{}\"; use 2, or "
                                       "schedule \"{}\"",
                                       kind.name, kind.ungrouped));
-  } else if (kind.grouped && pipeline < 2) {
+  } else if (kind.grouped && pipeline < 2) {  // it has no ungrouped kind in its stead
     problems.add(kPipeline, fmt::format("{} rank can't interleave {} chunks; use 2 ranks, or "
                                         "virtual_pipeline_model_parallel_size 1",
                                         pipeline, chunks));
   }
-  constexpr auto kGroup = "/pipeline/microbatch_group_size_per_vp_stage";
-  if (config.pipeline.microbatch_group_size_per_vp_stage != 0 && !kind.grouped &&
-      problems.sound(kGroup)) {
-    problems.add(kGroup, fmt::format("does nothing in schedule \"{}\"; leave it out, or use \"{}\"",
-                                     kind.name, usual));
-  }
 }
 
 // A schedule of the user's own, whose sizes are checked when it is read.
-void validate_schedule_file(const Config& config, const ScheduleRules& kind, Problems& problems) {
+void validate_schedule_file(const ScheduleRules& kind, Problems& problems) {
   if (!kind.flushed) {
     problems.add(kScheduleFile,
                  fmt::format("a schedule of your own is flushed at the end of each iteration, "
                              "schedule \"{}\" is not; leave one of the two out",
                              kind.name));
-  }
-  if (config.pipeline.microbatch_group_size_per_vp_stage != 0) {
-    problems.add("/pipeline/microbatch_group_size_per_vp_stage",
-                 "does nothing beside schedule_file; leave it out");
   }
 }
 
@@ -207,10 +197,7 @@ void validate_tensor_parallel(const Config& config, Problems& problems) {
                  "true needs sequence_parallel, whose gathers and reductions it cuts up");
   }
   if (!config.parallel.sequence_parallel || !problems.sound({kTensor, kSequence})) return;
-  if (tensor == 1) {
-    problems.add(kSequence,
-                 "true does nothing with tensor_model_parallel_size 1; leave it out, or use 2");
-  } else if (problems.sound({kMicro, "/data/sequence_length"})) {
+  if (problems.sound({kMicro, "/data/sequence_length"})) {
     const std::int64_t rows = config.batch.micro_batch_size * config.data.sequence_length;
     if (rows % tensor != 0) {
       problems.add(kSequence,
@@ -228,7 +215,7 @@ void validate_pipeline(const Config& config, Problems& problems) {
     const ScheduleRules& kind = schedule_rules(config);
     const bool own = !config.pipeline.schedule_file.empty();
     if (!own && problems.sound({kPipeline, kChunks})) validate_chunks(config, kind, problems);
-    if (own) validate_schedule_file(config, kind, problems);
+    if (own) validate_schedule_file(kind, problems);
     if (!own && kind.each_microbatch) validate_each_microbatch(config, kind, problems);
   }
   validate_rampup(config, problems);

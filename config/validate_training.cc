@@ -29,17 +29,6 @@ void validate_update(const Config& config, Problems& problems) {
   refuse("/optimizer/params/eps", params.eps != usual.eps, &OptimizerRules::eps);
 }
 
-void validate_recomputation(const Config& config, Problems& problems) {
-  if (problems.sound(
-          {"/activation_checkpointing/granularity", "/activation_checkpointing/num_layers"}) &&
-      config.activation_checkpointing.granularity != "full" &&
-      config.activation_checkpointing.num_layers != ActivationCheckpointingConfig{}.num_layers) {
-    problems.add("/activation_checkpointing/num_layers",
-                 fmt::format("does nothing for granularity \"{}\"; leave it out, or use \"full\"",
-                             config.activation_checkpointing.granularity));
-  }
-}
-
 void validate_learning_rate(const Config& config, Problems& problems) {
   const OptimizerParams& params = config.optimizer.params;
   const LrSchedulerConfig& scheduler = config.scheduler;
@@ -128,7 +117,6 @@ void validate_unused_scale(const Config& config, Problems& problems) {
 void validate_optimizer(const Config& config, Problems& problems) {
   validate_update(config, problems);
   validate_zero(config, problems);
-  validate_recomputation(config, problems);
   validate_learning_rate(config, problems);
 }
 
