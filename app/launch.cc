@@ -169,15 +169,17 @@ class Launcher {
       code = end.code;
       end_what_is_left();
       const double seconds = seconds_since(begin);
-      time.ended(seconds);
+      // What is refused has written nothing: what lies there is another run's.
+      const bool refused = code == 2 && end.signal == 0;
+      refused ? time.refused(seconds) : time.ended(seconds);
       if (code == 0 || signals_.stop() || (code == 130 && end.signal == 0)) break;
       if (time.iteration() > furthest) wait = options_.backoff;
       furthest = std::max(furthest, time.iteration());
       const std::string what = fmt::format(
-          "start {} ended {} after {:.1f} s, at iteration {}", starts,
+          "start {} ended {} after {:.1f} s{}", starts,
           end.signal != 0 ? fmt::format("by signal {} ({})", end.signal, ::strsignal(end.signal))
                           : fmt::format("with exit code {}", code),
-          seconds, time.iteration());
+          seconds, refused ? "" : fmt::format(", at iteration {}", time.iteration()));
       if (code == 2 && starts == 1) {
         say(what + ": the request is wrong, which no other start would mend");
         break;
@@ -253,6 +255,9 @@ class Launcher {
       }
       text += fmt::format("{} slots={}\n", host.name, host.slots);
       slots += host.slots;
+    }
+    if (slots == 0 && !signals_.stop()) {
+      throw RequestError("--hostfile: " + options_.hostfile + ": none of its hosts answers");
     }
     write_file_atomic(file, text);
     return slots;

@@ -235,6 +235,31 @@ exit 1
             process.communicate(timeout=60)
             self.assertEqual(process.returncode, 2)
 
+    def test_what_another_run_writes_is_not_its_own(self):
+        """A start is refused, say for a folder that another holds, which writes on."""
+        starter = self.folder / "refused"
+        starter.write_text("""#!/bin/sh
+            mkdir -p run
+            echo '{"iteration": 1, "iteration_time_ms": 1000}' >>run/metrics.jsonl
+            exit 2""")
+        starter.chmod(0o755)
+        told, err = self.end(self.start("--with", "./refused"), 2)
+        self.assertEqual((told["starts"], told["iterations"], told["training"]), (1, 0, 0))
+        self.assertAlmostEqual(told["starting"], told["seconds"], places=6)
+        self.assertNotIn("at iteration", err)
+
+    def test_why_there_are_no_ranks_is_said(self):
+        (self.folder / "hosts").write_text("gone slots=8\naway slots=8\n")
+        for options, expected in (
+                (("--min-ranks", "4", "--max-ranks", "2"),
+                 "--min-ranks: 4 is more than --max-ranks (2)"),
+                (("--hostfile", "hosts", "--max-ranks", "8"),
+                 "--hostfile: hosts: none of its hosts answers")):
+            process = self.start(*options, environment={"OMPI_MCA_plm_rsh_agent": "false"})
+            err = process.communicate(timeout=60)[1]
+            self.assertEqual(process.returncode, 2)
+            self.assertEqual(err.strip().split("\n")[-1], expected)
+
     def test_what_a_dying_run_still_holds_is_waited_for(self):
         held = self.folder / "weights"
         held.mkdir()

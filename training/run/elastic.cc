@@ -88,6 +88,15 @@ Ranks ranks_of_auto(const ConfigRequest& request, std::optional<std::int64_t> le
 
 Ranks choose_ranks(const ConfigRequest& request, std::optional<std::int64_t> least,
                    std::optional<std::int64_t> most, std::optional<std::int64_t> available) {
+  if (least && most && *least > *most) {
+    throw RequestError(fmt::format("--min-ranks: {} is more than --max-ranks ({})", *least, *most));
+  }
+  if (available && *available < least.value_or(1)) {
+    throw RequestError(
+        *available == 0
+            ? std::string("there are no ranks: no host or device is left for any")
+            : fmt::format("--min-ranks: {} are asked for, there are {}", *least, *available));
+  }
   if (chooses_layout(request)) return ranks_of_auto(request, least, most, available);
   if (!least && !most) {
     const std::int64_t count = load(request, Launch{}).config.world_size();
@@ -101,6 +110,11 @@ Ranks choose_ranks(const ConfigRequest& request, std::optional<std::int64_t> lea
   if (available) top = std::min(top.value_or(*available), *available);
   if (!top) top = load(request, Launch{}).config.world_size();
   const std::int64_t bottom = std::max<std::int64_t>(1, least.value_or(1));
+  if (bottom > *top) {
+    throw RequestError(
+        fmt::format("--min-ranks: {} is more than the config's {} ranks; --max-ranks allows more",
+                    bottom, *top));
+  }
   // A place of the data-parallel size takes so many ranks, and a sample of each batch at least.
   std::int64_t unit = 1, places = *top;
   std::string why;
@@ -113,6 +127,11 @@ Ranks choose_ranks(const ConfigRequest& request, std::optional<std::int64_t> lea
     places = std::min(*top / unit, config.batch.global_batch_size);
   } catch (const RequestError& error) {
     why = error.what();
+  }
+  if (places < 1 && why.empty()) {
+    throw RequestError(
+        fmt::format("the config's other parallel sizes take {} ranks, and there may be {} at most",
+                    unit, *top));
   }
   for (; places >= 1 && places * unit >= bottom; --places) {
     ConfigRequest asked = request;

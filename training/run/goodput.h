@@ -33,6 +33,9 @@ class GoodputCounter {
   void started() { ++starts_; }
   // A start has ended, `seconds` after it began.
   void ended(double seconds);
+  // A start has been refused, after so many seconds: it has written nothing, and what comes to lie
+  // in the file meanwhile is of another run.
+  void refused(double seconds) { alive_ += seconds; }
   void waited(double seconds) { waiting_ += seconds; }
 
   std::int64_t iteration() const;  // the last in the file, 0 where there is none

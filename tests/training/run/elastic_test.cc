@@ -78,6 +78,33 @@ TEST_F(ChosenRanks, AreTheMostThatOtherSizesAndTheBatchDivide) {
   EXPECT_THROW(choose(1, {}, 1, pairs), RequestError);
 }
 
+TEST_F(ChosenRanks, WhyThereAreNoneIsSaid) {
+  const auto why = [&](auto... arguments) -> std::string {
+    try {
+      choose(arguments...);
+      return "";
+    } catch (const RequestError& error) {
+      return error.what();
+    }
+  };
+  using Number = std::optional<std::int64_t>;
+  const Number none;
+  const std::vector<std::string> pairs{"parallel.tensor_model_parallel_size=2"};
+  EXPECT_EQ(why(Number(4), Number(2), none), "--min-ranks: 4 is more than --max-ranks (2)");
+  EXPECT_EQ(why(Number(4), Number(2), Number(8)), "--min-ranks: 4 is more than --max-ranks (2)");
+  EXPECT_EQ(why(Number(1), Number(8), Number(0)),
+            "there are no ranks: no host or device is left for any");
+  EXPECT_EQ(why(Number(4), Number(8), Number(3)), "--min-ranks: 4 are asked for, there are 3");
+  EXPECT_EQ(why(Number(4), none, none),
+            "--min-ranks: 4 is more than the config's 1 ranks; --max-ranks allows more");
+  EXPECT_EQ(why(Number(1), none, Number(1), pairs),
+            "the config's other parallel sizes take 2 ranks, and there may be 1 at most");
+  EXPECT_EQ(why(Number(5), none, Number(7)),
+            "no number of ranks from 5 to 7 goes with this config:\n"
+            "config: /batch/global_batch_size: 8 is not a multiple of micro_batch_size (1) × "
+            "data_parallel_size (7) = 7; use 7 or 14");
+}
+
 TEST_F(ChosenRanks, OfManyAreFoundAtOnce) {
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(choose(1, {}, 1000000000000).count, 8);
