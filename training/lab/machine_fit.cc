@@ -110,19 +110,10 @@ double correlation(const std::vector<double>& a, const std::vector<double>& b) {
 
 }  // namespace
 
-bool is_crowded(const Config& config, const Machine& machine) {
-  return machine.nodes > 0 && config.world_size() > machine.nodes * machine.devices_per_node;
-}
-
 double predicted_seconds(const Config& config, const Machine& machine, bool replayed) {
   const Architecture& architecture = *architecture_of(config);
-  if (!replayed) return simulate_step(config, architecture, machine, Habits::of(config)).seconds;
-  // As many devices as ranks, whose messages are there at once.
-  Machine roomy = machine;
-  roomy.devices_per_node = std::max(config.world_size(), machine.devices_per_node);
-  roomy.nodes = 1;
-  return simulate_step(config, architecture, roomy, Habits::of(config), {.free_messages = true})
-      .seconds;
+  const auto simulated = replayed ? simulate_crowded : simulate_step;
+  return simulated(config, architecture, machine, Habits::of(config), {}).seconds;
 }
 
 Agreement agreement(const std::vector<double>& predicted, const std::vector<double>& measured,

@@ -20,8 +20,6 @@ struct FitPoint {
   double seconds = 0;
 };
 
-// Whether the ranks of a config outnumber the machine's devices.
-bool is_crowded(const Config&, const Machine&);
 // What the machine predicts for the like of that. RequestError as simulate_step.
 double predicted_seconds(const Config&, const Machine&, bool replayed);
 

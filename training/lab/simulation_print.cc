@@ -83,23 +83,29 @@ Json json_of(const SimulatedStep& step, const Machine& machine) {
                      {"waiting", rank.waiting}});
   }
   const double tokens = static_cast<double>(step.tokens);
-  return {{"prediction", true},
-          {"machine", machine.name},
-          {"error", error_json(machine)},
-          {"world_size", step.world_size},
-          {"step_seconds", step.seconds},
-          {"tokens_per_second", tokens / step.seconds},
-          {"tflops_per_device", step.tflops_per_device()},
-          {"mfu", step.mfu()},
-          {"hfu", step.hfu()},
-          {"bubble_ratio", step.bubble_ratio},
-          {"peak_bytes", step.peak_bytes},
-          {"memory_bytes", machine.device.memory},
-          {"fits", static_cast<double>(step.peak_bytes) <= machine.device.memory},
-          {"communication_seconds", step.communication},
-          {"communication_across_nodes", step.across},
-          {"exposed_communication_seconds", step.exposed_communication},
-          {"pipeline_ranks", ranks}};
+  Json json{{"prediction", true},
+            {"machine", machine.name},
+            {"error", error_json(machine)},
+            {"world_size", step.world_size},
+            {"step_seconds", step.seconds},
+            {"tokens_per_second", tokens / step.seconds},
+            {"tflops_per_device", step.tflops_per_device()},
+            {"mfu", step.mfu()},
+            {"hfu", step.hfu()},
+            {"bubble_ratio", step.bubble_ratio},
+            {"peak_bytes", step.peak_bytes},
+            {"memory_bytes", machine.device.memory},
+            {"fits", static_cast<double>(step.peak_bytes) <= machine.device.memory},
+            {"communication_seconds", step.communication},
+            {"communication_across_nodes", step.across},
+            {"exposed_communication_seconds", step.exposed_communication},
+            {"pipeline_ranks", ranks}};
+  if (step.shared_devices > 0) {
+    json["replayed"] = true;
+    json["shared_devices"] = step.shared_devices;
+    json["shared_step_seconds"] = step.shared_seconds;
+  }
+  return json;
 }
 
 std::string text_of(const SimulatedStep& step, const Machine& machine) {
@@ -114,6 +120,13 @@ std::string text_of(const SimulatedStep& step, const Machine& machine) {
       percent_text(step.bubble_ratio, 2), bytes_text(step.peak_bytes),
       bytes_text(machine.device.memory),
       static_cast<double>(step.peak_bytes) > machine.device.memory ? ": IT DOES NOT FIT" : "");
+  if (step.shared_devices > 0) {
+    text += fmt::format(
+        "shared   that is a step with a device for every rank (replayed_ms of a run); {} ranks on "
+        "{} "
+        "devices need at least {}\n",
+        step.world_size, step.shared_devices, seconds_text(step.shared_seconds));
+  }
   text += "groups   ";
   for (const auto& [group, seconds] : step.communication) {
     text += fmt::format("{} {} {}, ", group, seconds_text(seconds),

@@ -360,4 +360,25 @@ SimulatedStep simulate_step(const Config& config, const Architecture& architectu
   return StepSimulator(config, architecture, machine, habits, what_if).run();
 }
 
+bool is_crowded(const Config& config, const Machine& machine) {
+  return machine.nodes > 0 && config.world_size() > machine.nodes * machine.devices_per_node;
+}
+
+SimulatedStep simulate_crowded(const Config& config, const Architecture& architecture,
+                               const Machine& machine, const Habits& habits,
+                               const WhatIf& what_if) {
+  Machine roomy = machine;
+  roomy.devices_per_node = std::max(config.world_size(), machine.devices_per_node);
+  roomy.nodes = 1;
+  WhatIf free = what_if;
+  free.free_messages = true;
+  SimulatedStep step = simulate_step(config, architecture, roomy, habits, free);
+  step.shared_devices = machine.nodes * machine.devices_per_node;
+  double computed = 0;
+  for (const RankSeconds& rank : step.ranks) computed += rank.busy.compute();
+  computed *= static_cast<double>(step.world_size) / static_cast<double>(step.ranks.size());
+  step.shared_seconds = std::max(step.seconds, computed / static_cast<double>(step.shared_devices));
+  return step;
+}
+
 }  // namespace trident

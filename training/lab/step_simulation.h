@@ -53,6 +53,11 @@ struct SimulatedStep {
 
   std::int64_t tokens = 0;  // of the step
 
+  // Of simulate_crowded(): how many devices there are, and what the ranks compute in all over them,
+  // below which no step that shares them can be. 0: each rank has one.
+  std::int64_t shared_devices = 0;
+  double shared_seconds = 0;
+
   double tflops_per_device() const;
   double mfu() const;
   double hfu() const;
@@ -62,6 +67,13 @@ struct SimulatedStep {
 // it holds too little memory for is said by peak_bytes.
 SimulatedStep simulate_step(const Config&, const Architecture&, const Machine&, const Habits&,
                             const WhatIf& = {});
+
+// Whether the ranks of a config outnumber the machine's devices.
+bool is_crowded(const Config&, const Machine&);
+// Of such: a step with a device for every rank and messages that are there at once, as a run that
+// shares its processors tells by StepFigures::replayed_ms.
+SimulatedStep simulate_crowded(const Config&, const Architecture&, const Machine&, const Habits&,
+                               const WhatIf& = {});
 
 // "text", "json", or the timeline as "svg" or "chrome".
 std::string drawn(const SimulatedStep&, const Machine&, const std::string& format,

@@ -76,6 +76,7 @@ Json point_json(const SweepPoint& point, std::vector<nlohmann::json> runs, int r
   json["global_batch_size"] = c.batch.global_batch_size;
   json["tokens"] = c.batch.global_batch_size * c.data.sequence_length;
   json["planned_memory"] = point.planned_peak;
+  if (!point.notes.empty()) json["notes"] = point.notes;
   if (point.simulated_seconds) json["predicted_ms"] = *point.simulated_seconds * 1e3;
   std::vector<nlohmann::json> good;
   for (const nlohmann::json& run : runs) {
@@ -197,7 +198,7 @@ nlohmann::ordered_json run_sweep(const SweepRequest& request, const SweepPlan& p
                                  const nlohmann::ordered_json& machine) {
   SweepRuns runs = run_points(request, plan, machine);
   const BestRates best = rates_of(runs);
-  Json points = Json::array(), invalid = Json::array();
+  Json points = Json::array(), invalid = Json::array(), same = Json::array();
   for (const SweepPoint& point : plan.points) {
     points.push_back(point_json(point, runs.of_point[point.label], request.repeats, best));
   }
@@ -214,6 +215,7 @@ nlohmann::ordered_json run_sweep(const SweepRequest& request, const SweepPlan& p
   for (const auto& [label, reason] : plan.invalid) {
     invalid.push_back({{"point", label}, {"reason", reason}});
   }
+  for (const auto& [label, other] : plan.same) same.push_back({{"point", label}, {"as", other}});
   const Config& c = request.base.config;
   Json sweep{{"scaling", request.weak ? "weak" : "strong"},
              {"complete", runs.whole},
@@ -231,6 +233,7 @@ nlohmann::ordered_json run_sweep(const SweepRequest& request, const SweepPlan& p
              {"predicted_for", request.machine ? Json(request.machine->name) : Json(nullptr)},
              {"points", points},
              {"invalid", invalid},
+             {"same", same},
              {"timelines", timelines_of(points, request, plan, runs)}};
   add_agreement(sweep);
   return sweep;

@@ -50,6 +50,7 @@ struct SweepPoint {
   std::vector<std::string> set;
   std::size_t number = 0;  // place in the grid, from 1 on; 0: the base line alone
   Config config;
+  std::vector<std::string> notes;           // of what has no effect in it (config/moot.h)
   std::int64_t processors = 1;              // cores or GPUs that it keeps busy
   std::int64_t planned_peak = 0;            // bytes of the largest rank's ledger, by the plan
   std::optional<double> simulated_seconds;  // of a step, where a machine is given
@@ -63,6 +64,7 @@ struct SweepPlan {
   // The first is the base line, one rank, where that is valid.
   std::vector<SweepPoint> points;
   std::vector<std::pair<std::string, std::string>> invalid;        // label, reason
+  std::vector<std::pair<std::string, std::string>> same;           // label, that of a like point
   std::vector<std::pair<std::string, std::string>> not_predicted;  // by the request's machine
 };
 

@@ -7,11 +7,14 @@
 #include <map>
 #include <utility>
 
+#include "config/moot.h"
 #include "core/error.h"
 #include "core/json.h"
 #include "core/printable.h"
 #include "core/units.h"
+#include "training/data/source_files.h"
 #include "training/lab/machine_fit.h"
+#include "training/lab/step_simulation.h"
 #include "training/lab/sweep.h"
 #include "training/plan/fit.h"
 #include "training/plan/planned_pipeline.h"
@@ -57,7 +60,7 @@ class SweepPlanner {
     }
     refuse_unknown_values();
     if (plan_.points.size() == base_lines && (alone_ || base_lines == 0)) {
-      std::vector<std::string> problems{"grid: no combination of these values is valid"};
+      std::vector<std::string> problems{"--grid: no combination of these values is valid"};
       for (const auto& [label, reason] : plan_.invalid) problems.push_back(label + ": " + reason);
       throw RequestError(problems);
     }
@@ -73,7 +76,7 @@ class SweepPlanner {
       const bool any = key.path == "batch.micro_batch_size" &&
                        std::find(key.values.begin(), key.values.end(), "auto") != key.values.end();
       if (!size && !any) continue;
-      throw RequestError(fmt::format("grid: {}: weak scaling sets the batch itself{}", key.name,
+      throw RequestError(fmt::format("--grid: {}: weak scaling sets the batch itself{}", key.name,
                                      any ? "; give numbers here" : ""));
     }
   }
@@ -97,7 +100,7 @@ class SweepPlanner {
     for (const GridKey& key : request_.grid) {
       if (key.path != "pipeline.schedule") continue;
       throw RequestError(fmt::format(
-          "grid: {}: the config's pipeline.schedule_file stands in for it; take that out",
+          "--grid: {}: the config's pipeline.schedule_file stands in for it; take that out",
           key.name));
     }
   }
@@ -107,10 +110,12 @@ class SweepPlanner {
     std::vector<std::string> problems;
     const DataConfig& data = request_.base.config.data;
     for (std::size_t i = 0; i < data.train.size(); ++i) {
-      const std::string& path = data.train[i].path;
-      if (std::filesystem::exists(path) || std::filesystem::exists(path + ".bin")) continue;
-      problems.push_back(fmt::format("config: /data/train/{}/path: {}: no such file from here", i,
-                                     printable(path)));
+      try {
+        find_source_files(data.train[i].path);
+      } catch (const RequestError& error) {
+        problems.push_back(
+            fmt::format("config: /data/train/{}/path: {}", i, printable(error.what())));
+      }
     }
     const bool swept = std::any_of(request_.grid.begin(), request_.grid.end(),
                                    [](const auto& key) { return key.path.starts_with("data."); });
@@ -131,8 +136,8 @@ class SweepPlanner {
     return set;
   }
 
-  Config parsed(const std::vector<std::string>& set) const {
-    return parse_config(base_, set, request_.load).config;
+  LoadedConfig parsed(const std::vector<std::string>& set) const {
+    return parse_config(base_, set, request_.load);
   }
 
   void add(const std::string& label, std::vector<std::string> set) {
@@ -157,7 +162,7 @@ class SweepPlanner {
       if (one.starts_with(key)) return;
     }
     set.push_back(key + "1");
-    const Config smallest = parsed(set);
+    const Config smallest = parsed(set).config;
     const auto size =
         largest_micro_batch(smallest, *architecture_of(smallest), request_.rank_memory(smallest));
     if (size) set.back() = key + std::to_string(*size);
@@ -184,9 +189,18 @@ class SweepPlanner {
     set.push_back(fmt::format("batch.gradient_accumulation_steps={}", part / size));
   }
 
-  void add(const std::string& label, const std::vector<std::string>& set, Config config) {
-    SweepPoint point{.label = label, .set = set, .number = number_, .config = std::move(config)};
+  void add(const std::string& label, const std::vector<std::string>& set, LoadedConfig loaded) {
+    SweepPoint point{
+        .label = label, .set = set, .number = number_, .config = std::move(loaded.config)};
+    point.notes = moot_notes(point.config, loaded.written);
     const Config& c = point.config;
+    const std::string text = config_to_json(c);
+    // The base line may be one of the grid's, which then stands for it.
+    const auto like = labels_.find(text);
+    if (like != labels_.end() && !(alone_ && like->second == plan_.points.front().label)) {
+      plan_.same.emplace_back(label, like->second);
+      return;
+    }
     const Architecture& architecture = *architecture_of(c);
     const auto ranks = plan_fullest(c, architecture, schedule_of(c));
     point.planned_peak = ranks.front().collecting.peak_total;
@@ -213,11 +227,11 @@ class SweepPlanner {
       }
     }
     point.same_loss = same_loss_of(c);
-    const nlohmann::json whole_config = nlohmann::json::parse(config_to_json(c));
+    const nlohmann::json whole_config = nlohmann::json::parse(text);
     point.same_work =
         nlohmann::json{whole_config["model"], c.precision.dtype, c.data.sequence_length}.dump();
-    // The base line may be one of the grid's.
-    if (alone_ && config_to_json(c) == config_to_json(plan_.points.front().config)) {
+    labels_[text] = label;
+    if (like != labels_.end()) {
       plan_.points.front() = std::move(point);
       alone_ = false;
     } else {
@@ -246,7 +260,7 @@ class SweepPlanner {
         }
         for (const auto& [problem, count] : counts) {
           if (count == all / key.values.size()) {
-            mistakes.push_back(fmt::format("grid: {}: {}", key.name, problem));
+            mistakes.push_back(fmt::format("--grid: {}: {}", key.name, problem));
           }
         }
       }
@@ -257,7 +271,8 @@ class SweepPlanner {
   const SweepRequest& request_;
   const std::string base_;
   SweepPlan plan_;
-  bool alone_ = false;  // the base line is no point of the grid
+  bool alone_ = false;                         // the base line is no point of the grid
+  std::map<std::string, std::string> labels_;  // by config
   std::size_t number_ = 0;
   std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>> problems_;
 };

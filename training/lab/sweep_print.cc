@@ -114,6 +114,11 @@ std::string sweep_csv(const Json& sweep) {
     cells[0] = cell(point["point"]), cells[1] = "invalid", cells[2] = cell(point["reason"]);
     row(cells);
   }
+  for (const Json& point : sweep.value("same", Json::array())) {
+    std::vector<std::string> cells(head.size());
+    cells[0] = cell(point["point"]), cells[1] = "same", cells[2] = cell(point["as"]);
+    row(cells);
+  }
   return text;
 }
 
@@ -175,6 +180,10 @@ std::string sweep_text(const Json& sweep) {
     text += fmt::format("{:<{}}  invalid{}: {}\n", points.front(), width,
                         points.size() > 1 ? fmt::format(", and {} more", points.size() - 1) : "",
                         reason);
+  }
+  for (const Json& point : sweep.value("same", Json::array())) {
+    text += fmt::format("{:<{}}  runs as {}\n", point["point"].get<std::string>(), width,
+                        point["as"].get<std::string>());
   }
   if (differing > 0) {
     text += fmt::format("THE LOSS OF {} DIFFERS from that of others that train the same\n",

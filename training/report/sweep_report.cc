@@ -54,6 +54,16 @@ std::string head_of(const nlohmann::ordered_json& sweep) {
 }
 
 // By reason, the most frequent first.
+std::string same_of(const nlohmann::ordered_json& same) {
+  std::string rows;
+  for (const auto& point : same) {
+    rows += fmt::format("<tr><td>{}</td><td class=\"text\">runs as {}</td></tr>",
+                        escape_xml(point["point"].get<std::string>()),
+                        escape_xml(point["as"].get<std::string>()));
+  }
+  return rows;
+}
+
 std::string invalid_of(const nlohmann::ordered_json& invalid) {
   std::map<std::string, std::vector<std::string>> by_reason;
   for (const auto& point : invalid) by_reason[point["reason"]].push_back(point["point"]);
@@ -106,6 +116,9 @@ std::string sweep_report(const nlohmann::ordered_json& sweep) {
       "<div id=\"figures\" class=\"figures\"></div>\n<h2>Points</h2>\n"
       "<input id=\"filter\" class=\"screen\" type=\"search\" aria-label=\"Filter\" "
       "placeholder=\"Filter: words that a point's name has\">\n<div id=\"table\"></div>\n";
+  if (const auto same = sweep.find("same"); same != sweep.end() && !same->empty()) {
+    body += "<h2>The same layouts</h2>\n" + table_of(same_of(*same));
+  }
   if (!sweep["invalid"].empty()) {
     body += "<h2>Not valid</h2>\n" + table_of(invalid_of(sweep["invalid"]));
   }

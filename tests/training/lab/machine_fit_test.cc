@@ -6,6 +6,8 @@
 
 #include "core/error.h"
 #include "lab_machines.h"
+#include "training/lab/step_simulation.h"
+#include "training/setup/kinds.h"
 
 namespace trident::testing {
 namespace {
@@ -141,6 +143,13 @@ TEST(MachineFit, RanksBeyondTheDevicesHaveOneEachInAReplay) {
   EXPECT_TRUE(is_crowded(config, machine));
   EXPECT_THROW(predicted_seconds(config, machine, false), RequestError);
   const double replayed = predicted_seconds(config, machine, true);
+  const SimulatedStep shared =
+      simulate_crowded(config, *architecture_of(config), machine, Habits::of(config));
+  EXPECT_EQ(shared.seconds, replayed);
+  EXPECT_EQ(shared.shared_devices, 2);
+  // Four times as many ranks as devices, which wait for each other here and there.
+  EXPECT_GT(shared.shared_seconds, 2 * shared.seconds);
+  EXPECT_LE(shared.shared_seconds, 4 * shared.seconds);
   machine.devices_per_node = 8;
   EXPECT_FALSE(is_crowded(config, machine));
   EXPECT_LT(replayed, predicted_seconds(config, machine, false));
