@@ -74,7 +74,7 @@ std::string bash_script(const CLI::App& app) {
     }
   });
   return fmt::format(
-      "# bash completion of trident; for zsh after `autoload -U +X bashcompinit && bashcompinit`.\n"
+      "# bash completion of trident\n"
       "_trident() {{\n"
       "  local cur=${{COMP_WORDS[COMP_CWORD]}} path= next word before words= i\n"
       "  for ((i = 1; i < COMP_CWORD; ++i)); do\n"
@@ -111,6 +111,83 @@ std::string quoted(std::string text) {
     out += c;
   }
   return out + "'";
+}
+
+// Of a case: "one"|"two".
+std::string any_of(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "\"" : "|\"") + word + "\"";
+  return text;
+}
+
+// As zsh takes it within single quotes.
+std::string zsh_quoted(const std::string& text) {
+  std::string out = "'";
+  for (const char c : text) {
+    if (c == '\n') break;  // the first line tells it
+    out += c == '\'' ? "'\\''" : std::string(1, c);
+  }
+  return out + "'";
+}
+
+// Commands and options with what they do; the values of an option after it; else files.
+std::string zsh_script(const CLI::App& app) {
+  std::vector<std::string> paths;
+  std::string entries, values;
+  each_command(app, "", [&](const CLI::App& command, const std::string& path) {
+    if (!path.empty()) paths.push_back(path);
+    std::string subs, opts;
+    for (const CLI::App* one : commands_of(command)) {
+      subs += "\n      " + zsh_quoted(one->get_name() + ":" + one->get_description());
+    }
+    for (const CLI::Option* option : options_of(command, false)) {
+      const auto known = values_of(*option);
+      for (const std::string& name : option->get_lnames()) {
+        opts += "\n      " + zsh_quoted("--" + name + ":" + option->get_description());
+        if (known.empty()) continue;
+        values += fmt::format("    \"{} --{}\") compadd -- {}; return ;;\n", path, name,
+                              fmt::join(known, " "));
+      }
+    }
+    entries += fmt::format("    \"{}\")\n      subs=({})\n      opts=({}) ;;\n", path, subs, opts);
+  });
+  return fmt::format(
+      "#compdef trident\n"
+      "# zsh completion of trident: as _trident in a folder of $fpath, or read by `source` after\n"
+      "# compinit.\n"
+      "_trident() {{\n"
+      "  local at= next before i\n"
+      "  local -a subs opts\n"
+      "  for ((i = 2; i < CURRENT; ++i)); do\n"
+      "    next=\"${{at:+$at }}${{words[i]}}\"\n"
+      "    case $next in\n"
+      "      {}) at=$next ;;\n"
+      "    esac\n"
+      "  done\n"
+      "  before=${{words[CURRENT-1]}}\n"
+      "  if [[ $PREFIX == --*=* ]]; then\n"
+      "    before=${{PREFIX%%=*}}\n"
+      "    compset -P '*='\n"
+      "  fi\n"
+      "  case \"$at $before\" in\n"
+      "{}"
+      "  esac\n"
+      "  case $at in\n"
+      "{}"
+      "  esac\n"
+      "  if [[ $PREFIX == -* ]]; then\n"
+      "    _describe -o -t options option opts\n"
+      "    return\n"
+      "  fi\n"
+      "  (($#subs)) && _describe -t commands command subs\n"
+      "  [[ -n $at ]] && _files\n"
+      "}}\n"
+      "if [[ $funcstack[1] == _trident ]]; then\n"
+      "  _trident \"$@\"\n"
+      "elif (($+functions[compdef])); then\n"
+      "  compdef _trident trident\n"
+      "fi\n",
+      any_of(paths), values, entries);
 }
 
 std::string fish_script(const CLI::App& app) {
@@ -199,12 +276,14 @@ std::string man_page(const CLI::App& app, const std::string& version) {
 void add_completion(CLI::App& app, Action& action) {
   auto* command = app.add_subcommand("completion", "Print what a shell completes by");
   auto shell = std::make_shared<std::string>();
-  command->add_option("shell", *shell, "bash (also for zsh) or fish")
+  command->add_option("shell", *shell, "bash, zsh or fish")
       ->required()
-      ->check(CLI::IsMember({"bash", "fish"}));
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
   command->callback([&app, shell, &action] {
     action = [&app, shell] {
-      fmt::print("{}", *shell == "fish" ? fish_script(app) : bash_script(app));
+      fmt::print("{}", *shell == "fish"  ? fish_script(app)
+                       : *shell == "zsh" ? zsh_script(app)
+                                         : bash_script(app));
       return 0;
     };
   });

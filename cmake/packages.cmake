@@ -13,10 +13,11 @@ target_link_options(trident PRIVATE -Wl,--disable-new-dtags)
 # The program's own pages.
 set(pages ${PROJECT_BINARY_DIR}/pages)
 file(MAKE_DIRECTORY ${pages})
-add_custom_command(OUTPUT ${pages}/trident.1.gz ${pages}/trident ${pages}/trident.fish
+add_custom_command(OUTPUT ${pages}/trident.1.gz ${pages}/trident ${pages}/trident.fish ${pages}/_trident
                    COMMAND trident_program man | gzip -9n > ${pages}/trident.1.gz
                    COMMAND trident_program completion bash > ${pages}/trident
                    COMMAND trident_program completion fish > ${pages}/trident.fish
+                   COMMAND trident_program completion zsh > ${pages}/_trident
                    DEPENDS trident_program)
 add_custom_target(trident_pages ALL DEPENDS ${pages}/trident.1.gz)
 install(FILES ${pages}/trident.1.gz DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT runtime)
@@ -24,6 +25,8 @@ install(FILES ${pages}/trident DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-complet
         COMPONENT runtime)
 install(FILES ${pages}/trident.fish
         DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d COMPONENT runtime)
+install(FILES ${pages}/_trident DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions
+        COMPONENT runtime)
 install(FILES README.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright COMPONENT runtime)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libtrident-dev RENAME copyright
