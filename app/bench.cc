@@ -93,11 +93,12 @@ void add_machine_options(CLI::App& command, BenchOptions& options) {
 
 Json measure_machine(const BenchOptions& options, const Launch& launch) {
   if (launch.mpi) {
-    throw RequestError("bench machine: runs its ranks itself; start it without mpirun or srun");
+    throw RequestError(
+        "trident bench machine: runs its ranks itself; start it without mpirun or srun");
   }
   need_writable("--out", options.out);
   launch.start->join("bench machine");
-  const LoadedConfig base = load(options.config, launch);
+  const LoadedConfig base = load_told(options.config, launch);
   MachineRequest request{
       .cores = launch.cores, .iterations = options.iterations, .rounds = options.rounds};
   for (const GridPoint& point :
@@ -111,7 +112,7 @@ Json measure_machine(const BenchOptions& options, const Launch& launch) {
       print_error(fmt::format("{}: left out: {}", point.label, error.problems().front()));
     }
   }
-  if (request.configs.empty()) throw RequestError("bench machine: --grid: no layout is valid");
+  if (request.configs.empty()) throw RequestError("--grid: no layout is valid");
   if (!options.out.empty() && std::filesystem::exists(options.out)) {
     request.known = parse_machine(read_file(options.out), options.out);
   }
@@ -141,7 +142,7 @@ Json measure_step(const BenchOptions& options, const Launch& launch) {
   launch.start->join("bench step");
   ConfigRequest request = options.config;
   choose_layouts_here(request);
-  const LoadedConfig loaded = load(request, launch);
+  const LoadedConfig loaded = load_told(request, launch);
   if (!loaded.why_layout.empty()) fmt::print(stderr, "{}\n", loaded.why_layout);
   Config config = loaded.config;
   const Bf16Choice products = choose_bf16_products(config, "", bf16_machine(config, launch));

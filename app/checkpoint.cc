@@ -179,7 +179,13 @@ int export_one(const CheckpointOptions& options) {
   const std::string note =
       export_checkpoint(checkpoint_at(options.first), options.second, options.overwrite);
   if (!note.empty()) print_error(note);
-  fmt::print("wrote {}\n", options.second);
+  if (options.format == "json") {
+    ordered_json notes = ordered_json::array();
+    if (!note.empty()) notes.push_back(note);
+    fmt::print("{}\n", json_text(ordered_json{{"wrote", options.second}, {"notes", notes}}));
+  } else {
+    fmt::print("wrote {}\n", printable(options.second));
+  }
   return 0;
 }
 
@@ -195,10 +201,20 @@ int prune(const CheckpointOptions& options) {
         options.first, save, run_file));
   }
   const Pruned pruned = prune_checkpoints(save, options.keep, options.dry_run);
-  for (const std::string& problem : pruned.damaged) fmt::print("not counted: {}\n", problem);
+  std::vector<std::string> removed;
   for (const std::int64_t gone : pruned.removed) {
-    fmt::print("{} {}\n", options.dry_run ? "would remove" : "removed",
-               printable((std::filesystem::path(save) / checkpoint_name(gone)).string(), 400));
+    removed.push_back((std::filesystem::path(save) / checkpoint_name(gone)).string());
+  }
+  if (options.format == "json") {
+    fmt::print("{}\n", json_text(ordered_json{{"dry_run", options.dry_run},
+                                              {"removed", removed},
+                                              {"not_counted", pruned.damaged}},
+                                 2));
+    return 0;
+  }
+  for (const std::string& problem : pruned.damaged) fmt::print("not counted: {}\n", problem);
+  for (const std::string& path : removed) {
+    fmt::print("{} {}\n", options.dry_run ? "would remove" : "removed", printable(path, 400));
   }
   return 0;
 }
@@ -244,6 +260,7 @@ void add_checkpoint(CLI::App& app, Action& action) {
         add("export", "Copy a checkpoint's weights to a Hugging Face directory", kOne, export_one);
     sub->add_option("to", options->second, "The directory")->required();
     sub->add_flag("--overwrite", options->overwrite, "Replace the model that is there");
+    add_format_option(*sub, options->format);
   }
   {
     const auto [sub, options] = add("prune", "Remove older checkpoints of a run", kRun, prune);
@@ -255,6 +272,7 @@ void add_checkpoint(CLI::App& app, Action& action) {
         ->check(CLI::Range(0, 1000000000));
     sub->add_flag("--keep-best", options->keep.keep_best, "And the one with the least loss");
     sub->add_flag("--dry-run", options->dry_run, "Only say which would go");
+    add_format_option(*sub, options->format);
   }
 }
 

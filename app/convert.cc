@@ -6,9 +6,13 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
-#include "app/commands.h"
+#include "app/options.h"
 #include "core/error.h"
+#include "core/json.h"
 #include "core/printable.h"
 #include "core/process.h"
 #include "training/checkpoint/checkpoint_tools.h"
@@ -19,17 +23,27 @@ namespace trident::app {
 namespace {
 
 struct ConvertOptions {
-  std::string from, to, type;
+  std::string from, to, type, format = "text";
   bool overwrite = false;
 };
 
-int to_gguf_file(const ConvertOptions& options, const std::string& from) {
-  const auto notes = export_gguf(built_in_architectures(), from, options.to,
-                                 options.type.empty() ? "auto" : options.type, options.overwrite);
-  for (const std::string& note : notes) {
-    fmt::print(stderr, "{}: {}\n", printable(options.to, 200), printable(note, 400));
+// What has been written, and what there is to say of it.
+void tell_written(const ConvertOptions& options, const std::vector<std::string>& notes) {
+  for (const std::string& note : notes) print_error(note);
+  if (options.format == "json") {
+    fmt::print("{}\n", json_text(nlohmann::ordered_json{{"wrote", options.to}, {"notes", notes}}));
+  } else {
+    fmt::print("wrote {}\n", printable(options.to));
   }
-  fmt::print("wrote {}\n", options.to);
+}
+
+int to_gguf_file(const ConvertOptions& options, const std::string& from) {
+  auto notes = export_gguf(built_in_architectures(), from, options.to,
+                           options.type.empty() ? "auto" : options.type, options.overwrite);
+  for (std::string& note : notes) {
+    note = fmt::format("{}: {}", printable(options.to, 200), printable(note, 400));
+  }
+  tell_written(options, notes);
   return 0;
 }
 
@@ -39,22 +53,22 @@ CLI::App* add(CLI::App& app, Action& action, const char* name, const char* about
   command->add_option("from", options->from)->required();
   command->add_option("to", options->to)->required();
   command->add_flag("--overwrite", options->overwrite, "Replace the model that is there");
+  add_format_option(*command, options->format);
   command->callback([options, exports = name == std::string_view("export"), &action] {
     action = [options, exports] {
       if (options->to.empty()) {
-        throw RequestError(std::string(exports ? "export" : "import") +
+        throw RequestError(std::string(exports ? "trident export" : "trident import") +
                            ": needs a name for what it writes, not \"\"");
       }
       const std::string from = weights_directory(options->from);
       require_whole_weights(from);
       if (exports && options->to.ends_with(".gguf")) return to_gguf_file(*options, from);
       if (!options->type.empty()) {
-        throw RequestError("export: --outtype is for a FILE.gguf; directories keep every bit");
+        throw RequestError("--outtype: is for a FILE.gguf; directories keep every bit");
       }
       const std::string note =
           convert_weights(built_in_architectures(), from, options->to, options->overwrite);
-      if (!note.empty()) print_error(note);
-      fmt::print("wrote {}\n", options->to);
+      tell_written(*options, note.empty() ? std::vector<std::string>{} : std::vector{note});
       return 0;
     };
   });

@@ -67,7 +67,7 @@ std::string table_of(const Evaluation& result) {
 
 // A line for each request: its log-likelihood, and whether greedy decoding would give it.
 int score_requests(const EvalOptions& request, const Launch& launch) {
-  if (launch.mpi) throw RequestError("eval: --score: one process does it; start it without mpirun");
+  if (launch.mpi) throw RequestError("--score: one process does it; start it without mpirun");
   const bool standard = *request.score == "-";
   const std::string name = standard ? "standard input" : *request.score;
   constexpr std::uint64_t kMost = std::uint64_t{1} << 32;
@@ -90,17 +90,34 @@ int score_requests(const EvalOptions& request, const Launch& launch) {
   Config config = config_of_directory(built_in_architectures(), weights);
   config.runtime.bf16_products =
       products_of_weights(config, {request.evaluation.directory, weights}, launch);
+  Printer printer;
+  // Results that are shown tell it themselves.
+  CountingLine counting(printer, terminal_of(STDERR_FILENO).live, "scoring", "requests");
+  const bool shown = terminal_of(STDOUT_FILENO).live;
+  std::int64_t done = 0;
   run_local(1, {}, [&](Transport& transport) {
     Context context(*device, launch.cores, kernel_options(config));
     score(
         context, transport, built_in_architectures(), weights, requests,
         [&](std::size_t i) { return fmt::format("{}:{}", name, lines[i]); },
-        [](const Score& one) {
+        [&](const Score& one) {
           fmt::print("{}\n", json_text(nlohmann::ordered_json{
                                  {"log_likelihood", one.log_likelihood}, {"greedy", one.greedy}}));
+          if (!shown) counting.show(++done, std::ssize(requests));
         });
   });
   return 0;
+}
+
+std::vector<std::string> parts_of(const std::string& list) {
+  std::vector<std::string> parts = items_of("--part", list);
+  const std::vector<std::string> known{"train", "validation", "test", "all"};
+  for (const std::string& part : parts) {
+    if (std::ranges::find(known, part) != known.end()) continue;
+    throw RequestError(
+        fmt::format("--part: \"{}\": needs train, validation, test or all", printable(part, 40)));
+  }
+  return parts;
 }
 
 // Names go into a config, which is UTF-8.
@@ -110,7 +127,7 @@ void check_names(const EvaluationRequest& asked) {
   names.push_back(asked.tokenizer);
   for (const std::string& name : names) {
     if (invalid_utf8(name) == std::string::npos) continue;
-    throw RequestError(fmt::format("eval: {}: needs a name in UTF-8", printable(name)));
+    throw RequestError(fmt::format("{}: needs a name in UTF-8", printable(name)));
   }
 }
 
@@ -124,13 +141,13 @@ int evaluate_texts(const EvalOptions& request, const Launch& launch) {
   Evaluation result;
   {
     TokenizingLine tokenizing(printer, live);
+    std::optional<CountingLine> counting;  // from the first window on
     hooks.tokenizing.threads = launch.cores;
     hooks.tokenizing.progress = [&](const TokenizingProgress& p) { tokenizing.show(p); };
-    if (live) {
-      hooks.progress = [&](std::int64_t done, std::int64_t total) {
-        printer.live(fmt::format("evaluating: {} of {} tokens", done, total), done == total);
-      };
-    }
+    hooks.progress = [&](std::int64_t done, std::int64_t total) {
+      if (!counting) counting.emplace(printer, live, "evaluating", "tokens");
+      counting->show(done, total);
+    };
     result = evaluate(request.evaluation, launch, hooks);
   }
   printer.drain();
@@ -184,12 +201,10 @@ void add_eval(CLI::App& app, const Launch& launch, Action& action) {
       "--split", asked.split, "Sizes of training, validation and test part, such as 949,50,1");
   auto* part =
       command
-          ->add_option(
-              "--part", asked.parts,
+          ->add_option_function<std::string>(
+              "--part", [&asked](const std::string& list) { asked.parts = parts_of(list); },
               "train, validation, test or all, comma-separated; else what is held out, or all")
-          ->delimiter(',')
-          ->allow_extra_args(false)
-          ->check(CLI::IsMember({"train", "validation", "test", "all"}));
+          ->type_name("TEXT:{train,validation,test,all}");
   auto* tokenizer = command->add_option(
       "--tokenizer", asked.tokenizer, "A tokenizer.json; else that of the weights, or of the run");
   auto* stride = command

@@ -7,7 +7,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
@@ -16,6 +15,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 #include <system_error>
 
 #include "app/options.h"
@@ -60,7 +60,7 @@ std::optional<Tokenizer> tokenizer_of(const Request& request, const std::string&
   }
   if (vocab_size != 256 && request.ids.empty()) {
     throw RequestError(fmt::format(
-        "generate: {} has no tokenizer.json, so text can't be given to its vocabulary of {}; use "
+        "{}: has no tokenizer.json, so text can't be given to its vocabulary of {}; use "
         "--ids",
         directory, vocab_size));
   }
@@ -69,23 +69,23 @@ std::optional<Tokenizer> tokenizer_of(const Request& request, const std::string&
 
 // Numbers with commas or white space between them; "-": on standard input.
 std::vector<std::int32_t> ids_of(const std::string& given) {
-  std::string text = given == "-" ? read_standard_input(std::uint64_t{64} << 20) : given;
-  std::ranges::replace_if(
-      text, [](unsigned char c) { return std::isspace(c) != 0; }, ',');
+  const std::string text = given == "-" ? read_standard_input(std::uint64_t{64} << 20) : given;
+  std::vector<std::string> words;
+  for (const std::string& item : items_of("--ids", text)) {
+    std::istringstream stream(item);
+    const std::size_t before = words.size();
+    for (std::string word; stream >> word;) words.push_back(word);
+    if (words.size() == before) throw RequestError("--ids: has nothing between two commas");
+  }
   std::vector<std::int32_t> ids;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find(',', at), text.size());
-    const std::string_view one = std::string_view(text).substr(at, end - at);
-    at = end + 1;
-    if (one.empty()) continue;
+  for (const std::string& one : words) {
     std::int32_t id = 0;
     const auto [rest, error] = std::from_chars(one.data(), one.data() + one.size(), id);
     if (error != std::errc() || rest != one.data() + one.size()) {
-      throw RequestError(fmt::format("generate: --ids: \"{}\" is no id", printable(one, 40)));
+      throw RequestError(fmt::format("--ids: \"{}\" is no id", printable(one, 40)));
     }
     ids.push_back(id);
   }
-  if (ids.empty()) throw RequestError("generate: --ids: needs ids");
   return ids;
 }
 
@@ -112,15 +112,16 @@ void check(const Request& request) {
        {std::pair("--temperature", sampling.temperature), std::pair("--top-p", sampling.top_p),
         std::pair("--min-p", sampling.min_p),
         std::pair("--repetition-penalty", sampling.repetition_penalty)}) {
-    if (std::isnan(value)) throw RequestError(fmt::format("generate: {}: needs a number", name));
+    if (std::isnan(value)) throw RequestError(fmt::format("{}: needs a number", name));
   }
   for (const std::string& stop : request.stop) {
-    if (stop.empty()) throw RequestError("generate: --stop: an empty text is everywhere");
+    if (stop.empty()) throw RequestError("--stop: an empty text is everywhere");
   }
 }
 
 int run(const Request& request, const Launch& launch) {
-  if (launch.mpi) throw RequestError("generate: one process does it; start it without mpirun");
+  if (launch.mpi)
+    throw RequestError("trident generate: one process does it; start it without mpirun");
   check(request);
   const auto architectures = built_in_architectures();
   const std::string directory = weights_directory(request.directory);
@@ -134,7 +135,7 @@ int run(const Request& request, const Launch& launch) {
   const std::string prompt_text = text ? prompt_of(request) : "";
   if (known != nullptr && text) {
     if (invalid_utf8(prompt_text) != std::string::npos) {
-      throw RequestError("generate: the prompt isn't UTF-8");
+      throw RequestError("trident generate: the prompt isn't UTF-8");
     }
     if (!prompt_text.empty()) prompt = known->encode_prompt(prompt_text);
   } else {
@@ -143,7 +144,7 @@ int run(const Request& request, const Launch& launch) {
   const bool bytes =
       known == nullptr && (config.model.vocab_size == 256 || has_byte_tokenizer(directory));
   if (!text && known == nullptr && !bytes && !request.stop.empty()) {
-    throw RequestError("generate: --stop needs the model's tokenizer, to know the text of its ids");
+    throw RequestError("--stop: needs the model's tokenizer, to know the text of its ids");
   }
   GenerateOptions options = request.generate;
   if (!request.ignore_eos) options.end = end_tokens(directory, known);

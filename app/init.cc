@@ -4,10 +4,12 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 
-#include "app/commands.h"
+#include "app/options.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "core/json.h"
 #include "core/printable.h"
 #include "training/setup/kinds.h"
 #include "training/setup/presets.h"
@@ -16,7 +18,7 @@ namespace trident::app {
 namespace {
 
 struct InitOptions {
-  std::string file = "trident.json", preset = presets().front().name;
+  std::string file = "trident.json", preset = presets().front().name, format = "text";
   bool overwrite = false;
 };
 
@@ -25,36 +27,46 @@ int init(const InitOptions& options) {
   const bool standard = options.file == "-";
   const std::string name = standard ? options.preset : path.stem().string();
   const std::string text = preset_config(options.preset, name, *built_in_rules());
+  const bool json = options.format == "json";
+  if (standard && json) {
+    throw RequestError(
+        "trident init: - is for the config; --format json tells where it was written");
+  }
   if (standard) {
     fmt::print("{}", text);
     return 0;
   }
   std::error_code none;
-  if (path.filename().empty() || std::filesystem::is_directory(path, none)) {
-    throw RequestError(fmt::format("init: {}: needs the name of a file", printable(options.file)));
-  }
+  if (options.file.empty()) throw RequestError("trident init: needs the name of a file, not \"\"");
+  need_writable("", options.file);
   const auto found = std::filesystem::symlink_status(path, none);
   if (std::filesystem::exists(found) && std::filesystem::exists(path, none) &&
       !std::filesystem::is_regular_file(path, none)) {
     throw RequestError(
-        fmt::format("init: {}: is no regular file; choose another name", printable(options.file)));
+        fmt::format("{}: is no regular file; choose another name", printable(options.file)));
   }
   if (!options.overwrite && std::filesystem::exists(found)) {
     throw RequestError(
-        fmt::format("init: {}: is there already; choose another name, or give "
+        fmt::format("{}: is there already; choose another name, or give "
                     "--overwrite to replace it",
                     printable(options.file)));
   }
   write_file(options.file, text);
   std::string shown = printable(options.file);
-  fmt::print("wrote {}\n", shown);
+  if (!json) fmt::print("wrote {}\n", shown);
   // As a shell takes it.
   if (shown.starts_with("-")) shown = "./" + shown;
   const std::string plain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+=:,@%";
   if (shown.find_first_not_of(plain) != std::string::npos) shown = "'" + shown + "'";
+  const std::vector<std::string> next = preset_next(options.preset, shown);
+  if (json) {
+    fmt::print("{}\n", json_text(nlohmann::ordered_json{
+                           {"wrote", options.file}, {"preset", options.preset}, {"next", next}}));
+    return 0;
+  }
   fmt::print("next:\n");
-  for (const std::string& line : preset_next(options.preset, shown)) fmt::print("  {}\n", line);
+  for (const std::string& line : next) fmt::print("  {}\n", line);
   return 0;
 }
 
@@ -70,6 +82,7 @@ void add_init(CLI::App& app, Action& action) {
     all += fmt::format("\n{:12} {}", preset.name, preset.about);
   command->add_option("--preset", options->preset, all)->capture_default_str();
   command->add_flag("--overwrite", options->overwrite, "Replace a file that is there");
+  add_format_option(*command, options->format);
   command->callback([options, &action] { action = [options] { return init(*options); }; });
 }
 

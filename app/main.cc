@@ -67,6 +67,13 @@ std::string unknown_word(const CLI::App& app) {
                      advice, name);
 }
 
+// Ranks that are refused alike say it once.
+void join(const CLI::App& app, const trident::Launch& launch) {
+  for (const char* command : {"train", "plan", "eval"}) {
+    if (app.got_subcommand(command)) launch.start->join(command);
+  }
+}
+
 // A command line that CLI11 refuses, or a wish for help.
 template <class Fail>
 int refused(const CLI::App& app, const CLI::ParseError& error, const trident::Launch& launch,
@@ -76,14 +83,30 @@ int refused(const CLI::App& app, const CLI::ParseError& error, const trident::La
     if (launch.leads) fmt::print("{}", out.str());
     return std::fflush(stdout) == 0 ? 0 : fail(3, not_all_written);
   }
-  for (const char* command : {"train", "plan", "eval"}) {
-    if (app.got_subcommand(command)) launch.start->join(command);
-  }
+  join(app, launch);
   std::string text = unknown_word(app);
   if (!text.empty()) return fail(2, text);
   text = err.str();
   while (!text.empty() && text.back() == '\n') text.pop_back();
   return fail(2, text);
+}
+
+// Options that were given a value of "", which would be as if they hadn't been given.
+std::vector<std::string> empty_values(const CLI::App& app) {
+  std::vector<std::string> problems;
+  for (const CLI::Option* option : app.get_options()) {
+    const bool may_be = option->check_lname("prompt") || option->check_lname("stop");
+    if (option->count() == 0 || !option->nonpositional() || may_be) continue;
+    if (option->get_items_expected_max() == 0 ||
+        std::ranges::find(option->results(), "") == option->results().end()) {
+      continue;
+    }
+    problems.push_back(option->get_name() + ": needs a value, not \"\"");
+  }
+  for (const CLI::App* command : app.get_subcommands()) {
+    for (std::string& problem : empty_values(*command)) problems.push_back(std::move(problem));
+  }
+  return problems;
 }
 
 int run(int argc, char** argv) {
@@ -120,6 +143,11 @@ int run(int argc, char** argv) {
     trident::app::keep_paths_in_brackets(words);
     std::ranges::reverse(words);  // as CLI11 wants them
     app.parse(std::move(words));
+    const std::vector<std::string> problems = empty_values(app);
+    if (!problems.empty()) {
+      join(app, launch);
+      throw trident::RequestError(problems);
+    }
     const int code = action();
     launch.start->finish(code);
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {

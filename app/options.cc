@@ -6,8 +6,10 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "app/processors.h"
+#include "config/moot.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/printable.h"
@@ -63,6 +65,18 @@ std::string machines_folder() {
   return here;
 }
 
+LoadedConfig load_told(const ConfigRequest& request, const Launch& launch,
+                       std::optional<std::int64_t> memory) {
+  LoadedConfig loaded = load(request, launch, memory);
+  if (!launch.leads) return loaded;
+  for (const std::string& note : moot_notes(loaded)) print_error(note);
+  return loaded;
+}
+
+void add_notes(nlohmann::ordered_json& document, const std::vector<std::string>& notes) {
+  if (!notes.empty()) document["notes"] = notes;
+}
+
 LoadOptions load_options(const Config& config, const Launch& launch) {
   return {.rules = built_in_rules(),
           .cores = launch.cores,
@@ -79,10 +93,26 @@ std::string grid_text(const std::string& grid) {
 
 void need_writable(const std::string& option, const std::string& path) {
   if (path.empty()) return;
-  const std::filesystem::path folder = std::filesystem::absolute(path).parent_path();
-  if (!std::filesystem::is_directory(path) && access(folder.c_str(), W_OK) == 0) return;
-  throw RequestError(
-      fmt::format("{}: {}: needs the path of a file that can be written", option, printable(path)));
+  namespace fs = std::filesystem;
+  std::error_code none;
+  const fs::path whole = fs::absolute(path, none);
+  const bool there = fs::exists(whole, none) && !fs::is_regular_file(whole, none);  // a pipe, say
+  const bool fits = !fs::is_directory(whole, none) && whole.has_filename() &&
+                    access(there ? whole.c_str() : whole.parent_path().c_str(), W_OK) == 0;
+  if (fits) return;
+  throw RequestError(fmt::format("{}{}{}: needs the path of a file that can be written", option,
+                                 option.empty() ? "" : ": ", printable(path)));
+}
+
+std::vector<std::string> items_of(const std::string& option, const std::string& list) {
+  std::vector<std::string> items;
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    items.push_back(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  if (std::ranges::find(items, "") == items.end()) return items;
+  throw RequestError(fmt::format("{}: \"{}\": has an item that is empty", option, printable(list)));
 }
 
 }  // namespace trident::app

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "app/options.h"
+#include "config/moot.h"
 #include "training/plan/fit.h"
 #include "training/run/bf16_products.h"
 #include "training/run/ramp_lists.h"
@@ -40,7 +41,7 @@ void add_plan(CLI::App& app, const Launch& launch, Action& action) {
       std::optional<std::int64_t> memory;
       if (options->memory) memory = parse_memory(*options->memory);
       choose_layouts_here(options->config);
-      const LoadedConfig loaded = load(options->config, launch, memory);
+      const LoadedConfig loaded = load_told(options->config, launch, memory);
       Config config = loaded.config;
       config.runtime.bf16_products = expected_bf16_products(config, launch);
       if (!loaded.why_layout.empty()) fmt::print(stderr, "{}\n", loaded.why_layout);
@@ -63,6 +64,7 @@ void add_plan(CLI::App& app, const Launch& launch, Action& action) {
       if (options->format == "json") {
         nlohmann::ordered_json json = plan_json(*plan);
         if (fit) json["memory"] = fit_json(*fit);
+        add_notes(json, moot_notes(loaded));
         fmt::print("{}\n", json.dump(2));
       } else {
         fmt::print("{}{}\n", fit ? fit_text(*fit) : "", plan_text(*plan, options->all_ranks));

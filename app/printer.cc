@@ -51,11 +51,15 @@ std::string clock_time() {
   return fmt::format("{:02}:{:02}:{:02}", local.tm_hour, local.tm_min, local.tm_sec);
 }
 
+double now_seconds() {
+  return static_cast<double>(read_clock().wall_ns) * 1e-9;
+}
+
 }  // namespace
 
 void Progress::show(const IterationMetrics& m) {
   constexpr double kBetweenLines = 15, kBetweenDrawings = 0.1;  // seconds
-  const double now = static_cast<double>(read_clock().wall_ns) * 1e-9;
+  const double now = now_seconds();
   const bool first = first_ == 0;
   if (first) first_ = m.iteration, begin_ = kept_ = now;
   ProgressView view{.clock = clock_time()};
@@ -102,6 +106,34 @@ void TokenizingLine::show(const TokenizingProgress& p) {
   } else {
     printer_.error(line);
   }
+}
+
+CountingLine::CountingLine(Printer& printer, bool live, std::string what, std::string unit)
+    : printer_(printer),
+      live_(live),
+      what_(std::move(what)),
+      unit_(std::move(unit)),
+      begin_(now_seconds()),
+      shown_(live ? 0 : begin_) {}
+
+CountingLine::~CountingLine() {
+  if (open_) printer_.live("", false);  // an error follows
+}
+
+void CountingLine::show(std::int64_t done, std::int64_t total) {
+  const double now = now_seconds();
+  const bool ends = done >= total;
+  if (now - shown_ < (live_ ? 0.1 : 10) && !(live_ && ends)) return;
+  shown_ = now;
+  open_ = live_ && !ends;
+  const double part =
+      static_cast<double>(done) / static_cast<double>(std::max<std::int64_t>(1, total));
+  std::string line = fmt::format("{}: {:.0f}% of {} {}", what_, 100 * part, total, unit_);
+  if (!ends && part > 0) line += fmt::format(", {:.0f} s left", (now - begin_) * (1 / part - 1));
+  if (!live_) return printer_.error(line);
+  const auto columns = static_cast<std::size_t>(terminal_of(STDERR_FILENO).columns);
+  if (columns > 0) line.resize(std::min(line.size(), columns - 1));
+  printer_.live(line, ends);
 }
 
 }  // namespace trident::app

@@ -64,4 +64,23 @@ class TokenizingLine {
   bool open_ = false;
 };
 
+// How much of something has been counted: a live line on a terminal, else one every ten seconds.
+class CountingLine {
+ public:
+  // "evaluating: 20% of 5000 tokens, 12 s left": `what`, `unit`.
+  CountingLine(Printer& printer, bool live, std::string what, std::string unit);
+  CountingLine(const CountingLine&) = delete;
+  CountingLine& operator=(const CountingLine&) = delete;
+  ~CountingLine();
+
+  void show(std::int64_t done, std::int64_t total);
+
+ private:
+  Printer& printer_;
+  const bool live_;
+  const std::string what_, unit_;
+  double begin_, shown_;  // seconds
+  bool open_ = false;
+};
+
 }  // namespace trident::app

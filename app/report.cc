@@ -4,12 +4,14 @@
 #include <CLI/CLI.hpp>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "app/options.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "core/json.h"
 #include "core/printable.h"
 #include "training/report/run_report.h"
 
@@ -18,7 +20,7 @@ namespace {
 
 struct ReportOptions {
   std::vector<std::string> runs;
-  std::string out;
+  std::string out, format = "text";
 };
 
 int report(const ReportOptions& options, const Launch& launch) {
@@ -38,13 +40,21 @@ int report(const ReportOptions& options, const Launch& launch) {
   }
   std::string out = options.out;
   if (out.empty()) out = runs.size() == 1 ? directories.front() + "/report.html" : "report.html";
+  if (out == "-" && options.format == "json") {
+    throw RequestError("--out: - is for the page; --format json tells where it was written");
+  }
+  if (out != "-") need_writable("--out", out);
   const std::string page = run_report(runs);
   if (out == "-") {
     fmt::print("{}", page);
     return 0;
   }
   write_file(out, page);
-  fmt::print("wrote {}\n", printable(out));
+  if (options.format == "json") {
+    fmt::print("{}\n", json_text(nlohmann::ordered_json{{"wrote", out}, {"runs", directories}}));
+  } else {
+    fmt::print("wrote {}\n", printable(out));
+  }
   return 0;
 }
 
@@ -58,6 +68,7 @@ void add_report(CLI::App& app, const Launch& launch, Action& action) {
   command->add_option("--out", options->out,
                       "The page, or - for standard output (of one run its report.html, else "
                       "report.html here)");
+  add_format_option(*command, options->format);
   command->callback([options, &launch, &action] {
     action = [options, &launch] { return report(*options, launch); };
   });

@@ -5,7 +5,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 
 #include "app/options.h"
@@ -81,14 +80,6 @@ int columns_of(const ScheduleOptions& options) {
   return columns > 0 ? columns : 100;
 }
 
-// Before anything runs for long.
-void need_place(const std::string& out) {
-  const auto parent = std::filesystem::path(out).parent_path();
-  std::error_code none;
-  if (parent.empty() || std::filesystem::is_directory(parent, none)) return;
-  throw RequestError(fmt::format("--out {}: there is no directory {}", out, parent.string()));
-}
-
 // At the commas of each; an empty kind stays, to be refused.
 std::vector<std::string> separated(const std::vector<std::string>& lists) {
   std::vector<std::string> kinds;
@@ -117,7 +108,7 @@ int show_one(const ScheduleOptions& options, bool kind_given, const Launch& laun
   if (options.measure) launch.start->join("schedule --measure");
   const Times times = parse_times(options.times);
   const ScheduleRequest request = request_of(options, launch);
-  need_place(options.out);
+  need_writable("--out", options.out);
   if (options.file.empty() && !kind_given) {
     throw RequestError("trident schedule: give --kind or --file");
   }
@@ -135,7 +126,7 @@ int compare(const ScheduleOptions& options, const std::vector<std::string>& kind
   const Times times = parse_times(options.times);
   const ScheduleRequest request = request_of(options, launch);
   need_sizes(request);
-  need_place(options.out);
+  need_writable("--out", options.out);
   std::vector<ScheduleReport> reports = reports_of_kinds(kinds, request, times);
   if (options.measure) measure(reports, times, launch);
   if (launch.leads) write(drawn(reports, options.format, columns_of(options)), options.out);

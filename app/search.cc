@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -10,6 +11,7 @@
 #include "app/options.h"
 #include "core/error.h"
 #include "core/file.h"
+#include "core/printable.h"
 #include "training/lab/layout_search.h"
 #include "training/plan/fit.h"
 #include "training/setup/kinds.h"
@@ -26,6 +28,21 @@ struct SearchOptions {
   std::optional<std::string> memory;
   std::size_t wanted = 10;
 };
+
+std::vector<std::int64_t> ranks_of(const std::string& list) {
+  std::vector<std::int64_t> ranks;
+  for (const std::string& item : items_of("--ranks", list)) {
+    std::int64_t count = 0;
+    const char* const end = item.data() + item.size();
+    const auto [stop, error] = std::from_chars(item.data(), end, count);
+    if (error != std::errc{} || stop != end || count < 1 || count > most_ranks) {
+      throw RequestError(fmt::format("--ranks: \"{}\": needs a number from 1 to {}",
+                                     printable(item, 40), most_ranks));
+    }
+    ranks.push_back(count);
+  }
+  return ranks;
+}
 
 LayoutRequest request_of(const SearchOptions& options, const Launch& launch) {
   LayoutRequest request{.machine = read_machine(options.machine, machines_folder())};
@@ -72,6 +89,7 @@ LayoutRequest request_of(const SearchOptions& options, const Launch& launch) {
 
 int search(const SearchOptions& options, const Launch& launch) {
   launch.start->join("search");
+  need_writable("--out", options.out);
   const LayoutRequest request = request_of(options, launch);
   std::optional<LayoutSearch> found;
   if (launch.leads) found = search_layouts(request);
@@ -105,11 +123,11 @@ void add_search(CLI::App& app, const Launch& launch, Action& action) {
                    "A machine's JSON file, or the name of one in configs/machines")
       ->required();
   command
-      ->add_option("--ranks", options->ranks,
-                   "Ranks, or several numbers of them: 64,128; else all of the machine's nodes, or "
-                   "as many as the config has")
-      ->delimiter(',')
-      ->check(CLI::Range(std::int64_t{1}, most_ranks));
+      ->add_option_function<std::string>(
+          "--ranks", [options](const std::string& list) { options->ranks = ranks_of(list); },
+          "Ranks, or several numbers of them: 64,128; else all of the machine's nodes, or "
+          "as many as the config has")
+      ->type_name("INT,...");
   command->add_option("--memory", options->memory,
                       "Memory a rank, such as 24GiB, instead of the machine's");
   command->add_option("--assume", options->assume,

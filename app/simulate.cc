@@ -105,6 +105,7 @@ void add_simulate(CLI::App& app, const Launch& launch, Action& action) {
   command->callback([options, &launch, &action] {
     action = [options, &launch] {
       launch.start->join("simulate");
+      need_writable("--out", options->out);
       Machine machine = read_machine(options->machine, machines_folder());
       take_table(options->inside_table, machine, machine.inside, 1);
       take_table(options->across_table, machine, machine.across, options->adapters);
@@ -119,7 +120,7 @@ void add_simulate(CLI::App& app, const Launch& launch, Action& action) {
       }
       request.layouts = {.machine = machine, .assume = options->assume};
       const LoadedConfig loaded =
-          load(request, launch, static_cast<std::int64_t>(machine.device.memory));
+          load_told(request, launch, static_cast<std::int64_t>(machine.device.memory));
       const Config& config = loaded.config;
       if (!loaded.why_layout.empty()) fmt::print(stderr, "{}\n", loaded.why_layout);
       Habits habits = Habits::of(config);
@@ -153,8 +154,11 @@ void add_simulate(CLI::App& app, const Launch& launch, Action& action) {
                            options->out, counted(files.ranks, "rank"), files.nodes,
                            bytes_text(static_cast<double>(files.bytes)), options->out);
       } else if (launch.leads) {
-        text = drawn(simulate_step(config, *architecture_of(config), machine, habits, what_if),
-                     machine, options->format, options->run);
+        // Cores are shared by as many ranks as there are; a GPU isn't predicted so.
+        const bool shares = !machine.device.gpu && is_crowded(config, machine);
+        const SimulatedStep step = (shares ? simulate_crowded : simulate_step)(
+            config, *architecture_of(config), machine, habits, what_if);
+        text = drawn(step, machine, options->format, options->run);
       }
       launch.start->agree({});
       launch.start->done();

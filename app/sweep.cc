@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <sstream>
 
 #include "app/options.h"
@@ -140,16 +141,48 @@ void say_not_predicted(const SweepPlan& plan) {
   const std::size_t missing = plan.points.size() - predicted_of(plan);
   if (plan.not_predicted.empty() || missing == 0) return;
   const auto& [label, reason] = plan.not_predicted.front();
-  print_error(fmt::format("sweep: no prediction for {} of {} points; {}: {}", missing,
+  print_error(fmt::format("trident sweep: no prediction for {} of {} points; {}: {}", missing,
                           plan.points.size(), label, reason));
 }
 
-int list_points(const SweepPlan& plan) {
+// What the config says to no effect, once for each thing.
+void tell_notes(const SweepPlan& plan) {
+  std::set<std::string> told;
+  for (const SweepPoint& point : plan.points) {
+    for (const std::string& note : point.notes) {
+      if (told.insert(note).second) print_error(point.label + ": " + note);
+    }
+  }
+}
+
+nlohmann::ordered_json json_of(const SweepPlan& plan) {
+  using Json = nlohmann::ordered_json;
+  Json points = Json::array(), invalid = Json::array(), same = Json::array();
+  for (const SweepPoint& point : plan.points) {
+    points.push_back({{"point", point.label},
+                      {"set", point.set},
+                      {"ranks", point.config.world_size()},
+                      {"planned_memory", point.planned_peak},
+                      {"notes", point.notes}});
+  }
+  for (const auto& [label, reason] : plan.invalid) {
+    invalid.push_back({{"point", label}, {"reason", reason}});
+  }
+  for (const auto& [label, other] : plan.same) same.push_back({{"point", label}, {"as", other}});
+  return {{"points", points}, {"invalid", invalid}, {"same", same}};
+}
+
+int list_points(const SweepPlan& plan, bool json) {
+  if (json) {
+    fmt::print("{}\n", json_of(plan).dump(2));
+    return 0;
+  }
   for (const SweepPoint& point : plan.points) {
     fmt::print("{}: {}, {} a rank\n", point.label, counted(point.config.world_size(), "rank"),
                bytes_text(point.planned_peak));
   }
   for (const auto& [label, reason] : plan.invalid) fmt::print("{}: invalid: {}\n", label, reason);
+  for (const auto& [label, other] : plan.same) fmt::print("{}: runs as {}\n", label, other);
   return 0;
 }
 
@@ -162,19 +195,21 @@ void write_reports(const std::string& out, const nlohmann::ordered_json& result)
 int sweep(const SweepOptions& options, const Launch& launch) {
   if (launch.mpi) {
     throw RequestError(
-        "sweep: starts its runs itself, under mpirun those whose runtime.transport needs "
+        "trident sweep: starts its runs itself, under mpirun those whose runtime.transport needs "
         "processes; "
         "start it once, without mpirun or srun");
   }
   StopSignals signals([](const char* name, bool) {
-    print_error(fmt::format("sweep: {}: stopping; the same command goes on from here", name));
+    print_error(
+        fmt::format("trident sweep: {}: stopping; the same command goes on from here", name));
   });
   launch.start->join("sweep");
   SweepRequest request = request_of(options, launch);
   launch.start->done();
   SweepPlan plan = plan_sweep(request);
   say_not_predicted(plan);
-  if (options.dry_run) return list_points(plan);
+  tell_notes(plan);
+  if (options.dry_run) return list_points(plan, options.format == "json");
   if (!options.fit.empty() && request.machine) need_points_to_fit(comparable(plan));
   const bool text = options.format == "text";
   request.stop = &signals.stop();
@@ -211,7 +246,7 @@ int sweep(const SweepOptions& options, const Launch& launch) {
   for (const auto& point : result["points"]) {
     if (point["status"] == "ok") return 0;
   }
-  print_error("sweep: no point ran to its end");
+  print_error("trident sweep: no point ran to its end");
   return 3;
 }
 

@@ -13,6 +13,7 @@
 #include "app/options.h"
 #include "app/printer.h"
 #include "app/stop_signals.h"
+#include "config/moot.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/json.h"
@@ -40,7 +41,11 @@ void print_dry_run(const TrainOptions& options, const TrainingInputs& inputs) {
   }
   const std::string config = config_to_json(inputs.config, inputs.written);
   if (options.format == "json") {
-    fmt::print("{{\"config\": {}, \"plan\": {}}}\n", config, json_text(plan_json(*inputs.plan), 2));
+    const std::vector<std::string> told = moot_notes(inputs.config, inputs.written);
+    const std::string notes =
+        told.empty() ? "" : ", \"notes\": " + json_text(nlohmann::ordered_json(told), 2);
+    fmt::print("{{\"config\": {}, \"plan\": {}{}}}\n", config,
+               json_text(plan_json(*inputs.plan), 2), notes);
   } else {
     fmt::print("{}", config);
     fmt::print(stderr, "{}", plan_text(*inputs.plan));
@@ -62,7 +67,9 @@ std::string result_text(const TrainOptions& options, const TrainingJob& job,
     return summary.history.empty() ? ""
                                    : closing_text(job, summary, terminal_of(STDOUT_FILENO).columns);
   }
-  return json_text(closing_json(job, summary)) + "\n";
+  nlohmann::ordered_json document = closing_json(job, summary);
+  add_notes(document, moot_notes(job.inputs.config, job.inputs.written));
+  return json_text(document) + "\n";
 }
 
 // mpirun ends ranks by SIGTERM, too: whether weights are saved is said where they are.
@@ -82,7 +89,7 @@ int pretend(TrainOptions options, const Launch& launch) {
   }
   launch.start->join("train --pretend-world");
   options.config.ranks = options.pretended_world;
-  const LoadedConfig loaded = load(options.config, launch);
+  const LoadedConfig loaded = load_told(options.config, launch);
   if (loaded.parallel_is_auto) {
     throw RequestError(
         "--pretend-world: parallel is \"auto\": give the layout; trident search finds one");
@@ -111,7 +118,7 @@ int train(const TrainOptions& options, const Launch& launch) {
   });
   ConfigRequest request = options.config;
   choose_layouts_here(request);
-  const LoadedConfig loaded = load(request, launch);
+  const LoadedConfig loaded = options.quiet ? load(request, launch) : load_told(request, launch);
   if (!loaded.why_layout.empty() && !options.quiet) {
     const bool document = options.dry_run || options.format == "json";
     fmt::print(document ? stderr : stdout, "{}\n", loaded.why_layout);

@@ -244,7 +244,7 @@ TEST_F(CliTest, ThePlanSaysWhatFitsAndAutoTakesIt) {
                                      "--set", "batch.micro_batch_size=auto"})
                                     .out);
   EXPECT_TRUE(none.at("memory").at("largest_micro_batch_size").is_null());
-  expect_refused({"plan", "c.json", "--memory", ""}, {"--memory: \"\" is not an amount of memory"});
+  expect_refused({"plan", "c.json", "--memory", ""}, {"--memory: needs a value, not \"\""});
   expect_refused({"plan", "c.json", "--memory", "24gigs"},
                  {"--memory: \"24gigs\" is not an amount of memory"});
   expect_refused({"plan", "c.json", "--memory", "24"},

@@ -29,7 +29,7 @@ TEST_F(CliTest, InitWritesAConfigThatTrains) {
   EXPECT_TRUE(std::filesystem::exists(dir / "runs/mine/weights/model.safetensors"));
   expect_refused({"init", "mine.json"}, {"mine.json: is there already"});
   expect_refused({"init", "x.json", "--preset", "gpt2_124"}, {"did you mean gpt2_124m?"});
-  expect_refused({"init", "."}, {"needs the name of a file"});
+  expect_refused({"init", "."}, {".: needs the path of a file"});
   const Outcome shown = run({"init", "-", "--preset", "llama_8b"});
   EXPECT_EQ(shown.code, 0);
   EXPECT_THAT(shown.out, HasSubstr("\"num_layers\": 32,"));
@@ -228,6 +228,137 @@ TEST_F(CliTest, QuietPrintsNothing) {
   words = train(saves);
   words.push_back("--quiet");
   EXPECT_EQ(run(words).err, "");
+}
+
+TEST_F(CliTest, AnEmptyValueIsRefused) {
+  const auto refused = [&](std::vector<std::string> words, const std::string& option) {
+    words.insert(words.end(), {option, ""});
+    expect_refused(words, {option + ": needs a value, not \"\""});
+  };
+  for (const char* option : {"--straggler", "--slow-link", "--assume", "--inside-table", "--out"}) {
+    refused({"simulate", "c.json", "--machine", "m.json"}, option);
+  }
+  refused({"train", "c.json"}, "--set");
+  refused({"plan", "c.json"}, "--memory");
+  refused({"report", "run"}, "--out");
+  refused({"launch", "c.json"}, "--with");
+  refused({"schedule", "--kind", "1f1b"}, "--times");
+  const auto lacks = [&](const std::vector<std::string>& words, const std::string& problem) {
+    expect_refused(words, {problem});
+  };
+  lacks({"generate", "w", "--ids", "1,,2"}, "--ids: \"1,,2\": has an item that is empty");
+  lacks({"generate", "w", "--ids", "1, ,2"}, "--ids: has nothing between two commas");
+  lacks({"generate", "w", "--ids", "1,2,"}, "--ids: \"1,2,\": has an item that is empty");
+  lacks({"eval", "w", "--part", "test,,train"}, "--part: \"test,,train\": has an item");
+  lacks({"eval", "w", "--part", "tests"}, "--part: \"tests\": needs train, validation, test");
+  lacks({"search", "c.json", "--machine", "m", "--ranks", "8,,16"}, "--ranks: \"8,,16\": has an");
+  lacks({"search", "c.json", "--machine", "m", "--ranks", "8,0"}, "--ranks: \"0\": needs a number");
+}
+
+TEST_F(CliTest, WhereNoFileCanBeWrittenTheRequestIsWrong) {
+  train_once();
+  const std::vector<std::string> schedule{"schedule", "--kind",         "1f1b", "--stages",
+                                          "2",        "--microbatches", "4",    "--out"},
+      compare{"schedule", "compare", "1f1b", "--stages", "2", "--microbatches", "4", "--out"},
+      sweep{"sweep", "c.json", "--grid", "tp=1", "--fit"};
+  for (const char* place : {"run", "none/file"}) {
+    std::vector<std::vector<std::string>> requests{
+        {"report", "run", "--out"},
+        {"init", "--overwrite"},
+        {"bench", "machine", "c.json", "--out"},
+        {"simulate", "c.json", "--machine", "m.json", "--out"},
+        {"search", "c.json", "--machine", "m.json", "--out"},
+        schedule,
+        compare,
+        sweep};
+    for (std::vector<std::string>& words : requests) {
+      words.emplace_back(place);
+      expect_refused(words, {std::string(place) + ": needs the path of a file"});
+    }
+  }
+  expect_refused({"export", "weights", "none/x.gguf"}, {"none/x.gguf: there is no directory"});
+}
+
+TEST_F(CliTest, WhateverReportsHasJson) {
+  ASSERT_EQ(run(train({"checkpoint.save_interval=1"})).code, 0);
+  const auto told = [&](std::vector<std::string> words) {
+    words.insert(words.end(), {"--format", "json"});
+    const Outcome outcome = run(words);
+    EXPECT_EQ(outcome.code, 0) << words.front() << ": " << outcome.err;
+    return json::parse(outcome.out);
+  };
+  EXPECT_EQ(told({"init", "x.json"})["wrote"], "x.json");
+  EXPECT_EQ(told({"report", "run"})["wrote"], "run/report.html");
+  EXPECT_EQ(told({"export", "run", "hf"})["wrote"], "hf");
+  EXPECT_EQ(told({"export", "run", "hf.gguf"})["wrote"], "hf.gguf");
+  EXPECT_EQ(told({"import", "hf", "in"}), (json{{"wrote", "in"}, {"notes", json::array()}}));
+  EXPECT_EQ(told({"checkpoint", "export", "run", "one"})["wrote"], "one");
+  EXPECT_EQ(told({"checkpoint", "prune", "run", "--keep", "1", "--dry-run"})["removed"].size(), 2);
+  EXPECT_EQ(told({"sweep", "c.json", "--grid", "pp=1,2", "--dry-run"})["points"].size(), 2);
+}
+
+TEST_F(CliTest, AKeyWithoutEffectIsToldOnceAndTheRunGoesOn) {
+  const std::string note = "config: /parallel/sequence_parallel: true has no effect with ";
+  const std::vector<std::string> base{"parallel.sequence_parallel=true",
+                                      "checkpoint.save_interval=1"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), base.begin(), base.end());
+    return train(more);
+  };
+  const Outcome wide =
+      run(with({"parallel.tensor_model_parallel_size=2", "training.train_iters=2"}));
+  ASSERT_EQ(wide.code, 0) << wide.err;
+  EXPECT_THAT(wide.err, Not(HasSubstr(note)));
+  auto words = with({"training.train_iters=4"});
+  words.insert(words.end(), {"--format", "json"});
+  const Outcome narrow = run(words);
+  ASSERT_EQ(narrow.code, 0) << narrow.err;
+  EXPECT_EQ(narrow.err.find(note), narrow.err.rfind(note)) << narrow.err;
+  EXPECT_THAT(narrow.err, HasSubstr(note));
+  EXPECT_EQ(metrics_lines(dir / "run/metrics.jsonl"), 4) << "it has begun anew";
+  const auto notes = [&](const std::string& out) {
+    const json all = json::parse(out)["notes"];
+    ASSERT_EQ(all.size(), 1);
+    EXPECT_THAT(all[0].get<std::string>(), HasSubstr(note));
+  };
+  notes(narrow.out);
+  notes(run({"plan", "c.json", "--set", base[0], "--format", "json"}).out);
+  words.emplace_back("--dry-run");
+  notes(run(words).out);
+  auto quiet = with({"training.train_iters=5"});
+  quiet.emplace_back("--quiet");
+  EXPECT_THAT(run(quiet).err, Not(HasSubstr(note)));
+}
+
+// An error begins with its place: config, option, file or, of the whole command, "trident COMMAND".
+TEST_F(CliTest, ErrorsBeginWithTheirPlace) {
+  train_once();
+  for (const std::vector<std::string>& words :
+       std::vector<std::vector<std::string>>{{"generate", "none"},
+                                             {"generate", "weights", "--ids", "x"},
+                                             {"generate", "weights", "--prompt", ""},
+                                             {"generate", "weights", "--stop", ""},
+                                             {"eval", "weights"},
+                                             {"eval", "run", "--part", "test"},
+                                             {"eval", "run", "--stride", "1000"},
+                                             {"init", "c.json"},
+                                             {"init", "--preset", "x", "new.json"},
+                                             {"sweep", "c.json", "--grid", "shape=1"},
+                                             {"export", "weights", "weights"},
+                                             {"export", "weights", ""},
+                                             {"export", "weights", "x", "--outtype", "f16"},
+                                             {"schedule"},
+                                             {"schedule", "--kind", "1f1b"}}) {
+    const Outcome outcome = run(words);
+    EXPECT_EQ(outcome.code, 2) << outcome.err;
+    EXPECT_THAT(outcome.err,
+                ::testing::MatchesRegex(
+                    "(config: /|--[a-z-]+: |trident( [a-z]+)+: |[a-z0-9./]*[./a-z]: )(.|\n)*"));
+    for (const char* command :
+         {"generate", "eval", "init", "sweep", "export", "schedule", "grid"}) {
+      EXPECT_THAT(outcome.err, Not(::testing::StartsWith(command + std::string(": "))));
+    }
+  }
 }
 
 }  // namespace

@@ -66,10 +66,18 @@ TEST_F(StopTest, EverySignalSavesAtOnceWithoutAnEvaluation) {
     const Outcome outcome = run(set, {.until = after(3), .signal = signal});
     EXPECT_EQ(outcome.code, 130) << outcome.err;
     EXPECT_THAT(outcome.err, HasSubstr("stopping, saving"));
+    EXPECT_THAT(outcome.err, HasSubstr(fmt::format("saved after iteration {}; the same command "
+                                                   "goes on from there\n",
+                                                   iterations())));
     EXPECT_THAT(slurp(dir / "run/metrics.jsonl"), Not(HasSubstr("validation_loss")));
     EXPECT_TRUE(std::filesystem::exists(dir / "run/report.html"));
     expect_weights();
   }
+  // Where it doesn't, that isn't said.
+  set.insert(set.end(), {"checkpoint.resume=never", "checkpoint.overwrite=true"});
+  const Outcome outcome = run(set, {.until = after(3), .signal = SIGTERM});
+  EXPECT_THAT(outcome.err, HasSubstr("saved after iteration"));
+  EXPECT_THAT(outcome.err, Not(HasSubstr("the same command goes on")));
 }
 
 TEST_F(StopTest, WithNowhereToSaveNothingIsSaidOfSaving) {

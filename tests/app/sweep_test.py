@@ -347,7 +347,9 @@ def refusals(folder):
             ("tp=", "grid: tp: has no value"),
             ("tp=1,1", "grid: tp: has the value 1 twice"),
             ("tp=1 tp=2", "grid: tp: is given twice"),
-            ("", "grid: has no key"),
+            ("", '--grid: needs a value, not ""'),
+            (" ", "--grid: has no key"),
+            ("tensor_parallel_size=2", "here it is parallel.tensor_model_parallel_size"),
             ("tp", "grid: tp: needs KEY=VALUE"),
             ("schedule=1f1b,zigzag", "grid: schedule: config: /pipeline/schedule: \"zigzag\""),
             ("tp=3,5", "/parallel/tensor_model_parallel_size: 3 does not divide"),
@@ -362,6 +364,65 @@ def refusals(folder):
     assert "--out" in run.stderr and "needs a path in UTF-8" in run.stderr, run.stderr
     run = folder.sweep("--grid", "tp=1,2", "--out", ".", code=2)
     assert "no sweep's" in run.stderr
+    return 1
+
+
+def moot(folder):
+    """A key that has no effect in some layouts, texts by a pattern, and layouts that are the same."""
+    (folder.path / "texts").mkdir()
+    (folder.path / "texts/a.txt").write_text("In the beginning was the word. " * 200)
+    config = CONFIG | {"parallel": {"sequence_parallel": True}}
+    config["data"] = CONFIG["data"] | {"train": [{"path": "texts/*.txt"}]}
+    base = (folder.path / "c.json").read_text()
+    (folder.path / "c.json").write_text(json.dumps(config))
+    arguments = ("--grid", "tp=1,2 pp=1,2", "--out", "moot", "--iterations", "1", "--warm-up", "0",
+                 "--repeats", "1")
+    dry = folder.sweep(*arguments, "--dry-run", "--format", "json")
+    listed = {p["point"]: p for p in json.loads(dry.stdout)["points"]}
+    note = "config: /parallel/sequence_parallel: true has no effect"
+    assert dry.stderr.count(note) == 1, dry.stderr
+    assert all(p["notes"][0].startswith(note) == (name[:4] == "tp=1")
+               for name, p in listed.items() if p["notes"]), listed
+    folder.sweep(*arguments)
+    points = folder.result("moot")["points"]
+    assert len(points) == 4 and all(p["status"] == "ok" for p in points), points
+    assert max(p["loss"] for p in points) - min(p["loss"] for p in points) < 1e-5
+    text = folder.sweep("--grid", "tp=1 sp=true,false pp=1,2", "--out", "same", "--dry-run").stdout
+    assert "tp=1 sp=false pp=2: runs as tp=1 sp=true pp=2" in text, text
+    assert text.count("ranks,") == 2, text
+    missing = folder.sweep("--grid", "tp=1", "--set", "data.train.0.path=texts/*.jsonl", "--out",
+                           "none", code=2)
+    assert "config: /data/train/0/path: texts/*.jsonl: no file matches" in missing.stderr
+    (folder.path / "c.json").write_text(base)
+    return 1
+
+
+def for_simulate(folder):
+    """What bench machine has measured for a config, simulate takes for it: also of ranks that are more
+    than the processors."""
+    machine = folder.path / "this.json"
+    for more in ([], ["model.architecture=llama", "model.ffn_hidden_size=96", "precision.dtype=bf16"],
+                 ["parallel.data_parallel_size=4", "parallel.tensor_model_parallel_size=2",
+                  "parallel.sequence_parallel=true", "zero_optimization.stage=3"],
+                 ["parallel.pipeline_model_parallel_size=4", "pipeline.schedule=pipedream_2bw",
+                  "precision.dtype=fp16", "optimizer.type=Adafactor"],
+                 ["parallel.pipeline_model_parallel_size=2", "pipeline.schedule=zbv",
+                  "model.hidden_dropout=0.1", "activation_checkpointing.granularity=full"]):
+        machine.unlink(missing_ok=True)
+        sets = [word for one in more for word in ("--set", one)]
+
+        def program(*words):
+            run = subprocess.run([folder.program, *words, *sets], cwd=folder.path, text=True,
+                                 capture_output=True, timeout=300)
+            assert run.returncode == 0, f"{words} {more}: {run.stderr}"
+            return run.stdout
+        program("bench", "machine", "c.json", "--rounds", "1", "--iterations", "1", "--out", machine)
+        told = json.loads(program("simulate", "c.json", "--machine", machine, "--format", "json"))
+        file = json.loads(machine.read_text())
+        crowded = told["world_size"] > file["devices_per_node"] * file["nodes"]
+        assert ("shared_devices" in told) == crowded, told
+        if crowded:
+            assert told["replayed"] and told["shared_step_seconds"] >= told["step_seconds"] > 0, told
     return 1
 
 
@@ -393,7 +454,8 @@ def main():
         sys.exit("sweep_test: chromium is not installed (scripts/packages_browser.txt)")
     with tempfile.TemporaryDirectory() as name:
         folder, passed = Folder(program, pathlib.Path(name)), 0
-        for part in (layouts, weak, asynchronous, batches, as_they_stand, fitted, measured, broken, failures, refusals, report):
+        for part in (layouts, weak, asynchronous, batches, as_they_stand, fitted, measured, broken, failures,
+                     refusals, moot, for_simulate, report):
             passed += part(folder)
         if len(sys.argv) > 2:  # keeps the report for a person
             shutil.copy(folder.path / "out/report.html", sys.argv[2])

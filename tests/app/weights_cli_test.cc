@@ -32,7 +32,7 @@ TEST_F(CliTest, GeneratesFromTextAndFromIdsAndRefusesWhatItCanNot) {
       {.directory = dir.path(), .launcher = {"sh", "-c", "echo 73 110 | exec \"$@\"", "sh"}});
   EXPECT_EQ(given.out, ids.out) << given.err;
   expect_refused({"generate", "weights", "--ids", "1,x"}, {"--ids: \"x\" is no id"});
-  expect_refused({"generate", "weights", "--ids", ""}, {"--ids: needs ids"});
+  expect_refused({"generate", "weights", "--ids", ""}, {"--ids: needs a value, not \"\""});
   ASSERT_EQ(tokens.size(), 7u);
   EXPECT_EQ(tokens[1], 110);
   EXPECT_EQ(tokens[2], static_cast<unsigned char>(text.out[2])) << "the same prompt and seed";

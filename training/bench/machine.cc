@@ -64,7 +64,7 @@ class MachineBench {
         continue;
       }
       throw RequestError(
-          "bench machine: /runtime/device and /runtime/threads_per_rank must be the same in all "
+          "--grid: /runtime/device and /runtime/threads_per_rank must be the same in all "
           "layouts; bring others by a file of their own");
     }
     return configs.front();
@@ -97,7 +97,7 @@ class MachineBench {
         last = error.what();  // a schedule that doesn't take so few micro-batches
       }
     }
-    if (ranks_.empty()) throw RequestError("bench machine: " + last);
+    if (ranks_.empty()) throw RequestError(last);
   }
 
   void measure(const Rank& one, int round) {

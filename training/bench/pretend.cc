@@ -69,7 +69,7 @@ Json sent_json(const OperationTrace& trace) {
 Json pretend_rank(const Config& config, int rank, int iterations, Machine* machine) {
   if (rank < 0 || rank >= config.world_size()) {
     throw RequestError(
-        fmt::format("--rank {}: the world has ranks 0 to {}", rank, config.world_size() - 1));
+        fmt::format("--rank: {}: the world has ranks 0 to {}", rank, config.world_size() - 1));
   }
   const Architecture& architecture = *architecture_of(config);
   const RankPlanner planner(config, architecture, schedule_of(config));

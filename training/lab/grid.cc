@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "config/peer_keys.h"
 #include "core/error.h"
 #include "core/json.h"
 #include "core/nearest.h"
@@ -34,7 +35,8 @@ std::map<std::string, std::string> short_names(const Config& base) {
 }
 
 [[noreturn]] void refuse_grid(const std::string& key, const std::string& problem) {
-  throw RequestError(fmt::format("grid: {}{}{}", printable(key), key.empty() ? "" : ": ", problem));
+  throw RequestError(
+      fmt::format("--grid: {}{}{}", printable(key), key.empty() ? "" : ": ", problem));
 }
 
 class GridReader {
@@ -65,6 +67,11 @@ class GridReader {
     for (const auto& [short_name, path] : names_) {
       known.push_back(short_name);
       all += (all.empty() ? "" : ", ") + short_name;
+    }
+    if (const PeerKey* const peers = find_peer_key("", name)) {
+      std::string path(peers->path.substr(1));
+      std::ranges::replace(path, '/', '.');
+      refuse_grid(name, "no such key; here it is " + path);
     }
     refuse_grid(name,
                 fmt::format("no such key; did you mean {}? There are {}, and config keys with "

@@ -24,7 +24,7 @@ struct GridPoint {
   std::vector<std::string> set;  // overrides
 };
 
-// RequestError, "grid: KEY: problem": no key, an unknown one, one twice, one without values, a
+// RequestError, "--grid: KEY: problem": no key, an unknown one, one twice, one without values, a
 // value twice, more than `most` points.
 std::vector<GridKey> parse_grid(std::string_view text, const Config& base,
                                 std::int64_t most = 100'000);

@@ -251,8 +251,8 @@ class LayoutSearcher {
   [[noreturn]] void nothing_fits() {
     const std::int64_t ranks = *std::max_element(request_.ranks.begin(), request_.ranks.end());
     const double least = thriftiest_on(ranks);
-    std::string text = fmt::format("search: nothing fits {} a rank on {}", bytes_text(memory_),
-                                   counted(ranks, "rank"));
+    std::string text = fmt::format("trident search: nothing fits {} a rank on {}",
+                                   bytes_text(memory_), counted(ranks, "rank"));
     if (!std::isfinite(least)) {
       throw RequestError(text + ": no layout is valid: " + usual_problem());
     }

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <numbers>
 
+#include "config/moot.h"
 #include "core/error.h"
 #include "core/request_problems.h"
 #include "training/checkpoint/checkpoint_tools.h"
@@ -79,9 +80,8 @@ class PartList {
     }
     problems.raise();
     if (parts.empty() && !untokenized_) {
-      throw RequestError(left_.empty() ? "eval: no source has such a part; --part says which, "
-                                         "--split makes them"
-                                       : "eval: " + left_.front());
+      throw RequestError(left_.empty() ? "--part: no source has such a part; --split makes them"
+                                       : left_.front());
     }
     return parts;
   }
@@ -114,7 +114,7 @@ class PartList {
     if (end - begin < 2) {
       const std::string why = fmt::format("{}: its part \"{}\" holds {} tokens of {}; needs 2",
                                           name, part, end - begin, source->size());
-      if (!request_.parts.empty()) throw RequestError("eval: " + why);
+      if (!request_.parts.empty()) throw RequestError(why);
       left_.push_back(why + ", and is left out");
       return;
     }
@@ -185,6 +185,10 @@ void run_rank(const Config& config, const std::string& weights, const Schedule& 
   for (const Part& part : parts) total += part.row.tokens;
   const std::int64_t own = batch_shape(config, topology).place * m * b;
   std::vector<std::int32_t> tokens(static_cast<std::size_t>(s) + 1);
+  const auto tell = [&] {
+    if (hooks.progress && transport.world().rank() == 0) hooks.progress(done, total);
+  };
+  tell();
   for (std::int64_t pass = 0; pass < windows.count(); pass += samples) {
     std::vector<HostMicroBatch> batches(static_cast<std::size_t>(m));
     for (std::int64_t i = 0; i < m * b; ++i) {
@@ -206,7 +210,7 @@ void run_rank(const Config& config, const std::string& weights, const Schedule& 
       parts[part].row.loss_sum += sum;
       done += window.counted;
     }
-    if (hooks.progress && transport.world().rank() == 0) hooks.progress(done, total);
+    tell();
   }
 }
 
@@ -303,7 +307,8 @@ Evaluation evaluate(const EvaluationRequest& request, const Launch& launch,
                             .text = evaluation_config(request, weights)};
   const LoadedConfig loaded = load(asked, launch);
   Config config = loaded.config;
-  if (loaded.parallel_is_auto) throw RequestError("eval: --set parallel: \"auto\" isn't for this");
+  if (loaded.parallel_is_auto)
+    throw RequestError("--set: parallel \"auto\" isn't for eval: give a layout");
   settle_bf16_products(config, launch, [&] {
     return Bf16Choice{products_of_weights(config, {request.directory, weights}, launch), ""};
   });
@@ -315,7 +320,7 @@ Evaluation evaluate(const EvaluationRequest& request, const Launch& launch,
   problems.collect([&] { check_hugging_face(weights, config, *architecture_of(config)); });
   problems.collect([&] {
     if (stride <= config.data.sequence_length) return;
-    throw RequestError(fmt::format("eval: --stride {}: is beyond data.sequence_length, {}", stride,
+    throw RequestError(fmt::format("--stride: {}: is beyond data.sequence_length, {}", stride,
                                    config.data.sequence_length));
   });
   TextAccess access;
@@ -347,6 +352,7 @@ Evaluation evaluate(const EvaluationRequest& request, const Launch& launch,
   compare_ranks(config, weights, prints, *devices, launch);
   launch.start->done();
   if (launch.leads && hooks.tell) {
+    for (const std::string& note : moot_notes(loaded)) hooks.tell(note);
     for (const std::string& part : list.left()) hooks.tell(part);
   }
   fit_batch(config, request, parts, stride);
@@ -377,8 +383,8 @@ Evaluation evaluate(const EvaluationRequest& request, const Launch& launch,
       .directory = weights, .sequence_length = config.data.sequence_length, .stride = stride};
   for (Part& part : done) {
     if (!std::isfinite(part.row.loss_sum)) {
-      throw Error(fmt::format("eval: {}: the loss of {} ({}) is not finite", weights,
-                              part.row.source, part.row.part));
+      throw Error(fmt::format("{}: the loss of {} ({}) is not finite", weights, part.row.source,
+                              part.row.part));
     }
     if (launch.leads) {
       try {

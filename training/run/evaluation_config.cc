@@ -67,9 +67,8 @@ json data_section(const EvaluationRequest& request, const std::string& weights,
     for (const std::string& path : request.data) data["train"].push_back({{"path", path}});
     for (const char* key : {"validation", "split"}) data.erase(key);
   } else if (!of_run) {
-    throw RequestError(
-        fmt::format("eval: {} isn't a run's directory, whose config names data: give --data",
-                    request.directory));
+    throw RequestError(fmt::format(
+        "{}: isn't a run's directory, whose config names data: give --data", request.directory));
   }
   if (!request.split.empty()) {
     data["split"] = request.split;

@@ -17,11 +17,12 @@ std::vector<std::vector<std::int32_t>> generate(Context& context, Transport& tra
                                                 const GenerateOptions& options) {
   if (prompt.empty()) {
     throw RequestError(
-        "generate: the prompt is empty; give at least one token by --prompt, --ids or standard "
+        "trident generate: the prompt is empty; give at least one token by --prompt, --ids or "
+        "standard "
         "input");
   }
   WholeModel model(context, transport, architectures, directory);
-  model.require_known(prompt, "generate: the prompt");
+  model.require_known(prompt, "trident generate: the prompt");
   const std::int64_t window = model.positions();
   KeyValueCache cache(window);
   std::vector<std::int32_t> cached;  // tokens whose keys and values it has
@@ -44,8 +45,8 @@ std::vector<std::vector<std::int32_t>> generate(Context& context, Transport& tra
     for (std::int64_t i = 0; i < options.tokens; ++i) {
       std::vector<float> logits = next_logits(tokens);
       if (!std::ranges::all_of(logits, [](float logit) { return std::isfinite(logit); })) {
-        throw Error(fmt::format("generate: {}: after {} tokens the logits are not finite",
-                                directory, tokens.size()));
+        throw Error(
+            fmt::format("{}: after {} tokens the logits are not finite", directory, tokens.size()));
       }
       const std::int32_t token =
           sample(std::move(logits), tokens, options.sampling, static_cast<std::uint64_t>(i),

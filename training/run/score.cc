@@ -77,7 +77,7 @@ void score(Context& context, Transport& transport, const ArchitectureSet& archit
       sum.greedy = sum.greedy && one.greedy;
     }
     if (!std::isfinite(sum.log_likelihood)) {
-      throw Error(fmt::format("eval: {}: the logits are not finite", directory));
+      throw Error(fmt::format("{}: the logits are not finite", directory));
     }
     scored(sum);
   }

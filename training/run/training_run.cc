@@ -294,7 +294,14 @@ void TrainingRun::save() {
         "warning: {}/ema stays as it was: it is no average of the weights that are saved now",
         directory));
   }
-  if (failed) failure_ = "the last checkpoint could not be saved";
+  if (failed) {
+    failure_ = "the last checkpoint could not be saved";
+  } else if (stopped_) {
+    const CheckpointConfig& asked = config_.checkpoint;
+    const bool goes_on = asked.resume != "never" && !is_iteration(asked.load);
+    reporter_.message(fmt::format("saved after iteration {}{}", done_,
+                                  goes_on ? "; the same command goes on from there" : ""));
+  }
 }
 
 }  // namespace trident

@@ -129,8 +129,8 @@ const Preset& preset_named(const std::string& name) {
   if (found != presets().end()) return *found;
   std::vector<std::string> names;
   for (const Preset& one : presets()) names.push_back(one.name);
-  throw RequestError(fmt::format("init: --preset: there is no \"{}\"; did you mean {}?",
-                                 printable(name), nearest(name, names)));
+  throw RequestError(fmt::format("--preset: there is no \"{}\"; did you mean {}?", printable(name),
+                                 nearest(name, names)));
 }
 
 ordered_json config_of(const Preset& preset) {
