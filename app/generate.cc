@@ -22,6 +22,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/printable.h"
+#include "core/process.h"
 #include "core/utf8.h"
 #include "kernels/cuda_device.h"
 #include "training/checkpoint/checkpoint_tools.h"
@@ -127,6 +128,9 @@ int run(const Request& request, const Launch& launch) {
   const std::string directory = weights_directory(request.directory);
   require_whole_weights(directory);
   const Config config = config_of_directory(architectures, directory);
+  const std::string note =
+      note_of_unread_keys(directory, *architectures.at(config.model.architecture));
+  if (!note.empty()) print_error(note);
   const std::optional<Tokenizer> tokenizer =
       tokenizer_of(request, directory, config.model.vocab_size);
   const Tokenizer* known = tokenizer ? &*tokenizer : nullptr;

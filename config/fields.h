@@ -58,11 +58,11 @@ template <class T>
 using Member = std::function<T&(Config&)>;
 
 using AnyMember =
-    std::variant<Member<bool>, Member<std::int64_t>, Member<double>, Member<std::string>,
-                 Member<std::vector<std::int64_t>>, Member<std::vector<std::string>>,
-                 Member<std::map<std::string, std::string>>, Member<std::array<double, 2>>,
-                 Member<std::vector<DataSource>>, Member<std::vector<ValidationSet>>,
-                 Member<std::vector<ParamGroup>>>;
+    std::variant<Member<bool>, Member<std::int64_t>, Member<std::optional<std::int64_t>>,
+                 Member<double>, Member<std::string>, Member<std::vector<std::int64_t>>,
+                 Member<std::vector<std::string>>, Member<std::map<std::string, std::string>>,
+                 Member<std::array<double, 2>>, Member<std::vector<DataSource>>,
+                 Member<std::vector<ValidationSet>>, Member<std::vector<ParamGroup>>>;
 
 // One key of the config. Its constant default is the member's initialiser in config.h.
 struct Field {

@@ -85,7 +85,17 @@ std::vector<Field> model_fields() {
        .doc = "Token ids that the model knows, padding not counted.",
        .range = from(1, 1e9),
        .derived = "256 for text files; must be given for .bin/.idx pairs of tokens and for "
-                  "tokenizer \"file\""},
+                  "tokenizer \"file\" where checkpoint.load doesn't have it"},
+      {.path = "/model/pad_token_id",
+       .member = member(&M::pad_token_id),
+       .doc =
+           with_models("The token that fills up texts. As in transformers its row of the input "
+                       "embedding starts at 0 and gets no gradient where it is looked up; weight "
+                       "decay acts on it, and the output layer's gradient where embeddings are "
+                       "tied",
+                       " (", &ModelRules::padding_row, ")"),
+       .range = from(0, 1e9),
+       .derived = "that of the weights in checkpoint.load, else none"},
       {.path = "/model/make_vocab_size_divisible_by",
        .member = member(&M::make_vocab_size_divisible_by),
        .doc = "The vocabulary is padded to a multiple of this times tensor_model_parallel_size. "

@@ -46,6 +46,8 @@ struct ModelRules {
   bool grouped_queries = true;
   bool gated_mlp = false;  // SwiGLU: ffn_hidden_size has to be given
   bool tied = true;        // tie_word_embeddings' default
+  // Its embedding may have a padding token, whose row gets no gradient by look-up.
+  bool padding_row = false;
   // Rules of its own, after all others.
   std::function<void(const Config&, ConfigProblems&)> check = {};
 };

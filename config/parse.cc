@@ -72,6 +72,12 @@ class Reader {
     member = *number;
   }
 
+  void read(const Field& field, const json& value, std::optional<std::int64_t>& member) {
+    std::int64_t number = 0;
+    read(field, value, number);
+    if (problems_.sound(field.path)) member = number;
+  }
+
   void read(const Field& field, const json& value, double& member) {
     if (!value.is_number() || !in_range(value.get<double>(), field.range)) {
       return mismatch(field, value);

@@ -10,13 +10,13 @@ namespace {
 void validate_head_size(const Config& config, const ModelRules* rules, Problems& problems) {
   const ModelConfig& model = config.model;
   if (!problems.sound({kHidden, kHeads})) return;
+  const bool rotary = rules != nullptr && rules->positions == Positions::rotary;
   if (model.hidden_size % model.num_attention_heads != 0) {
-    problems.add(kHidden,
-                 fmt::format("{} is not a multiple of num_attention_heads ({}); use {}",
-                             model.hidden_size, model.num_attention_heads,
-                             multiples_near(model.num_attention_heads, model.hidden_size)));
-  } else if (rules != nullptr && rules->positions == Positions::rotary &&
-             config.head_dim() % 2 != 0) {
+    const std::int64_t unit = model.num_attention_heads * (rotary ? 2 : 1);
+    problems.add(kHidden, fmt::format("{} is not a multiple of num_attention_heads ({}); use {}",
+                                      model.hidden_size, model.num_attention_heads,
+                                      multiples_near(unit, model.hidden_size)));
+  } else if (rotary && config.head_dim() % 2 != 0) {
     problems.add(kHidden,
                  fmt::format("{} / num_attention_heads ({}) = {} is odd, but rotary positions "
                              "turn pairs; use {}",
@@ -60,6 +60,17 @@ void validate_model(const Config& config, Problems& problems) {
     const auto rotary = [](const ModelRules& one) { return one.positions == Positions::rotary; };
     problems.add("/model/rotary_base",
                  rules->name + " has no rotary positions; leave it out" + or_use(config, rotary));
+  }
+  constexpr auto kPadding = "/model/pad_token_id";
+  if (model.pad_token_id && problems.sound({kPadding, "/model/vocab_size"}) &&
+      *model.pad_token_id >= model.vocab_size) {
+    problems.add(kPadding,
+                 fmt::format("{} is beyond vocab_size ({}); use at most {}", *model.pad_token_id,
+                             model.vocab_size, model.vocab_size - 1));
+  }
+  if (model.pad_token_id && rules != nullptr && !rules->padding_row && problems.sound(kPadding)) {
+    problems.add(kPadding, fmt::format("{}'s embedding has no padding token; leave it out{}",
+                                       rules->name, or_use(config, &ModelRules::padding_row)));
   }
   if (problems.sound({"/data/sequence_length", "/model/max_position_embeddings"}) &&
       config.data.sequence_length > model.max_position_embeddings) {

@@ -51,6 +51,8 @@ ordered_json to_json(const Field& field, const Config& config) {
         if constexpr (std::is_same_v<T, std::int64_t>) {
           if (may_be_null && value == 0) return nullptr;
           return value;
+        } else if constexpr (std::is_same_v<T, std::optional<std::int64_t>>) {
+          return value ? ordered_json(*value) : ordered_json();
         } else if constexpr (std::is_arithmetic_v<T>) {
           return value;
         } else if constexpr (std::is_same_v<T, std::array<double, 2>>) {
@@ -91,6 +93,7 @@ std::string range_text(const Range& range) {
 
 bool is_integer(const Field& field) {
   return std::holds_alternative<Member<std::int64_t>>(field.member) ||
+         std::holds_alternative<Member<std::optional<std::int64_t>>>(field.member) ||
          std::holds_alternative<Member<std::vector<std::int64_t>>>(field.member);
 }
 
@@ -119,7 +122,8 @@ std::string expected(const Field& field, const ConfigRules& rules) {
     return words.empty() ? "a string that isn't empty" : words;
   } else if (std::holds_alternative<Member<bool>>(field.member)) {
     text = "true or false";
-  } else if (std::holds_alternative<Member<std::int64_t>>(field.member)) {
+  } else if (std::holds_alternative<Member<std::int64_t>>(field.member) ||
+             std::holds_alternative<Member<std::optional<std::int64_t>>>(field.member)) {
     text = "an integer";
   } else if (std::holds_alternative<Member<double>>(field.member)) {
     text = "a number";

@@ -16,11 +16,13 @@ struct EmbeddingArgs {
 };
 void embedding_forward(Context&, const EmbeddingArgs&);
 
-// grad_table[ids[t] - begin] += grad_out[t], rows in ascending t for each id (deterministic).
+// grad_table[ids[t] - begin] += grad_out[t], rows in ascending t for each id (deterministic), but
+// for ids[t] = padding, whose row gets nothing (torch.nn.Embedding's padding_idx).
 struct EmbeddingBackwardArgs {
   Tensor ids, grad_out;  // (T) i32, (T, H)
   Tensor grad_table;     // (V', H) fp32
   std::int64_t begin = 0;
+  std::int64_t padding = -1;  // of the whole vocabulary; -1: none
 };
 void embedding_backward(Context&, const EmbeddingBackwardArgs&);
 

@@ -31,6 +31,10 @@ std::string Architecture::kept_config(std::string_view, bool) const {
   return "{}";
 }
 
+std::vector<std::string> Architecture::unread_keys(std::string_view) const {
+  return {};
+}
+
 std::vector<std::string> Architecture::buffers(std::int64_t) const {
   return {};
 }

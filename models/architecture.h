@@ -75,6 +75,8 @@ class Architecture {
   virtual std::string model_config(std::string_view hugging_face_config) const = 0;
   // The keys of a config.json that go on with its weights (HuggingFaceConfig::kept).
   virtual std::string kept_config(std::string_view hugging_face_config, bool conversion) const;
+  // Those of them that transformers' class of the family doesn't know (HuggingFaceConfig::unread).
+  virtual std::vector<std::string> unread_keys(std::string_view hugging_face_config) const;
   // nullopt: llama.cpp doesn't know it.
   virtual std::optional<GgufForm> gguf(const Config&) const { return std::nullopt; }
   // Tensors that a directory may hold and that follow from its config, of a layer and of none.

@@ -17,10 +17,10 @@ std::shared_ptr<Parameter> embedding_table(const TensorParallel& parallel,
   Placement placement = parallel.part({shape.vocabulary, shape.hidden}, 0, shape.padded_vocabulary);
   placement.tied = shape.tied;
   placement.copy = copy;
-  return std::make_shared<Parameter>(
-      ParameterSpec{.name = "embedding.weight",
-                    .placement = std::move(placement),
-                    .initial = Initial::normal(shape.init_deviation)});
+  return std::make_shared<Parameter>(ParameterSpec{
+      .name = "embedding.weight",
+      .placement = std::move(placement),
+      .initial = {.deviation = shape.init_deviation, .zero_row = shape.padding_token}});
 }
 
 Embedding::Embedding(const TensorParallel& parallel, const TransformerShape& shape, Weight table)
@@ -29,7 +29,7 @@ Embedding::Embedding(const TensorParallel& parallel, const TransformerShape& sha
       dropout_(shape.hidden_dropout),
       dropout_key_(random_key(shape.seed, "embedding.dropout")),
       table_(table),
-      lookup_(parallel, table) {
+      lookup_(parallel, table, shape.padding_token) {
   if (shape.positions > 0) {
     positions_ = Weight(std::make_shared<Parameter>(
         ParameterSpec{.name = "positions.weight",

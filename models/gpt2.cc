@@ -14,7 +14,8 @@ namespace {
 
 using Use = HuggingFaceUse;
 
-// Those of transformers' GPT2Config, 4.30 to 5.
+// Those of transformers' GPT2Config, 4.30 to 5.24. A padding token changes nothing of its
+// embedding.
 constexpr HuggingFaceKey gpt2_keys[] = {
     {"vocab_size", Use::model},
     {"n_positions", Use::model},
@@ -34,6 +35,7 @@ constexpr HuggingFaceKey gpt2_keys[] = {
     {"attn_pdrop", Use::training},
     // The same product and softmax, in another order of rounding.
     {"reorder_and_upcast_attn", Use::training},
+    {"add_cross_attention", Use::fixed, "[false, null]"},
     {"scale_attn_weights", Use::fixed, "[true]"},
     {"scale_attn_by_inverse_layer_idx", Use::fixed, "[false, null]"},
     // Of heads that a language model doesn't have.
@@ -137,6 +139,9 @@ class Gpt2 final : public Architecture {
 
   std::string kept_config(std::string_view text, bool conversion) const override {
     return read(text).kept(conversion);
+  }
+  std::vector<std::string> unread_keys(std::string_view text) const override {
+    return read(text).unread();
   }
 
   std::optional<GgufForm> gguf(const Config& config) const override {

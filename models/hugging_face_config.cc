@@ -8,7 +8,6 @@
 
 #include "core/error.h"
 #include "core/json.h"
-#include "core/nearest.h"
 #include "core/printable.h"
 
 namespace trident {
@@ -17,7 +16,8 @@ namespace {
 using nlohmann::json;
 using Use = HuggingFaceUse;
 
-// Every config.json may have these (transformers 4.30 to 5, configuration_utils.py).
+// Every config.json may have these (transformers 4.30 to 5.24, configuration_utils.py, and what
+// modeling_utils.py, masking_utils.py and cache_utils.py ask of it).
 constexpr HuggingFaceKey common[] = {
     {"model_type", Use::model},
     {"architectures", Use::model},
@@ -83,9 +83,6 @@ constexpr HuggingFaceKey common[] = {
     {"name_or_path", Use::file},
     {"_commit_hash", Use::file},
     {"transformers_version", Use::file},
-    {"transformers.js_config", Use::file},
-    {"unsloth_version", Use::file},
-    {"unsloth_fixed", Use::file},
     {"gradient_checkpointing", Use::file},
     {"return_dict", Use::file},
     {"return_dict_in_generate", Use::file},
@@ -93,29 +90,27 @@ constexpr HuggingFaceKey common[] = {
     {"output_attentions", Use::file},
     {"output_scores", Use::file},
     {"tie_last_hidden_states", Use::file},
-    {"torchscript", Use::file},
-    {"use_bfloat16", Use::file},
-    {"tf_legacy_loss", Use::file},
     {"attn_implementation", Use::file},
     {"_attn_implementation", Use::file},
     {"_attn_implementation_internal", Use::file},
-    {"_attn_implementation_autoset", Use::file},
-    {"_flash_attn_2_enabled", Use::file},
     {"_experts_implementation", Use::file},
     {"experts_implementation", Use::file},
+    {"distributed_config", Use::file},
 
     {"is_encoder_decoder", Use::fixed, "[false, null]"},
-    {"add_cross_attention", Use::fixed, "[false, null]"},
-    {"cross_attention_hidden_size", Use::fixed, "[null]"},
-    {"tie_encoder_decoder", Use::fixed, "[false, null]"},
-    {"pruned_heads", Use::fixed, "[{}, null]"},
+    // No member of the classes, but of every config: masks, caches and names of files follow it.
+    {"is_causal", Use::fixed, "[true, null]"},
+    {"attention_chunk_size", Use::fixed, "[null]"},
+    {"kv_sharing_modes", Use::fixed, "[null]"},
+    {"fusion_config", Use::fixed, "[{}, null]"},
+    {"transformers_weights", Use::fixed, "[null]"},
     {"quantization_config", Use::fixed, "[null]"},
     {"compression_config", Use::fixed, "[null]"},
     {"per_layer_config", Use::fixed, "[{}, null]"},
     // Code of the directory's own, which computes who knows what.
     {"auto_map", Use::fixed, "[{}, null]"},
     {"sliding_window", Use::fixed, "[null]"},
-    {"use_sliding_window", Use::fixed, "[false, null]"},
+    {"layer_types", Use::fixed, "[null]"},
 };
 
 // A value of a file as it is shown.
@@ -142,6 +137,9 @@ std::optional<double> as_positive(const json& value) {
   }
   return value.get<double>();
 }
+
+// Of transformers' families, where a file says none.
+constexpr double kUsualBase = 10000.0;
 
 constexpr auto kSizes = "needs a whole number from 1 to 1000000000";
 constexpr auto kNumbers = "needs a number above 0";
@@ -180,12 +178,7 @@ void HuggingFaceConfig::check_keys() {
   for (const auto& [key, value] : json_->items()) {
     const HuggingFaceKey* known = find(key);
     if (known == nullptr) {
-      std::vector<std::string> names;
-      for (const auto& one : common) names.emplace_back(one.name);
-      for (const auto& one : own_) names.emplace_back(one.name);
-      refuse(key, fmt::format("a key that this program doesn't know, and so can't compute as asked;"
-                              " did you mean {}?",
-                              nearest(key, names)));
+      unread_.push_back(key);
     } else if (known->use == Use::fixed) {
       const json accepted = parse_json(known->accepted, "accepted");
       if (std::ranges::find(accepted, value) != accepted.end()) continue;
@@ -257,15 +250,26 @@ void HuggingFaceConfig::require_word(std::string_view key,
   refuse(key, fmt::format("not supported; only {} is", quoted(names)));
 }
 
-// rope_scaling of transformers 4 and rope_parameters of 5 have the same members. `base` is what is
-// known of it so far, 0: nothing.
-double HuggingFaceConfig::rope(std::string_view key, double base) {
-  if (!gives(key)) return base;
+std::optional<std::int64_t> HuggingFaceConfig::token_below(std::string_view key,
+                                                           std::int64_t vocabulary) {
+  if (!gives(key)) return std::nullopt;
+  const json& value = at(key);
+  const bool whole = value.is_number_integer() && !(value.is_number_unsigned() && value > kLargest);
+  const std::int64_t token = whole ? value.get<std::int64_t>() : vocabulary;
+  if (token >= -vocabulary && token < vocabulary) return token < 0 ? token + vocabulary : token;
+  refuse(key, fmt::format("needs a token of the vocabulary, 0 to {}", vocabulary - 1));
+  return std::nullopt;
+}
+
+// rope_scaling of transformers 4 and rope_parameters of 5 have the same members. The base that it
+// says, `otherwise` where it says none.
+double HuggingFaceConfig::rope(std::string_view key, double otherwise) {
   const json& values = at(key);
   if (!values.is_object()) {
     refuse(key, "needs an object, or null");
-    return base;
+    return otherwise;
   }
+  double base = otherwise;
   // Linear scaling by 1 is none.
   const bool by_one = values.contains("factor") && values["factor"] == 1;
   for (const auto& [name, value] : values.items()) {
@@ -277,10 +281,10 @@ double HuggingFaceConfig::rope(std::string_view key, double base) {
       const auto theta = as_positive(value);
       if (!theta) {
         problems_.push_back(place + kNumbers);
-      } else if (base != 0 && base != *theta) {
+      } else if (gives("rope_theta") && otherwise != *theta) {
         problems_.push_back(place + fmt::format("the base of rotary positions is {} elsewhere in "
                                                 "this file",
-                                                base));
+                                                otherwise));
       } else {
         base = *theta;
       }
@@ -295,10 +299,20 @@ double HuggingFaceConfig::rope(std::string_view key, double base) {
 }
 
 double HuggingFaceConfig::rotary_base() {
-  double base = gives("rope_theta") ? number_or("rope_theta", 0) : 0;
-  base = rope("rope_parameters", base);
-  base = rope("rope_scaling", base);
-  return base == 0 ? 10000.0 : base;
+  const double alone = gives("rope_theta") ? number_or("rope_theta", kUsualBase) : kUsualBase;
+  const bool scaled = gives("rope_scaling") && !at("rope_scaling").empty();
+  if (!scaled) return gives("rope_parameters") ? rope("rope_parameters", alone) : alone;
+  const std::size_t before = problems_.size();
+  const double base = rope("rope_scaling", alone);
+  if (!gives("rope_parameters")) return base;
+  const double other = rope("rope_parameters", alone);
+  if (problems_.size() == before && other != base) {
+    refuse("rope_scaling",
+           fmt::format("is taken in place of rope_parameters as a whole, with {} as the base of "
+                       "rotary positions, where rope_parameters says {}; leave one of the two out",
+                       base, other));
+  }
+  return base;
 }
 
 void HuggingFaceConfig::finish() const {
@@ -309,8 +323,7 @@ std::string HuggingFaceConfig::kept(bool conversion) const {
   json kept = json::object();
   for (const auto& [key, value] : json_->items()) {
     const HuggingFaceKey* known = find(key);
-    if (known == nullptr) continue;
-    const bool goes = known->use == Use::weights ||
+    const bool goes = known == nullptr || known->use == Use::weights ||
                       (conversion && (known->use == Use::training || known->use == Use::fixed));
     if (goes) kept[key] = value;
   }

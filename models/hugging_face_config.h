@@ -1,12 +1,15 @@
-// A Hugging Face config.json by an allow-list. transformers gives every key that it doesn't find
-// a default and ignores every key that it doesn't know; here a key is read, or known to change
-// nothing of what the model computes, or the file is refused with the key's name.
+// A Hugging Face config.json. transformers gives every key that it doesn't find a default, and
+// ignores every key that its class for the family doesn't know. So here a key is read, or known to
+// change nothing of what the model computes, or refused by its name where transformers would
+// compute something else; and keys that transformers doesn't know go along with the weights
+// (tests/peers/config_peer.py holds the tables against its classes).
 #pragma once
 
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -37,9 +40,9 @@ struct HuggingFaceKey {
 
 class HuggingFaceConfig {
  public:
-  // RequestError where the text is no JSON object. `own` are the keys of the family beside those
-  // that every config.json may have. Every other problem is collected: unknown keys, refused
-  // values, another model_type, architectures that aren't among `classes`.
+  // RequestError where the text is no JSON object, or of another model_type or architecture than
+  // `classes`. `own` are the keys of the family beside those that every config.json may have.
+  // Refused values are collected.
   HuggingFaceConfig(std::string_view text, std::string_view model_type,
                     std::initializer_list<std::string_view> classes,
                     std::span<const HuggingFaceKey> own);
@@ -57,25 +60,31 @@ class HuggingFaceConfig {
   bool flag_or(std::string_view key, bool otherwise);
   // One of `names`, or not there.
   void require_word(std::string_view key, std::initializer_list<std::string_view> names);
+  // A token of the vocabulary; those below 0 count from its end, as for torch.nn.Embedding. nullopt
+  // where it isn't there.
+  std::optional<std::int64_t> token_below(std::string_view key, std::int64_t vocabulary);
   // The base of rotary positions (rope_theta, by itself or in rope_parameters or rope_scaling),
-  // of the kind "default".
+  // of the kind "default". rope_scaling stands in place of rope_parameters, base included
+  // (transformers 5.24, modeling_rope_utils.py); where that makes another base, both are refused.
   double rotary_base();
   // RequestError with all problems.
   void finish() const;
 
-  // A JSON object of the keys to keep where the weights are written again: those of use `weights`,
-  // for a conversion also those of `training` and `fixed`.
+  // A JSON object of the keys to keep where the weights are written again: unread() and those of
+  // use `weights`, for a conversion also those of `training` and `fixed`.
   std::string kept(bool conversion) const;
+  // Keys that neither table has: transformers doesn't know them, so they change nothing.
+  const std::vector<std::string>& unread() const { return unread_; }
 
  private:
   const HuggingFaceKey* find(std::string_view key) const;
   const nlohmann::json& at(std::string_view key) const;
   void check_keys();
-  double rope(std::string_view key, double base);
+  double rope(std::string_view key, double otherwise);
 
   std::shared_ptr<const nlohmann::json> json_;
   std::span<const HuggingFaceKey> own_;
-  std::vector<std::string> problems_;
+  std::vector<std::string> problems_, unread_;
 };
 
 }  // namespace trident

@@ -14,8 +14,9 @@ namespace {
 
 using Use = HuggingFaceUse;
 
-// Those of transformers' LlamaConfig, 4.30 to 5.
+// Those of transformers' LlamaConfig, 4.30 to 5.24.
 constexpr HuggingFaceKey llama_keys[] = {
+    {"pad_token_id", Use::model},
     {"vocab_size", Use::model},
     {"hidden_size", Use::model},
     {"intermediate_size", Use::model},
@@ -33,13 +34,9 @@ constexpr HuggingFaceKey llama_keys[] = {
     // Products by parts, added up: the same numbers but for rounding.
     {"pretraining_tp", Use::training},
     {"original_max_position_embeddings", Use::training},  // read where positions are scaled
-    {"max_sequence_length", Use::file},                   // of the first conversions
-    {"is_llama_config", Use::file},                       // of nanotron
     {"attention_bias", Use::fixed, "[false, null]"},
     {"mlp_bias", Use::fixed, "[false, null]"},
     {"partial_rotary_factor", Use::fixed, "[1, null]"},
-    {"rope_interleaved", Use::fixed, "[false, null]"},
-    {"layer_types", Use::fixed, "[null]"},
 };
 
 class Llama final : public Architecture {
@@ -48,7 +45,8 @@ class Llama final : public Architecture {
     return {.doc = "has rotary positions, RMSNorm, SwiGLU and grouped queries",
             .positions = Positions::rotary,
             .gated_mlp = true,
-            .tied = false};
+            .tied = false,
+            .padding_row = true};
   }
 
   bool layers_alike() const override { return true; }
@@ -91,29 +89,30 @@ class Llama final : public Architecture {
 
   std::string hugging_face_config(const Config& config) const override {
     const ModelConfig& m = config.model;
-    return json_text(
-        nlohmann::ordered_json{{"architectures", {"LlamaForCausalLM"}},
-                               {"model_type", "llama"},
-                               {"hidden_act", "silu"},
-                               {"num_hidden_layers", m.num_layers},
-                               {"hidden_size", m.hidden_size},
-                               {"num_attention_heads", m.num_attention_heads},
-                               {"num_key_value_heads", m.num_query_groups},
-                               {"head_dim", config.head_dim()},
-                               {"intermediate_size", m.ffn_hidden_size},
-                               {"max_position_embeddings", m.max_position_embeddings},
-                               {"vocab_size", m.vocab_size},
-                               {"rms_norm_eps", m.norm_epsilon},
-                               {"rope_theta", m.rotary_base},
-                               {"initializer_range", m.init_method_std},
-                               {"attention_dropout", m.attention_dropout},
-                               {"attention_bias", false},
-                               {"mlp_bias", false},
-                               {"tie_word_embeddings", m.tie_word_embeddings},
-                               {"bos_token_id", nullptr},
-                               {"eos_token_id", nullptr},
-                               {"torch_dtype", torch_name_of(dtype_of(config.precision.dtype))}},
-        2);
+    nlohmann::ordered_json written{
+        {"architectures", {"LlamaForCausalLM"}},
+        {"model_type", "llama"},
+        {"hidden_act", "silu"},
+        {"num_hidden_layers", m.num_layers},
+        {"hidden_size", m.hidden_size},
+        {"num_attention_heads", m.num_attention_heads},
+        {"num_key_value_heads", m.num_query_groups},
+        {"head_dim", config.head_dim()},
+        {"intermediate_size", m.ffn_hidden_size},
+        {"max_position_embeddings", m.max_position_embeddings},
+        {"vocab_size", m.vocab_size},
+        {"rms_norm_eps", m.norm_epsilon},
+        {"rope_theta", m.rotary_base},
+        {"initializer_range", m.init_method_std},
+        {"attention_dropout", m.attention_dropout},
+        {"attention_bias", false},
+        {"mlp_bias", false},
+        {"tie_word_embeddings", m.tie_word_embeddings},
+        {"bos_token_id", nullptr},
+        {"eos_token_id", nullptr},
+        {"torch_dtype", torch_name_of(dtype_of(config.precision.dtype))}};
+    if (m.pad_token_id) written["pad_token_id"] = *m.pad_token_id;
+    return json_text(written, 2);
   }
 
   std::string model_config(std::string_view text) const override {
@@ -123,17 +122,21 @@ class Llama final : public Architecture {
       hf.refuse("head_dim", fmt::format("not supported; only hidden_size / num_attention_heads, {}",
                                         hidden / heads));
     }
-    const nlohmann::json model{{"architecture", "llama"},
-                               {"num_layers", hf.size("num_hidden_layers")},
-                               {"hidden_size", hidden},
-                               {"num_attention_heads", heads},
-                               {"num_query_groups", hf.size_or("num_key_value_heads", heads)},
-                               {"ffn_hidden_size", hf.size("intermediate_size")},
-                               {"max_position_embeddings", hf.size("max_position_embeddings")},
-                               {"vocab_size", hf.size("vocab_size")},
-                               {"norm_epsilon", hf.number_or("rms_norm_eps", 1e-6)},
-                               {"rotary_base", hf.rotary_base()},
-                               {"tie_word_embeddings", hf.flag_or("tie_word_embeddings", false)}};
+    const std::int64_t vocabulary = hf.size("vocab_size");
+    nlohmann::json model{{"architecture", "llama"},
+                         {"num_layers", hf.size("num_hidden_layers")},
+                         {"hidden_size", hidden},
+                         {"num_attention_heads", heads},
+                         {"num_query_groups", hf.size_or("num_key_value_heads", heads)},
+                         {"ffn_hidden_size", hf.size("intermediate_size")},
+                         {"max_position_embeddings", hf.size("max_position_embeddings")},
+                         {"vocab_size", vocabulary},
+                         {"norm_epsilon", hf.number_or("rms_norm_eps", 1e-6)},
+                         {"rotary_base", hf.rotary_base()},
+                         {"tie_word_embeddings", hf.flag_or("tie_word_embeddings", false)}};
+    if (const auto padding = hf.token_below("pad_token_id", vocabulary)) {
+      model["pad_token_id"] = *padding;
+    }
     hf.require_word("hidden_act", {"silu", "swish"});
     hf.finish();
     return json_text(model);
@@ -141,6 +144,9 @@ class Llama final : public Architecture {
 
   std::string kept_config(std::string_view text, bool conversion) const override {
     return read(text).kept(conversion);
+  }
+  std::vector<std::string> unread_keys(std::string_view text) const override {
+    return read(text).unread();
   }
 
   std::optional<GgufForm> gguf(const Config& config) const override {

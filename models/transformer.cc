@@ -18,6 +18,7 @@ TransformerShape transformer_shape(const Config& config) {
           .positions = model.max_position_embeddings,
           .vocabulary = model.vocab_size,
           .padded_vocabulary = config.padded_vocab_size(),
+          .padding_token = model.pad_token_id.value_or(-1),
           .tied = model.tie_word_embeddings,
           .rotary_base = static_cast<float>(model.rotary_base),
           .norm_epsilon = static_cast<float>(model.norm_epsilon),

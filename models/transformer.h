@@ -18,6 +18,8 @@ struct TransformerShape {
   std::int64_t layers = 0, hidden = 0, heads = 0, groups = 0, ffn = 0;
   std::int64_t positions = 0;  // 0: no learned positions
   std::int64_t vocabulary = 0, padded_vocabulary = 0;
+  // Its row of the embedding gets no gradient where it is looked up, and starts at 0; -1: none.
+  std::int64_t padding_token = -1;
   bool tied = false;
   bool biases = false;  // of linear layers and norms; without: RMSNorm
   bool swiglu = false;  // gate and up projections; without: GELU

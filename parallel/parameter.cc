@@ -64,6 +64,10 @@ void initialise(Context& context, const ParameterSpec& spec, std::uint64_t seed,
       args.row_begin = box.row + row;
       args.column_begin = box.column;
       fill_normal(context, args);
+      const std::int64_t zero = spec.initial.zero_row - args.row_begin;
+      if (spec.initial.zero_row >= 0 && zero >= 0 && zero < rows) {
+        fill(context, args.x.flat(zero * box.columns, box.columns), 0);
+      }
     }
   }
 }

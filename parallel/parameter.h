@@ -15,13 +15,14 @@
 
 namespace trident {
 
-// value = deviation · normal(name, global index) + mean
+// value = deviation · normal(name, global index) + mean, but 0 in zero_row of the global tensor.
 struct Initial {
   float mean = 0;
   float deviation = 0;
-  static Initial zeros() { return {0, 0}; }
-  static Initial ones() { return {1, 0}; }
-  static Initial normal(float deviation) { return {0, deviation}; }
+  std::int64_t zero_row = -1;  // -1: none
+  static Initial zeros() { return {}; }
+  static Initial ones() { return {.mean = 1}; }
+  static Initial normal(float deviation) { return {.deviation = deviation}; }
 };
 
 struct ParameterSpec {

@@ -57,7 +57,7 @@ void embedding_backward(const Access& access, Context& context, const EmbeddingB
   const std::int64_t rows = args.grad_table.dim(0);
   scatter_add(access, context, args.grad_out, args.grad_table, [&](std::int64_t t) {
     const std::int64_t row = ids[t] - args.begin;
-    return row < rows ? row : -1;
+    return row < rows && ids[t] != args.padding ? row : -1;
   });
 }
 

@@ -27,15 +27,16 @@ struct Lookup {
   }
 };
 
-// Rows of the table as ids, its end for ids of other slices: few bits to sort by.
+// Rows of the table as ids, its end for ids of other slices and padding: few bits to sort by.
 struct Number {
   const std::int32_t* ids;
   std::int32_t *rows, *ascending;
-  std::int64_t begin, end;
+  std::int64_t begin, end, padding;
   template <int N>
   __device__ void run(std::int64_t i) const {
     const std::int64_t row = ids[i] - begin;
-    rows[i] = static_cast<std::int32_t>(row >= 0 && row < end ? row : end);
+    const bool counts = row >= 0 && row < end && ids[i] != padding;
+    rows[i] = static_cast<std::int32_t>(counts ? row : end);
     ascending[i] = static_cast<std::int32_t>(i);
   }
 };
@@ -250,7 +251,8 @@ void embedding_backward(const Access& access, Context& context, const EmbeddingB
                       .rows = numbers(0),
                       .ascending = numbers(1),
                       .begin = args.begin,
-                      .end = rows};
+                      .end = rows,
+                      .padding = args.padding};
   sort.ids = number.rows;
   sort.ascending = number.ascending;
   sort.ids_out = numbers(2);

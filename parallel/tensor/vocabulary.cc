@@ -7,8 +7,9 @@
 
 namespace trident {
 
-VocabParallelEmbedding::VocabParallelEmbedding(TensorParallel parallel, Weight table)
-    : parallel_(std::move(parallel)), table_(std::move(table)) {
+VocabParallelEmbedding::VocabParallelEmbedding(TensorParallel parallel, Weight table,
+                                               std::int64_t padding)
+    : parallel_(std::move(parallel)), table_(std::move(table)), padding_(padding) {
   begin_ = parallel_.rank * table_.dim(0);
 }
 
@@ -26,7 +27,8 @@ void VocabParallelEmbedding::backward_weight(Context& context, const Tensor& ids
   embedding_backward(context, {.ids = ids,
                                .grad_out = parallel_.gather_rows(context, grad_y),
                                .grad_table = table_.gradient(context),
-                               .begin = begin_});
+                               .begin = begin_,
+                               .padding = padding_});
 }
 
 VocabParallelCrossEntropy::VocabParallelCrossEntropy(TensorParallel parallel,

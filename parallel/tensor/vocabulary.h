@@ -14,7 +14,8 @@ namespace trident {
 // the whole row.
 class VocabParallelEmbedding {
  public:
-  VocabParallelEmbedding(TensorParallel parallel, Weight table);
+  // `padding`: the token whose row gets no gradient here; -1: none.
+  VocabParallelEmbedding(TensorParallel parallel, Weight table, std::int64_t padding = -1);
   Tensor forward(Context&, WeightVersion, const Tensor& ids, DType dtype) const;
   // grad_y (T or T/t, H)
   void backward_weight(Context&, const Tensor& ids, const Tensor& grad_y) const;
@@ -22,7 +23,7 @@ class VocabParallelEmbedding {
  private:
   TensorParallel parallel_;
   Weight table_;
-  std::int64_t begin_ = 0;
+  std::int64_t begin_ = 0, padding_;
 };
 
 // Softmax cross-entropy of logits (T, V'/t) cut by columns, V' the padded vocabulary. The logits

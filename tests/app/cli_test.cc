@@ -346,6 +346,14 @@ TEST_F(CliTest, TokensNeedTheirVocabularySize) {
   const Outcome again = run({"train", "run/config.json", "--set", "logging.dir=r2", "--set",
                              "checkpoint.save=w2", "--dry-run"});
   EXPECT_EQ(again.code, 0) << again.err;
+  // And so is that of weights to begin with.
+  json on = json::parse(slurp(dir / "run/config.user.json"));
+  on.erase("model");
+  on["checkpoint"] = {{"load", "weights"}};
+  on["logging"]["dir"] = "r3";
+  spit(dir / "on.json", on.dump());
+  const Outcome loaded = run({"train", "on.json"});
+  EXPECT_EQ(loaded.code, 0) << loaded.err;
 }
 
 // The iterations of which progress was shown, of `all`.

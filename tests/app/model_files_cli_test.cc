@@ -97,6 +97,30 @@ TEST_F(ModelFiles, IdsOfTokensAndSettingsOfGenerationSurviveTrainingOnExportAndI
   EXPECT_EQ(run_itself.out, run({"generate", "weights2", "--prompt", "In", "--tokens", "4"}).out);
 }
 
+TEST_F(ModelFiles, KeysThatTransformersDoesNotKnowAreNamedAndGoAlong) {
+  ASSERT_EQ(run(train_arguments({})).code, 0);
+  change("weights/config.json",
+         {{"unk_token_id", 0}, {"my_trainer", {{"lr", 1}}}, {"n_\x1b[2J", 1}});
+  const std::string named =
+      "weights/config.json: transformers doesn't know my_trainer, n_\\x1b[2J, unk_token_id: passed "
+      "over, and "
+      "kept where the weights are saved";
+  const Outcome trained = run(
+      train_arguments({"checkpoint.load=weights", "checkpoint.save=weights2", "logging.dir=run2"}));
+  ASSERT_EQ(trained.code, 0) << trained.err;
+  EXPECT_THAT(trained.err, HasSubstr(named));
+  const Outcome imported = run({"import", "weights", "imported"});
+  ASSERT_EQ(imported.code, 0) << imported.err;
+  EXPECT_EQ(imported.err, named + "\n");
+  const Outcome generated = run({"generate", "weights", "--prompt", "In", "--tokens", "4"});
+  EXPECT_THAT(generated.err, HasSubstr(named));
+  for (const std::string place : {"weights2", "imported"}) {
+    const json written = json::parse(slurp(dir / (place + "/config.json")));
+    EXPECT_EQ(written.at("unk_token_id"), 0) << place;
+    EXPECT_EQ(written.at("my_trainer"), json({{"lr", 1}})) << place;
+  }
+}
+
 TEST_F(ModelFiles, EveryCommandRefusesAModelThatItWouldComputeDifferently) {
   ASSERT_EQ(run(train_arguments({})).code, 0);
   const auto commands = [&](const std::string& message) {
@@ -112,8 +136,8 @@ TEST_F(ModelFiles, EveryCommandRefusesAModelThatItWouldComputeDifferently) {
   commands("weights/config.json: /activation_function: \"gelu\": not supported");
   change("weights/config.json", {{"activation_function", "gelu_new"}, {"n_head", 0}});
   commands("weights/config.json: /n_head: 0: needs a whole number");
-  change("weights/config.json", {{"n_head", 2}, {"n_\x1b[2J", 1}});
-  commands("weights/config.json: /n_\\x1b[2J: 1: a key that this program doesn't know");
+  change("weights/config.json", {{"n_head", 2}, {"scale_attn_weights", "\x1b[2J"}});
+  commands("weights/config.json: /scale_attn_weights: \"\\u001b[2J\": not supported");
 }
 
 TEST_F(ModelFiles, APipeInPlaceOfAFileDoesNotHoldUp) {

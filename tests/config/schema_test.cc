@@ -26,7 +26,7 @@ std::string contents(const fs::path& path) {
 // The published names: each must stay a key of the file.
 constexpr const char* kPublishedKeys = R"(
 model: architecture num_layers hidden_size num_attention_heads num_query_groups ffn_hidden_size
-  max_position_embeddings vocab_size make_vocab_size_divisible_by tie_word_embeddings norm_epsilon
+  max_position_embeddings vocab_size pad_token_id make_vocab_size_divisible_by tie_word_embeddings norm_epsilon
   rotary_base init_method_std hidden_dropout attention_dropout
 parallel: data_parallel_size tensor_model_parallel_size pipeline_model_parallel_size
   virtual_pipeline_model_parallel_size sequence_parallel tp_comm_overlap rank_order
@@ -81,7 +81,7 @@ TEST(FilledInConfig, HasEveryKeyAndLoadsBackAsTheSame) {
        "model.tie_word_embeddings=false", "training.deterministic=false",
        "logging.dump_gradients_at=[1,7]", "checkpoint.save=out"},
       {"model.architecture=llama", "model.ffn_hidden_size=96", "data.tokenizer.type=file",
-       "data.tokenizer.path=t.json", "model.vocab_size=999",
+       "data.tokenizer.path=t.json", "model.vocab_size=999", "model.pad_token_id=0",
        "parallel.pipeline_model_parallel_size=2", "parallel.virtual_pipeline_model_parallel_size=2",
        "zero_optimization.stage=1",
        R"(data.validation={"a": [{"path": "v", "weight": 0.1}], "b": [{"path": "w"}]})"},

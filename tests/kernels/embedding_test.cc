@@ -59,6 +59,31 @@ TEST_P(EmbeddingTest, GradientsAddInTokenOrder) {
   }
 }
 
+// torch.nn.Embedding's padding_idx: wherever it stands, in the slice or beyond.
+TEST_P(EmbeddingTest, ThePaddingsRowGetsNothing) {
+  const std::int64_t columns = 17;
+  const Values grad = random(tokens * columns, "grad"), id = ids();
+  const Values before = random_of(DType::f32, rows * columns, "before");
+  for (const std::int64_t padding : {-1, 2, 5, 9, 14}) {
+    std::vector<float> want(before.begin(), before.end());
+    for (std::int64_t t = 0; t < tokens; ++t) {
+      const auto token = static_cast<std::int64_t>(reference::at(id, t));
+      if (token == padding || token < begin || token >= begin + rows) continue;
+      for (std::int64_t i = 0; i < columns; ++i) {
+        want[static_cast<std::size_t>((token - begin) * columns + i)] +=
+            static_cast<float>(reference::at(grad, t * columns + i));
+      }
+    }
+    const Tensor table = put_as(DType::f32, before, {rows, columns});
+    embedding_backward(context, {.ids = put_as(DType::i32, id, {tokens}),
+                                 .grad_out = put(grad, {tokens, columns}),
+                                 .grad_table = table,
+                                 .begin = begin,
+                                 .padding = padding});
+    EXPECT_EQ(get(table), Values(want.begin(), want.end())) << padding;  // bit for bit
+  }
+}
+
 // As in text, where one id may be a part of all tokens: a GPU adds such a row in pieces.
 TEST_P(EmbeddingTest, FrequentIdsAddTheSameInEveryRun) {
   for (const std::int64_t count : {64, 65, 129, 2000}) {

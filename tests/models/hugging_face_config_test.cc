@@ -98,7 +98,8 @@ TEST(HuggingFaceConfig, WhatWouldComputeSomethingElseIsRefusedByItsName) {
       {R"({"scale_attn_weights": false})", "/scale_attn_weights: false: "},
       {R"({"add_cross_attention": true})", "/add_cross_attention: true: "},
       {R"({"quantization_config": {"bits": 4}})", "/quantization_config: {\"bits\":4}: "},
-      {R"({"pruned_heads": {"0": [1]}})", "/pruned_heads: "},
+      {R"({"is_causal": false})", "/is_causal: false: "},
+      {R"({"transformers_weights": "other.safetensors"})", "/transformers_weights: "},
       {R"({"auto_map": {"AutoModel": "own.py"}})", "/auto_map: "},
       {R"({"architectures": ["GPT2ForSequenceClassification"]})", "/architectures: "},
       {R"({"num_hidden_layers": 7})", "/num_hidden_layers: 7: /n_layer says 8"},
@@ -123,8 +124,18 @@ TEST(HuggingFaceConfig, WhatWouldComputeSomethingElseIsRefusedByItsName) {
       {R"({"attention_bias": true})", "/attention_bias: true: "},
       {R"({"mlp_bias": true})", "/mlp_bias: true: "},
       {R"({"sliding_window": 4096})", "/sliding_window: 4096: "},
-      {R"({"rope_interleaved": true})", "/rope_interleaved: true: "},
-      {R"({"logit_scale": 2})", "/logit_scale: 2: a key that this program doesn't know"},
+      {R"({"layer_types": ["sliding_attention"]})", "/layer_types: "},
+      {R"({"attention_chunk_size": 8})", "/attention_chunk_size: 8: "},
+      {R"({"quantization_config": {"bits": 4}})", "/quantization_config: {\"bits\":4}: "},
+      {R"({"auto_map": {"AutoModel": "own.py"}})", "/auto_map: "},
+      {R"({"rope_scaling": {"type": "default"}})",
+       "/rope_scaling: {\"type\":\"default\"}: is taken in place of rope_parameters as a whole, "
+       "with 10000 as the base of rotary positions, where rope_parameters says 500000"},
+      {R"({"rope_scaling": {"rope_type": "default", "rope_theta": 1e4}})",
+       "/rope_scaling: {\"rope_theta\":10000.0,\"rope_type\":\"default\"}: is taken in place"},
+      {R"({"pad_token_id": 515})", "/pad_token_id: 515: needs a token of the vocabulary, 0 to 514"},
+      {R"({"pad_token_id": -516})", "/pad_token_id: -516: "},
+      {R"({"pad_token_id": "<pad>"})", "/pad_token_id: \"<pad>\": "},
       {R"({"model_type": "gpt2"})", "/model_type: \"gpt2\": needs \"llama\""},
   };
   for (const auto& [changes, problem] : of_llama) {
@@ -144,9 +155,11 @@ TEST(HuggingFaceConfig, ValuesThatStandForTheUsualThingAreTaken) {
     EXPECT_THAT(problems_of(gpt2, changes), IsEmpty()) << changes;
   }
   for (const char* changes :
-       {R"({"rope_scaling": null})", R"({"rope_scaling": {"type": "default"}})",
+       {R"({"rope_scaling": null})", R"({"rope_scaling": {}})",
+        R"({"rope_scaling": {"type": "default"}, "rope_parameters": "-"})",
+        R"({"rope_scaling": {"type": "default"}, "rope_parameters": {"rope_type": "default"}})",
         R"({"rope_scaling": {"rope_type": "default", "rope_theta": 500000.0}})",
-        R"({"rope_scaling": {"type": "linear", "factor": 1.0}})",
+        R"({"rope_scaling": {"type": "linear", "factor": 1.0}, "rope_parameters": null})",
         R"({"rope_parameters": null, "rope_theta": 10000})", R"({"hidden_act": "swish"})",
         R"({"head_dim": null})", R"({"pretraining_tp": 2})", R"({"partial_rotary_factor": 1.0})",
         R"({"num_key_value_heads": "-"})"}) {
@@ -171,13 +184,42 @@ TEST(HuggingFaceConfig, SizesAreWholeNumbersAboveZero) {
   EXPECT_THAT(problems_of(llama, R"({"tie_word_embeddings": 1})"), ::testing::SizeIs(1));
 }
 
-TEST(HuggingFaceConfig, AllProblemsComeAtOnceAndNamesAreShownEscaped) {
-  EXPECT_THAT(problems_of(gpt2, R"({"n_heads": 4, "n_layer": 0, "a\u001b[31m\n": "\u001b"})"),
-              ElementsAre("/a\\x1b[31m\\n: \"\\u001b\": a key that this program doesn't know, and "
-                          "so can't compute as asked; did you mean auto_map?",
-                          "/n_heads: 4: a key that this program doesn't know, and so can't compute "
-                          "as asked; did you mean n_head?",
+TEST(HuggingFaceConfig, AllProblemsComeAtOnce) {
+  EXPECT_THAT(problems_of(gpt2, R"({"scale_attn_weights": "\u001b[31m", "n_layer": 0})"),
+              ElementsAre("/scale_attn_weights: \"\\u001b[31m\": not supported; only true is",
                           "/n_layer: 0: needs a whole number from 1 to 1000000000"));
+}
+
+// What transformers' classes don't know changes nothing there: it goes along, and is named.
+TEST(HuggingFaceConfig, KeysThatTransformersDoesNotKnowGoAlong) {
+  const char* strange = R"({"_model_name_or_path": "x", "unk_token_id": 0, "is_llama_config": true,
+    "rope_interleaved": true, "transformers.js_config": {"dtype": "q4"}, "pruned_heads": {"0": [1]},
+    "trainer": {"lr": [1, 2]}, "logit_scale": 2})";
+  for (const json& base : {gpt2, llama}) {
+    const Architecture& family = family_of(base.at("model_type") == "gpt2" ? gpt2 : llama);
+    const std::string text = with(base, strange).dump();
+    EXPECT_EQ(family.model_config(text), family.model_config(base.dump()));
+    EXPECT_THAT(family.unread_keys(text),
+                ::testing::UnorderedElementsAre(
+                    "_model_name_or_path", "unk_token_id", "is_llama_config", "rope_interleaved",
+                    "transformers.js_config", "pruned_heads", "trainer", "logit_scale"));
+    for (const bool conversion : {false, true}) {
+      const json kept = json::parse(family.kept_config(text, conversion));
+      const json all = json::parse(strange);
+      for (const auto& [key, value] : all.items()) {
+        EXPECT_EQ(kept.at(key), value) << key;
+      }
+    }
+    EXPECT_THAT(family.unread_keys(base.dump()), IsEmpty());
+  }
+}
+
+TEST(HuggingFaceConfig, APaddingTokenIsOfTheModelWhereItFreezesARow) {
+  EXPECT_EQ(model_of(llama, R"({"pad_token_id": 7})").at("pad_token_id"), 7);
+  // As torch.nn.Embedding takes it.
+  EXPECT_EQ(model_of(llama, R"({"pad_token_id": -1})").at("pad_token_id"), 514);
+  EXPECT_FALSE(model_of(llama, "{}").contains("pad_token_id"));
+  EXPECT_FALSE(model_of(gpt2, R"({"pad_token_id": 7})").contains("pad_token_id"));
 }
 
 TEST(HuggingFaceConfig, TextThatIsNoConfigIsRefused) {

@@ -223,6 +223,7 @@ std::int64_t check_hugging_face(const std::string& directory, const Config& conf
   std::int64_t grown = 0;
   for (const auto& [key, value] : theirs.items()) {
     const nlohmann::json& own = ours.at(key);
+    if (key == "pad_token_id") continue;  // of training, not of the weights
     if (config.checkpoint.grow_vocabulary && key == "vocab_size" && value < own) {
       grown = value.get<std::int64_t>();
       continue;

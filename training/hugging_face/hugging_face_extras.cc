@@ -1,11 +1,17 @@
 #include "training/hugging_face/hugging_face_extras.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "core/error.h"
 #include "core/file.h"
 #include "core/json.h"
+#include "core/printable.h"
 #include "training/hugging_face/hugging_face_check.h"
 #include "training/hugging_face/weights_folder.h"
 
@@ -72,6 +78,21 @@ HuggingFaceExtras read_extras(const std::string& directory, const Architecture& 
       extras.files[name] = read_file(path, kMostBytes);
   }
   return extras;
+}
+
+std::string note_of_unread_keys(const std::string& directory, const Architecture& architecture) {
+  constexpr std::size_t kMost = 12;
+  std::vector<std::string> names;
+  for (const std::string& key : architecture.unread_keys(read_model_config(directory))) {
+    names.push_back(printable(key, 60));
+  }
+  if (names.empty()) return "";
+  const std::size_t more = names.size() - std::min(names.size(), kMost);
+  names.resize(names.size() - more);
+  return fmt::format(
+      "{}/config.json: transformers doesn't know {}{}: passed over, and kept where "
+      "the weights are saved",
+      directory, fmt::join(names, ", "), more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
 std::string read_tokenizer(const std::string& path) {

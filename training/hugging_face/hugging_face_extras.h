@@ -28,6 +28,10 @@ HuggingFaceExtras read_extras(const std::string& directory, const Architecture&,
 HuggingFaceExtras extras_in(const std::map<std::string, std::string>& files,
                             const std::string& path, const Architecture&);
 
+// A line for people that names the keys of the directory's config.json that transformers doesn't
+// know: they change nothing and go along. "" where there are none.
+std::string note_of_unread_keys(const std::string& directory, const Architecture&);
+
 // The text of a tokenizer.json, for HuggingFaceExtras::files. RequestError if it can't be read.
 std::string read_tokenizer(const std::string& path);
 

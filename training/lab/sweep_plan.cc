@@ -286,9 +286,10 @@ nlohmann::json sweep_base(const SweepRequest& request) {
   const bool has_weights = is_written(request.base.written, "/checkpoint/load");
   nlohmann::json& model = base["model"];
   if (!model.is_object()) model = nlohmann::json::object();
-  for (const char* key : {"architecture", "num_layers", "hidden_size", "num_attention_heads",
-                          "num_query_groups", "ffn_hidden_size", "max_position_embeddings",
-                          "vocab_size", "tie_word_embeddings", "norm_epsilon", "rotary_base"}) {
+  for (const char* key :
+       {"architecture", "num_layers", "hidden_size", "num_attention_heads", "num_query_groups",
+        "ffn_hidden_size", "max_position_embeddings", "vocab_size", "tie_word_embeddings",
+        "norm_epsilon", "rotary_base", "pad_token_id"}) {
     const bool given = model.contains(key) && !model[key].is_null();
     if (!given && has_weights) model[key] = filled_in["model"][key];
   }

@@ -18,7 +18,7 @@ using nlohmann::json;
 
 // Keys of the model that change no tensor.
 constexpr const char* kFreeOfModel[] = {"/model/hidden_dropout", "/model/attention_dropout",
-                                        "/model/init_method_std",
+                                        "/model/init_method_std", "/model/pad_token_id",
                                         "/model/make_vocab_size_divisible_by"};
 constexpr const char* products_pointer = "/runtime/bf16_products";
 // Sections of which nothing has to be said: where files lie, and what the layout line tells; and

@@ -52,7 +52,10 @@ std::string convert_weights(const ArchitectureSet& architectures, const std::str
   require_free(from, to, overwrite);  // now that nobody else writes there
   std::set<std::string> names;
   for (const auto& [name, text] : extras.files) names.insert(name);
-  const std::string note = note_of_companions(to, names);
+  std::string note = note_of_companions(to, names);
+  if (const std::string unread = note_of_unread_keys(from, architecture); !unread.empty()) {
+    note += (note.empty() ? "" : "\n") + unread;
+  }
   const auto device = make_cpu_device();
   run_local(1, {}, [&](Transport& transport) {
     Context context(*device, 1);

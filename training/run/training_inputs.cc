@@ -29,13 +29,17 @@ namespace trident {
 namespace {
 
 DataSpec data_spec(const Config& config, const std::string& written, const TextAccess& texts) {
-  DataSpec spec{.split = config.data.split_fractions(),
-                .sequence_length = config.data.sequence_length,
-                .vocab_size = config.model.vocab_size,
-                .vocab_size_given = is_written(written, "/model/vocab_size"),
-                .texts = texts,
-                .shuffle = config.data.shuffle,
-                .seed = static_cast<std::uint64_t>(config.data.seed)};
+  DataSpec spec{
+      .split = config.data.split_fractions(),
+      .sequence_length = config.data.sequence_length,
+      .vocab_size = config.model.vocab_size,
+      // A folder of weights says it where nobody wrote it.
+      .vocab_size_given = is_written(written, "/model/vocab_size") ||
+                          (!config.checkpoint.load.empty() && config.checkpoint.load != "auto" &&
+                           !is_iteration(config.checkpoint.load)),
+      .texts = texts,
+      .shuffle = config.data.shuffle,
+      .seed = static_cast<std::uint64_t>(config.data.seed)};
   const auto sources = [](const std::vector<DataSource>& from) {
     std::vector<SourceSpec> to;
     for (const DataSource& source : from) to.push_back({source.path, source.weight});
@@ -239,6 +243,14 @@ TrainingInputs prepare_training(const LoadedConfig& loaded, const FoundOnNodes& 
     const std::string& weights = inputs.start.weights;
     if (!weights.empty()) {
       const std::int64_t fewer = check_hugging_face(weights, config, *inputs.architecture);
+      const std::string note = note_of_unread_keys(weights, *inputs.architecture);
+      if (!note.empty()) inputs.start.messages.push_back(note);
+      if (config.model.pad_token_id && !is_written(loaded.written, "/model/pad_token_id")) {
+        inputs.start.messages.push_back(
+            fmt::format("{} has pad_token_id {}: its row of the embedding gets no gradient where "
+                        "it is looked up",
+                        weights, *config.model.pad_token_id));
+      }
       if (fewer > 0) {
         inputs.start.messages.push_back(fmt::format(
             "the vocabulary of {} has {} entries; those beyond begin anew", weights, fewer));
