@@ -43,9 +43,10 @@ void each_line(const SourceFile& file, const DocumentEncoder& encoder, const Tex
     TextPart document{.place = line};
     try {
       // A reader of JSON refuses what isn't UTF-8.
-      document.text =
-          text_in_json(encoder.replace_errors ? replace_invalid_utf8(text) : std::string(text),
-                       encoder.json_key);
+      const JsonDocumentOptions options{
+          .key = encoder.json_key, .replace_surrogates = encoder.replace_errors, .file = file};
+      document.text = encoder.replace_errors ? text_in_json(replace_invalid_utf8(text), options)
+                                             : text_in_json(text, options);
     } catch (const RequestError& error) {
       throw error.at(place_of(file, line));
     }

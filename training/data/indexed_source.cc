@@ -101,12 +101,9 @@ void check_documents(ByteReader& reader, const std::string& path, const Counts& 
 
 }  // namespace
 
-IndexedSource::IndexedSource(const std::string& prefix, std::int64_t vocab_size, std::string of,
-                             std::string contents)
-    : bin_(prefix + ".bin"),
-      of_(std::move(of)),
-      contents_(std::move(contents)),
-      vocab_size_(vocab_size) {
+IndexedSource::IndexedSource(const std::string& prefix, std::int64_t vocab_size,
+                             std::optional<MadeOfText> text)
+    : bin_(prefix + ".bin"), text_(std::move(text)), vocab_size_(vocab_size) {
   const MappedFile index(prefix + ".idx");
   const std::string& path = index.path();
   ByteReader reader(index.bytes(), path);

@@ -5,23 +5,33 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 
 #include "core/file.h"
 #include "training/data/token_source.h"
 
 namespace trident {
 
+// Of tokens that a cache holds.
+struct MadeOfText {
+  std::string path;      // of the text
+  std::string contents;  // what they were made of
+  TextMarks marks;
+};
+
 class IndexedSource : public TokenSource {
  public:
   // Opens both files and checks them against each other: magic, version, an integer dtype, the
   // exact size of the .idx, lengths >= 0, pointers that follow from the lengths, document indices
-  // that rise from 0 to S, and the size of the .bin. A broken rule is a RequestError. `of`: the
-  // path of the text whose tokens these are, and what they were made of, of a cache.
-  IndexedSource(const std::string& prefix, std::int64_t vocab_size, std::string of = "",
-                std::string contents = "");
+  // that rise from 0 to S, and the size of the .bin. A broken rule is a RequestError.
+  IndexedSource(const std::string& prefix, std::int64_t vocab_size,
+                std::optional<MadeOfText> text = {});
 
-  const std::string& path() const override { return of_.empty() ? bin_.path() : of_; }
-  const std::string& contents() const override { return contents_; }
+  const std::string& path() const override { return text_ ? text_->path : bin_.path(); }
+  const std::string& contents() const override {
+    return text_ ? text_->contents : TokenSource::contents();
+  }
+  const TextMarks* text_marks() const override { return text_ ? &text_->marks : nullptr; }
   std::int64_t size() const override { return size_; }
   void read(std::int64_t begin, std::span<std::int32_t> out) const override;
   std::int64_t largest_token(std::int64_t most) const override;
@@ -35,7 +45,7 @@ class IndexedSource : public TokenSource {
   void each(std::int64_t begin, std::int64_t count, Visit visit) const;
 
   ReadFile bin_;
-  std::string of_, contents_;
+  std::optional<MadeOfText> text_;
   std::int64_t vocab_size_;
   int dtype_ = 0;  // the .idx's code
   std::int64_t size_ = 0;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include <algorithm>
 
@@ -40,6 +41,7 @@ class CompressedInput : public InputStream {
  protected:
   std::size_t refill() { return file_.read(buffer_); }
   char* buffer() { return buffer_.data(); }
+  const std::string& path() const { return file_.path(); }
   [[noreturn]] void fail(std::string_view problem) const {
     throw RequestError(fmt::format("{}: {}", file_.path(), problem));
   }
@@ -49,6 +51,8 @@ class CompressedInput : public InputStream {
   std::vector<char> buffer_;
 };
 
+// Members one after the other; zero bytes behind one are padding, as gzip and Python's gzip have
+// it.
 class GzipInput : public CompressedInput {
  public:
   explicit GzipInput(const std::string& path) : CompressedInput(path) {
@@ -69,12 +73,13 @@ class GzipInput : public CompressedInput {
         if (!between_) fail("the gzip file is cut: it ends within its data");
         break;
       }
-      if (between_ && ::inflateReset(&stream_) != Z_OK) fail("zlib can't go on");
-      between_ = false;
+      if (between_ && !begin_member()) continue;
       const int code = ::inflate(&stream_, Z_NO_FLUSH);
       if (code == Z_STREAM_END) {
         between_ = true;  // another member may follow
+        behind_ = position() - stream_.avail_in;
       } else if (code != Z_OK && code != Z_BUF_ERROR) {
+        if (behind_ > 0 && stream_.total_in < 4) fail_behind();
         fail(fmt::format("is no gzip file, or damaged: {}",
                          stream_.msg != nullptr ? stream_.msg : "zlib gives no reason"));
       }
@@ -83,15 +88,40 @@ class GzipInput : public CompressedInput {
   }
 
  private:
+  // Passes over zero bytes; false where none of another kind is in the buffer.
+  bool begin_member() {
+    while (stream_.avail_in > 0 && *stream_.next_in == 0) {
+      ++stream_.next_in;
+      --stream_.avail_in;
+    }
+    if (stream_.avail_in == 0) return false;
+    if (*stream_.next_in != 0x1f) fail_behind();
+    if (::inflateReset(&stream_) != Z_OK) fail("zlib can't go on");
+    between_ = false;
+    return true;
+  }
+  [[noreturn]] void fail_behind() const {
+    fail(
+        fmt::format("behind its last member, at byte {}, come bytes that are no gzip member; cut "
+                    "them off",
+                    behind_));
+  }
+
   z_stream stream_ = {};
-  bool between_ = false;  // members; not at the beginning, as an empty file is none
+  bool between_ = false;      // members; not at the beginning, as an empty file is none
+  std::uint64_t behind_ = 0;  // where the last whole member ended; 0: none has
 };
 
+// Frames one after the other. Memory follows a frame's window, up to 2 GiB, what zstd --long=31
+// makes; it is used as far as the frame reaches back.
 class ZstdInput : public CompressedInput {
  public:
   explicit ZstdInput(const std::string& path)
       : CompressedInput(path), stream_(::ZSTD_createDStream(), &::ZSTD_freeDStream) {
     if (!stream_) throw Error("zstd: no memory");
+    // 128 MiB otherwise, less than large public dumps have.
+    ::ZSTD_DCtx_setParameter(stream_.get(), ZSTD_d_windowLogMax,
+                             ::ZSTD_dParam_getBounds(ZSTD_d_windowLogMax).upperBound);
   }
 
   std::size_t read(std::span<char> out) override {
@@ -102,9 +132,7 @@ class ZstdInput : public CompressedInput {
       const bool ended = in_.size == 0;
       const std::size_t before = to.pos;
       const std::size_t code = ::ZSTD_decompressStream(stream_.get(), &to, &in_);
-      if (::ZSTD_isError(code) != 0) {
-        fail(fmt::format("is no zstd file, or damaged: {}", ::ZSTD_getErrorName(code)));
-      }
+      if (::ZSTD_isError(code) != 0) fail_with(code);
       begun_ = true;
       left_ = code;
       if (ended && to.pos == before && left_ != 0) {
@@ -115,6 +143,27 @@ class ZstdInput : public CompressedInput {
   }
 
  private:
+  [[noreturn]] void fail_with(std::size_t code) const {
+    switch (::ZSTD_getErrorCode(code)) {
+      case ZSTD_error_frameParameter_windowTooLarge:
+        fail(
+            "needs a window of more than 2 GiB, which this zstd library doesn't read; compress it "
+            "again with zstd --long=31 or less");
+      case ZSTD_error_memory_allocation:
+        throw Error(
+            fmt::format("{}: there is no memory for its window, of up to 2 GiB; compress "
+                        "it again with zstd --long=27 or less",
+                        path()));
+      case ZSTD_error_prefix_unknown:
+        if (begun_ && left_ == 0) {
+          fail("behind its last frame come bytes that are no zstd frame; cut them off");
+        }
+        [[fallthrough]];
+      default:
+        fail(fmt::format("is no zstd file, or damaged: {}", ::ZSTD_getErrorName(code)));
+    }
+  }
+
   std::unique_ptr<ZSTD_DStream, std::size_t (*)(ZSTD_DStream*)> stream_;
   ZSTD_inBuffer in_ = {};
   std::size_t left_ = 0;  // of a frame

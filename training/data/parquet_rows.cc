@@ -36,12 +36,21 @@ try:
     names = file.schema_arrow.names
     if sys.argv[2] not in names:
         end(f"has no column {sys.argv[2]!r} (data.json_key); its columns are {', '.join(names)}")
+    types = pyarrow.types
     kind = file.schema_arrow.field(sys.argv[2]).type
-    if not (pyarrow.types.is_string(kind) or pyarrow.types.is_large_string(kind)):
+    # Categories, as pandas writes them, and views are strings in another form.
+    of = kind.value_type if types.is_dictionary(kind) else kind
+    is_view = getattr(types, "is_string_view", lambda _: False)
+    if not (types.is_string(of) or types.is_large_string(of) or is_view(of)):
         end(f"column {sys.argv[2]!r} has {kind}, not strings")
     row = 0
     for batch in file.iter_batches(batch_size=16, columns=[sys.argv[2]]):
-        for value in batch.column(0):
+        column = batch.column(0)
+        if types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        if is_view(column.type):
+            column = column.cast(pyarrow.large_string())
+        for value in column:
             row += 1
             text = value.as_buffer()
             if text is None:

@@ -67,6 +67,25 @@ std::string absolute(const std::string& path) {
   return fs::absolute(path).lexically_normal().string();
 }
 
+// As numbers in a row. One made before there were marks gives its end alone.
+json json_of(const TextMarks& marks) {
+  json list = json::array();
+  for (const TextMark& mark : marks.list()) {
+    list.push_back(mark.tokens);
+    list.push_back(mark.bytes);
+  }
+  return list;
+}
+
+TextMarks marks_in(const json& manifest) {
+  const auto numbers = manifest.value("text_marks", std::vector<std::int64_t>());
+  std::vector<TextMark> list(numbers.size() / 2);
+  for (std::size_t i = 0; i < list.size(); ++i) list[i] = {numbers[2 * i], numbers[2 * i + 1]};
+  return {
+      std::move(list),
+      {manifest.at("tokens").get<std::int64_t>(), manifest.at("text_bytes").get<std::int64_t>()}};
+}
+
 const char* name_of(DocumentFormat format) {
   return format == DocumentFormat::text      ? "text"
          : format == DocumentFormat::parquet ? "parquet"
@@ -172,7 +191,7 @@ std::optional<CachedTokens> TokenCache::find_by_key(const std::string& key) cons
                           .contents = hash,
                           .tokens = manifest.at("tokens").get<std::int64_t>(),
                           .documents = manifest.at("documents").get<std::int64_t>(),
-                          .text_bytes = manifest.at("text_bytes").get<std::uint64_t>()};
+                          .marks = marks_in(manifest)};
     } catch (const std::exception&) {
       // Not whole, so it isn't there.
     }
@@ -202,7 +221,7 @@ CachedTokens TokenCache::make(const std::string& name, const std::vector<SourceF
   fs::remove(prefix + ".json");
   remove_temporaries(folder_, hash);
   IndexedWriter writer(prefix, encoder.vocab_size());
-  const std::uint64_t text_bytes = tokenize(files, encoder, writer, options);
+  TextMarks marks = tokenize(files, encoder, writer, options);
   for (std::size_t i = 0; i < files.size(); ++i) {
     if (state_of(absolute(files[i].path)) != before[i]) {
       throw Error(fmt::format("{}: changed while it was tokenized", files[i].path));
@@ -210,15 +229,17 @@ CachedTokens TokenCache::make(const std::string& name, const std::vector<SourceF
   }
   if (writer.tokens() == 0) throw RequestError("holds no text, so no token");
   writer.commit();
-  const json manifest = {{"made_of", json_or_null(key)},    {"tokens", writer.tokens()},
-                         {"documents", writer.documents()}, {"text_bytes", text_bytes},
-                         {"bin", hash_of(prefix + ".bin")}, {"idx", hash_of(prefix + ".idx")}};
-  write_file_atomic(prefix + ".json", json_text(manifest, 1) + "\n");
+  const json manifest = {
+      {"made_of", json_or_null(key)},    {"tokens", writer.tokens()},
+      {"documents", writer.documents()}, {"text_bytes", marks.list().back().bytes},
+      {"text_marks", json_of(marks)},    {"bin", hash_of(prefix + ".bin")},
+      {"idx", hash_of(prefix + ".idx")}};
+  write_file_atomic(prefix + ".json", json_text(manifest) + "\n");
   return {.prefix = prefix,
           .contents = hash,
           .tokens = writer.tokens(),
           .documents = writer.documents(),
-          .text_bytes = text_bytes};
+          .marks = std::move(marks)};
 }
 
 }  // namespace trident

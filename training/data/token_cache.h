@@ -20,7 +20,9 @@ struct CachedTokens {
   std::string prefix;    // of the pair
   std::string contents;  // equal for equal tokens: a hash of what they were made of
   std::int64_t tokens = 0, documents = 0;
-  std::uint64_t text_bytes = 0;
+  TextMarks marks;
+
+  std::int64_t text_bytes() const { return marks.list().back().bytes; }
 };
 
 class TokenCache {

@@ -109,14 +109,16 @@ std::unique_ptr<TokenSource> open_texts(const std::string& path, const SourceFil
       throw placed ? error : error.at(path + ": ");
     }
     if (access.tell) {
-      access.tell(
-          fmt::format("{}: {} tokens of {} documents, {:.2f} bytes each, kept as {}.bin", path,
-                      tokens->tokens, tokens->documents,
-                      static_cast<double>(tokens->text_bytes) / static_cast<double>(tokens->tokens),
-                      tokens->prefix));
+      access.tell(fmt::format(
+          "{}: {} tokens of {} documents, {:.2f} bytes each, kept as {}.bin", path, tokens->tokens,
+          tokens->documents,
+          static_cast<double>(tokens->text_bytes()) / static_cast<double>(tokens->tokens),
+          tokens->prefix));
     }
   }
-  return std::make_unique<IndexedSource>(tokens->prefix, vocab_size, path, tokens->contents);
+  return std::make_unique<IndexedSource>(
+      tokens->prefix, vocab_size,
+      MadeOfText{.path = path, .contents = tokens->contents, .marks = std::move(tokens->marks)});
 }
 
 }  // namespace

@@ -30,6 +30,8 @@ class TokenSource {
     static const std::string none;
     return none;
   }
+  // Of such tokens, where their text's bytes lie; nullptr of others.
+  virtual const TextMarks* text_marks() const { return nullptr; }
   // The largest of the first `most` tokens; -1 of text, whose tokens are below 256.
   virtual std::int64_t largest_token(std::int64_t most) const {
     static_cast<void>(most);

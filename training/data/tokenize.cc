@@ -9,11 +9,11 @@
 namespace trident {
 namespace {
 
-// The tokens of a block, and where documents end among them.
+// The tokens of a block, and where documents end among them and their text.
 struct EncodedBlock {
   std::vector<std::int32_t> ids;
-  std::vector<std::size_t> ends;
-  std::uint64_t text_bytes = 0;
+  std::vector<TextMark> ends;
+  std::int64_t text_bytes = 0;
 };
 
 // Of one thread.
@@ -31,7 +31,7 @@ class BlockEncoder {
 
  private:
   void encode_part(const SourceFile& file, const TextPart& part, EncodedBlock& result) {
-    result.text_bytes += part.text.size();
+    result.text_bytes += std::ssize(part.text);
     if (encoder_.tokenizer) {
       try {
         each_stretch(part, *encoder_.tokenizer, *memory_,
@@ -52,29 +52,33 @@ class BlockEncoder {
     } else if (!encoder_.tokenizer && encoder_.end_of_document && !part.text.ends_with('\n')) {
       result.ids.push_back(*encoder_.end_of_document);
     }
-    result.ends.push_back(result.ids.size());
+    result.ends.push_back({std::ssize(result.ids), result.text_bytes});
   }
 
   const DocumentEncoder& encoder_;
   std::optional<Tokenizer::Memory> memory_;
 };
 
-void write(const EncodedBlock& block, IndexedWriter& to) {
+void write(const EncodedBlock& block, IndexedWriter& to, TextMarks& marks) {
+  const TextMark before = marks.list().back();
   std::size_t at = 0;
   const std::span<const std::int32_t> ids(block.ids);
-  for (const std::size_t end : block.ends) {
+  for (const TextMark& mark : block.ends) {
+    const auto end = static_cast<std::size_t>(mark.tokens);
     to.append(ids.subspan(at, end - at));
     to.end_document();
+    marks.add({before.tokens + mark.tokens, before.bytes + mark.bytes});
     at = end;
   }
   to.append(ids.subspan(at));
+  marks.add({before.tokens + std::ssize(ids), before.bytes + block.text_bytes});
 }
 
 }  // namespace
 
-std::uint64_t tokenize(const std::vector<SourceFile>& files, const DocumentEncoder& encoder,
-                       IndexedWriter& to, const TokenizingOptions& options) {
-  std::uint64_t text_bytes = 0;
+TextMarks tokenize(const std::vector<SourceFile>& files, const DocumentEncoder& encoder,
+                   IndexedWriter& to, const TokenizingOptions& options) {
+  TextMarks marks;
   const auto worker = [&encoder] {
     return [own = std::make_shared<BlockEncoder>(encoder)](DocumentBlock& block) {
       return own->encode(block);
@@ -82,15 +86,12 @@ std::uint64_t tokenize(const std::vector<SourceFile>& files, const DocumentEncod
   };
   through_threads<EncodedBlock>(
       files, encoder, options.threads, worker,
-      [&](const EncodedBlock& encoded) {
-        text_bytes += encoded.text_bytes;
-        write(encoded, to);
-      },
+      [&](const EncodedBlock& encoded) { write(encoded, to, marks); },
       [&](const ReadingProgress& reading) {
         if (options.progress) options.progress({reading, to.tokens()});
       });
   to.end_document();
-  return text_bytes;
+  return marks;
 }
 
 }  // namespace trident

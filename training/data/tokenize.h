@@ -9,6 +9,7 @@
 #include "training/data/document_encoder.h"
 #include "training/data/indexed_writer.h"
 #include "training/data/source_files.h"
+#include "training/data/text_marks.h"
 
 namespace trident {
 
@@ -24,8 +25,10 @@ struct TokenizingOptions {
 
 // Appends all documents. RequestError with file and line for what can't be read: text that isn't
 // UTF-8, lines that aren't JSON objects with the key, cut or damaged files, a document that is
-// longer than 64 MiB where the tokenizer can't tell where to cut one. Returns the bytes of text.
-std::uint64_t tokenize(const std::vector<SourceFile>& files, const DocumentEncoder& encoder,
-                       IndexedWriter& to, const TokenizingOptions& options);
+// longer than 64 MiB where the tokenizer can't tell where to cut one. Gives the bytes of text
+// before tokens, those of the whole last: text as the tokenizer gets it, without what ends
+// documents.
+TextMarks tokenize(const std::vector<SourceFile>& files, const DocumentEncoder& encoder,
+                   IndexedWriter& to, const TokenizingOptions& options);
 
 }  // namespace trident

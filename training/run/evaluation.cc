@@ -17,9 +17,9 @@
 #include "training/hugging_face/hugging_face.h"
 #include "training/hugging_face/model_directory.h"
 #include "training/run/bf16_products.h"
+#include "training/run/evaluation_bytes.h"
 #include "training/run/evaluation_config.h"
 #include "training/run/job_checks.h"
-#include "training/run/text_stream.h"
 #include "training/setup/from_config.h"
 #include "training/setup/kinds.h"
 #include "training/setup/text_setup.h"
@@ -233,33 +233,6 @@ void fit_batch(Config& config, const EvaluationRequest& request, const std::vect
   batch.global_batch_size = batch.micro_batch_size * batch.gradient_accumulation_steps * places;
 }
 
-// Of the text of all tokens but the first.
-std::int64_t bytes_of(const Part& part, const Tokenizer* tokenizer) {
-  std::vector<std::int32_t> tokens(std::size_t{1} << 16);
-  std::optional<TextStream> stream;
-  std::int64_t bytes = 0;
-  for (std::int64_t at = part.begin; at < part.end;) {
-    const auto count = std::min<std::int64_t>(std::ssize(tokens), part.end - at);
-    const std::span<std::int32_t> some(tokens.data(), static_cast<std::size_t>(count));
-    part.source->read(at, some);
-    if (tokenizer == nullptr) {  // bytes, and entries that are none
-      bytes += std::ranges::count_if(some.subspan(at == part.begin ? 1 : 0),
-                                     [](std::int32_t token) { return token < 256; });
-      at += count;
-      continue;
-    }
-    for (const std::int32_t token : some) {
-      if (stream) {
-        bytes += std::ssize(stream->add(token));
-      } else {
-        stream.emplace(tokenizer, std::vector{token}, std::vector<std::string>{});
-      }
-    }
-    at += count;
-  }
-  return stream ? bytes + std::ssize(stream->finish()) : bytes;
-}
-
 std::vector<EvaluationRow> sums_by_part(const std::vector<EvaluationRow>& rows) {
   std::vector<EvaluationRow> sums;
   for (const EvaluationRow& row : rows) {
@@ -353,6 +326,8 @@ Evaluation evaluate(const EvaluationRequest& request, const Launch& launch,
   launch.start->done();
   if (launch.leads && hooks.tell) {
     for (const std::string& note : moot_notes(loaded)) hooks.tell(note);
+    const std::string note = note_of_unread_keys(weights, *architecture_of(config));
+    if (!note.empty()) hooks.tell(note);
     for (const std::string& part : list.left()) hooks.tell(part);
   }
   fit_batch(config, request, parts, stride);
@@ -389,7 +364,8 @@ Evaluation evaluate(const EvaluationRequest& request, const Launch& launch,
     if (launch.leads) {
       try {
         const DocumentEncoder known = access.encoder();
-        part.row.bytes = bytes_of(part, known.tokenizer.get());
+        part.row.bytes =
+            text_bytes_of(*part.source, part.begin + 1, part.end, known.tokenizer.get());
       } catch (const RequestError&) {
         // Tokens of an unknown tokenizer.
       }

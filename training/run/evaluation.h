@@ -44,7 +44,7 @@ struct EvaluationWindows {
 struct EvaluationRow {
   std::string source, part;
   std::int64_t tokens = 0;            // that are predicted
-  std::optional<std::int64_t> bytes;  // of their text, where a tokenizer is known
+  std::optional<std::int64_t> bytes;  // of their text (evaluation_bytes.h), if a tokenizer is known
   double loss_sum = 0;                // nats
 
   double loss() const { return loss_sum / static_cast<double>(tokens); }

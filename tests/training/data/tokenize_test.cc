@@ -1,6 +1,7 @@
 // Texts of all kinds to tokens, and the cache that keeps them.
 #include "training/data/tokenize.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <zlib.h>
@@ -59,6 +60,16 @@ std::string zstandard(const std::string& text) {
   std::string out(::ZSTD_compressBound(text.size()), '\0');
   out.resize(::ZSTD_compress(out.data(), out.size(), text.data(), text.size(), 3));
   return out;
+}
+
+// A frame of one block that isn't compressed, with a window of 2^window_log bytes (RFC
+// 8878, 3.1.1).
+std::string zstandard_frame(int window_log, const std::string& text) {
+  const auto header = static_cast<std::uint32_t>(text.size() << 3 | 1);  // the last, raw
+  std::string frame("\x28\xb5\x2f\xfd\0", 5);
+  frame += static_cast<char>((window_log - 10) << 3);
+  for (int i = 0; i < 3; ++i) frame += static_cast<char>(header >> (8 * i) & 0xff);
+  return frame + text;
 }
 
 // A text of several blocks, with line ends, long words and other scripts.
@@ -147,6 +158,53 @@ TEST_F(Tokenizing, EveryKindOfFileGivesTheSameDocuments) {
   for (const char* name : {"t.txt.gz", "t.zst"}) {
     EXPECT_EQ(all(*open(dir_ / name, encoder)), expected(encoder, {documents[0]})) << name;
   }
+}
+
+// As tar and large public dumps leave them.
+TEST_F(Tokenizing, CompressedFilesAreReadAsTheirToolsReadThem) {
+  const DocumentEncoder encoder = golden_encoder();
+  const auto gives = [&](const std::string& name, const std::string& contents) {
+    spit(dir_ / name, contents);
+    return all(*open(dir_ / name, encoder));
+  };
+  const Ids text = expected(encoder, {"one and two"});
+  EXPECT_EQ(gives("padded.txt.gz", gzipped("one and two") + std::string(512, '\0')), text);
+  EXPECT_EQ(gives("far.txt.gz", gzipped("one and two") + std::string(1 << 19, '\0')), text);
+  EXPECT_EQ(gives("between.txt.gz", gzipped("one ") + std::string(100, '\0') + gzipped("and two")),
+            text);
+  EXPECT_EQ(gives("frames.txt.zst", zstandard("one ") + zstandard("and two")), text);
+  const std::string skippable("\x52\x2a\x4d\x18\x03\0\0\0abc", 11);
+  EXPECT_EQ(gives("skip.txt.zst", skippable + zstandard("one and two") + skippable), text);
+  for (const int window : {20, 28, 31}) {  // zstd --long=31
+    EXPECT_EQ(gives(fmt::format("w{}.txt.zst", window), zstandard_frame(window, "one and two")),
+              text);
+  }
+}
+
+TEST_F(Tokenizing, LinesMayHoldWhatPythonWritesInOtherMembers) {
+  const DocumentEncoder encoder = golden_encoder();
+  for (const char* other :
+       {"1e999", "-1E+999", "NaN", "Infinity", "-Infinity", "123456789012345678901234567890",
+        "\"\\ud83d\"", "[[], {}, {\"a\": [1, -0.5e-3, true, null]}, \"\\\"]\"]"}) {
+    spit(dir_ / "a.jsonl",
+         fmt::format("\xef\xbb\xbf{{\"o\": {0}, \"text\": \"one\", \"z\":{0}}}\r\n", other));
+    EXPECT_EQ(all(*open(dir_ / "a.jsonl", encoder)), expected(encoder, {"one"})) << other;
+  }
+  for (const char* wrong : {"01", "1.", ".5", "1e", "+1", "nan", "tru", "'a'", "{a: 1}", "[1,]",
+                            "{\"a\": 1,}", "\"\\x\"", "\"\\u12g4\"", "\"\t\"", "1 2", ""}) {
+    EXPECT_THAT(refusal("w.jsonl", fmt::format("{{\"o\": {}, \"text\": \"one\"}}", wrong)),
+                HasSubstr("w.jsonl:1: isn't JSON: byte "))
+        << wrong;
+  }
+}
+
+TEST_F(Tokenizing, HalvesOfSurrogatePairsAreReplacedIfAsked) {
+  DocumentEncoder encoder = golden_encoder();
+  encoder.replace_errors = true;
+  spit(dir_ / "a.jsonl",
+       "{\"text\": \"cut \\ud83d here, \\ude00\\ud83d\\ud83d\\ude00 \\ud83d\\n\\u00e9\"}\n");
+  EXPECT_EQ(all(*open(dir_ / "a.jsonl", encoder)),
+            expected(encoder, {"cut \ufffd here, \ufffd\ufffd\U0001f600 \ufffd\n\u00e9"}));
 }
 
 TEST_F(Tokenizing, AFolderIsItsTextsInTheOrderOfTheirNames) {
@@ -247,10 +305,21 @@ TEST_F(Tokenizing, WhatCanNotBeReadIsNamedWithFileAndLine) {
               HasSubstr("k.jsonl:2: has no \"text\"; data.json_key says which key has the text"));
   EXPECT_THAT(refusal("n.jsonl", "{\"text\": 3}"), HasSubstr("n.jsonl:1: \"text\" isn't a string"));
   EXPECT_THAT(refusal("l.jsonl", "[\"text\"]"), HasSubstr("l.jsonl:1: isn't a JSON object"));
+  EXPECT_THAT(refusal("m.jsonl", "[\n {\"text\": \"a\"}\n]\n"),
+              HasSubstr("m.jsonl:1: isn't a JSON object, as each line has to be, but begins an "
+                        "array; of an array of objects, jq -c '.[]' "));
+  EXPECT_THAT(refusal("o.json", "{\n \"text\": \"a\"\n}\n"),
+              HasSubstr("o.json:1: isn't JSON: it ends within an object; of objects that go over "
+                        "several lines, jq -c . "));
+  EXPECT_THAT(refusal("h.jsonl", "{\"text\": \"a\\ud83d b\"}"),
+              HasSubstr("h.jsonl:1: isn't JSON: byte 12: \\ud83d is half a pair of surrogates and "
+                        "so no character; data.tokenizer.errors \"replace\" takes U+FFFD"));
   EXPECT_THAT(refusal("b.jsonl", "{\"text\": \"\xff\"}"), HasSubstr("b.jsonl:1: isn't JSON"));
   EXPECT_THAT(refusal("z.jsonl", std::string("{\"text\": \"a\"}\n\0\n", 16)),
               HasSubstr("z.jsonl:2: isn't JSON"));
-  EXPECT_THAT(refusal("d.jsonl", std::string(100, '[')), HasSubstr("nested more than 64 deep"));
+  std::string deep = "{";
+  for (int i = 0; i < 64; ++i) deep += "\"a\":{";
+  EXPECT_THAT(refusal("d.jsonl", deep), HasSubstr("nested more than 64 deep"));
   EXPECT_THAT(refusal("e.txt", ""), HasSubstr("e.txt: holds no text, so no token"));
   EXPECT_THAT(refusal("e.jsonl", "\n\n"), HasSubstr("holds no text"));
   const std::string good = gzipped(long_text(100'000));
@@ -265,6 +334,18 @@ TEST_F(Tokenizing, WhatCanNotBeReadIsNamedWithFileAndLine) {
   EXPECT_THAT(refusal("c.txt.zst", zst.substr(0, zst.size() / 2)),
               HasSubstr("c.txt.zst: the zstd file is cut: it ends within its data"));
   EXPECT_THAT(refusal("p.txt.zst", "plain"), HasSubstr("is no zstd file, or damaged"));
+  EXPECT_THAT(refusal("b.txt.gz", good + "more"),
+              HasSubstr(fmt::format("b.txt.gz: behind its last member, at byte {}, come bytes that "
+                                    "are no gzip member; cut them off",
+                                    good.size())));
+  EXPECT_THAT(refusal("f.txt.gz", good + std::string(1000, '\0') + "\x1f!"),
+              HasSubstr("behind its last member"));
+  EXPECT_THAT(refusal("a.txt.gz", good + good.substr(0, 30)), HasSubstr("is cut"));
+  EXPECT_THAT(refusal("b.txt.zst", zst + "more bytes"),
+              HasSubstr("b.txt.zst: behind its last frame come bytes that are no zstd frame"));
+  // A frame whose window is 4 GiB.
+  EXPECT_THAT(refusal("w.txt.zst", zstandard_frame(32, "text")),
+              HasSubstr("w.txt.zst: needs a window of more than 2 GiB"));
   EXPECT_THAT(refusal("e.txt.gz", ""), HasSubstr("is cut"));
   EXPECT_THAT(refusal("e.txt.zst", ""), HasSubstr("is cut"));
 }
@@ -344,6 +425,45 @@ TEST_F(Tokenizing, BordersOfDocumentsAreKept) {
   // Two sequences, three borders: 0, 1, 2, the last 24 bytes.
   EXPECT_EQ(idx.substr(idx.size() - 24),
             std::string("\0\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0", 24));
+}
+
+// Bits a byte divide by them.
+TEST_F(Tokenizing, BytesOfTheTextAreKnownBeforeTheEndOfEachDocument) {
+  const DocumentEncoder encoder = golden_encoder();
+  spit(dir_ / "a.jsonl", "{\"text\": \"one\"}\n{\"text\": \"\"}\n{\"text\": \"tw\\u00e9\"}\n");
+  for (const bool writes : {true, false}) {
+    const auto source = open(dir_ / "a.jsonl", encoder, writes);
+    ASSERT_NE(source->text_marks(), nullptr);
+    const auto& list = source->text_marks()->list();
+    ASSERT_GE(list.size(), 3u);
+    EXPECT_EQ(list.front(), (TextMark{0, 0}));
+    EXPECT_EQ(list[1], (TextMark{std::ssize(expected(encoder, {"one"})), 3}));
+    EXPECT_EQ(list.back(), (TextMark{source->size(), 7}));
+  }
+  // What isn't UTF-8 counts as what it is replaced by.
+  DocumentEncoder replacing = encoder;
+  replacing.replace_errors = true;
+  spit(dir_ / "b.txt", "a\xffz");
+  EXPECT_EQ(open(dir_ / "b.txt", replacing)->text_marks()->list().back().bytes, 5);
+}
+
+TEST_F(Tokenizing, MarksOfManyDocumentsAreSome) {
+  TextMarks marks;
+  for (std::int64_t i = 1; i <= 100'000; ++i) marks.add({i, 3 * i});
+  EXPECT_LT(marks.list().size(), 9'000u);
+  EXPECT_GT(marks.list().size(), 2'000u);
+  EXPECT_EQ(marks.list().back(), (TextMark{100'000, 300'000}));
+  const auto [before, after] = marks.around(54'321);
+  EXPECT_LE(before.tokens, 54'321);
+  EXPECT_GE(after.tokens, 54'321);
+  EXPECT_LT(after.tokens - before.tokens, 100);
+  EXPECT_EQ(marks.around(200'000).first, marks.list().back());
+  // One that was kept wrong, or before there were any, says the whole alone.
+  const TextMark end{10, 20};
+  EXPECT_THAT(TextMarks({}, end).list(), ElementsAre(TextMark{}, end));
+  EXPECT_THAT(TextMarks({{}, {5, 30}, {10, 20}}, end).list(), ElementsAre(TextMark{}, end));
+  EXPECT_THAT(TextMarks({{}, {5, 6}, {10, 20}}, end).list(),
+              ElementsAre(TextMark{}, TextMark{5, 6}, end));
 }
 
 // So that later starts read neither the text nor all of its tokens.

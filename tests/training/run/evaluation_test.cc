@@ -10,12 +10,14 @@
 
 #include "core/device.h"
 #include "core/error.h"
+#include "core/file.h"
 #include "support/source_dir.h"
 #include "support/temp_dir.h"
 #include "training/data/indexed_writer.h"
 #include "training/engine/evaluator.h"
 #include "training/hugging_face/hugging_face.h"
 #include "training/hugging_face/model_directory.h"
+#include "training/run/evaluation_bytes.h"
 #include "training/setup/from_config.h"
 #include "training/setup/kinds.h"
 
@@ -45,6 +47,40 @@ TEST(EvaluationWindows, CountEachTokenButTheFirstOnce) {
       }
       EXPECT_EQ(next, tokens) << tokens << " by " << stride;
     }
+  }
+}
+
+// Of a text's own bytes, whatever the tokenizer makes of them.
+TEST(EvaluationBytes, AreThoseOfTheText) {
+  const TempDir dir;
+  std::int64_t size = 0;
+  std::string lines;
+  for (int i = 0; i < 300; ++i) {
+    const std::string text = "Ünïcode, NUMBER " + std::to_string(i) + ": \xef\xac\x81ne words\n";
+    size += std::ssize(text);
+    lines += "{\"text\": \"" + text.substr(0, text.size() - 1) + "\\n\"}\n";
+  }
+  spit(dir / "a.jsonl", lines);
+  for (const char* name : {"byte_level", "word_piece", "metaspace", "unigram", ""}) {
+    DocumentEncoder encoder{.end_of_document = '\n'};
+    if (*name != '\0') {
+      const std::string path = source_dir() + "/tests/golden/tokenizers/" + name + ".json";
+      encoder.tokenizer_text = read_file(path);
+      encoder.tokenizer = std::make_shared<Tokenizer>(encoder.tokenizer_text, path);
+      encoder.end_of_document = 1;
+    }
+    const TextAccess access{
+        .encoder = [&] { return encoder; }, .cache = dir / "cache", .writes = true};
+    const auto source = open_token_source(dir / "a.jsonl", 1 << 20, access);
+    const auto bytes = [&](std::int64_t begin, std::int64_t end) {
+      return text_bytes_of(*source, begin, end, encoder.tokenizer.get());
+    };
+    const std::int64_t n = source->size();
+    EXPECT_EQ(bytes(0, n), size) << name;
+    EXPECT_EQ(bytes(0, n / 3) + bytes(n / 3, n / 2) + bytes(n / 2, n), size) << name;
+    EXPECT_NEAR(static_cast<double>(bytes(n / 3, n / 2)) / static_cast<double>(size), 1.0 / 6, 0.01)
+        << name;
+    EXPECT_LT(bytes(0, 1), 12) << name << ": the first token, which is not predicted";
   }
 }
 
