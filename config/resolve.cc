@@ -8,6 +8,7 @@
 
 #include "config/fields.h"
 #include "config/paths.h"
+#include "config/pipeline_sizes.h"
 #include "core/error.h"
 #include "core/printable.h"
 
@@ -147,12 +148,13 @@ void Resolver::layer_split() {
   const std::int64_t layers = config_.model.num_layers;
   const std::int64_t stages = config_.stages();
   if (stages > layers) {
-    const std::int64_t most = layers / chunks;
-    problems_.add(kPipeline,
-                  fmt::format("pipeline ({}) × chunks ({}) = {} stages, more than num_layers ({}); "
-                              "{}",
-                              config_.parallel.pipeline_model_parallel_size, chunks, stages, layers,
-                              most > 0 ? fmt::format("use at most {}", most) : "use fewer chunks"));
+    const bool known = problems_.sound(kSchedule) && config_.pipeline.schedule_file.empty();
+    problems_.add(
+        kPipeline,
+        fmt::format(
+            "pipeline ({}) × chunks ({}) = {} stages, more than num_layers ({}); {}",
+            config_.parallel.pipeline_model_parallel_size, chunks, stages, layers,
+            pipeline_choices(config_, known ? &schedule_rules(config_) : nullptr, kPipeline)));
     problems_.spoil(kLayerSplit);
     return;
   }

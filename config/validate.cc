@@ -26,7 +26,7 @@ void validate_data(const Config& config, Problems& problems) {
     if (data.tokenizer.type == "byte") {
       if (!data.tokenizer.path.empty()) {
         problems.add("/data/tokenizer/path",
-                     "does nothing for type \"byte\"; leave it out, or use \"file\"");
+                     "does nothing for type \"byte\"; leave it out, or use type \"file\"");
       }
     } else if (data.tokenizer.path.empty() && problems.sound("/data/tokenizer/path")) {
       problems.add("/data/tokenizer/path",

@@ -6,6 +6,7 @@
 
 #include "config/fields.h"
 #include "config/paths.h"
+#include "config/pipeline_sizes.h"
 
 namespace trident::config_detail {
 namespace {
@@ -13,24 +14,45 @@ namespace {
 void validate_chunks(const Config& config, const ScheduleRules& kind, Problems& problems) {
   const std::int64_t pipeline = config.parallel.pipeline_model_parallel_size;
   const std::int64_t chunks = config.parallel.virtual_pipeline_model_parallel_size;
-  const std::string usual = usual_schedule(config.rules->schedules, true);
+  const auto choices = [&](const char* path) { return pipeline_choices(config, &kind, path); };
   if (kind.chunks == ChunkRule::one && chunks > 1) {
-    problems.add(kChunks, fmt::format("{} chunks don't fit schedule \"{}\", which has one a rank; "
-                                      "use 1, or schedule \"{}\"",
-                                      chunks, kind.name, usual));
+    problems.add(kChunks,
+                 fmt::format("{} chunks don't fit schedule \"{}\", which has one a rank; {}",
+                             chunks, kind.name, choices(kChunks)));
   } else if (kind.chunks == ChunkRule::two && chunks != 2) {
-    problems.add(kChunks, fmt::format("{} chunk{} fit schedule \"{}\", which has two a rank; use "
-                                      "2, or another schedule",
-                                      chunks, chunks == 1 ? " doesn't" : "s don't", kind.name));
+    problems.add(kChunks,
+                 fmt::format("{} chunk{} fit schedule \"{}\", which has two a rank; {}", chunks,
+                             chunks == 1 ? " doesn't" : "s don't", kind.name, choices(kChunks)));
   } else if (kind.grouped && chunks < 2) {
-    problems.add(kChunks, fmt::format("1 chunk is too few for schedule \"{}\"; use 2, or "
-                                      "schedule \"{}\"",
-                                      kind.name, kind.ungrouped));
+    problems.add(kChunks, fmt::format("1 chunk is too few for schedule \"{}\"; {}", kind.name,
+                                      choices(kChunks)));
   } else if (kind.grouped && pipeline < 2) {  // it has no ungrouped kind in its stead
-    problems.add(kPipeline, fmt::format("{} rank can't interleave {} chunks; use 2 ranks, or "
-                                        "virtual_pipeline_model_parallel_size 1",
-                                        pipeline, chunks));
+    problems.add(kPipeline, fmt::format("{} rank can't interleave {} chunks; {}", pipeline, chunks,
+                                        choices(kPipeline)));
   }
+}
+
+// All tensor parallel sizes that go with the model divide it.
+std::int64_t largest_tensor_size(const ModelConfig& model) {
+  return std::gcd(std::gcd(model.num_attention_heads, model.num_query_groups),
+                  model.ffn_hidden_size);
+}
+
+// What sequence parallelism can share out: "a sequence_length of 8 or 12", no longer than positions
+// reach, or a micro-batch of more samples.
+std::string shareable_rows(const Config& config) {
+  const std::int64_t tensor = config.parallel.tensor_model_parallel_size;
+  const std::int64_t sequence = config.data.sequence_length;
+  const std::int64_t below = sequence / tensor * tensor;
+  std::vector<std::string> lengths;
+  for (const std::int64_t length : {below, below + tensor}) {
+    if (length > 0 && length <= config.model.max_position_embeddings) {
+      lengths.push_back(fmt::format("{}", length));
+    }
+  }
+  if (!lengths.empty()) return "a sequence_length of " + list_or(lengths);
+  const std::int64_t unit = tensor / std::gcd(tensor, sequence);
+  return "a micro_batch_size of " + multiples_near(unit, config.batch.micro_batch_size);
 }
 
 // A schedule of the user's own, whose sizes are checked when it is read.
@@ -179,8 +201,7 @@ void validate_tensor_parallel(const Config& config, Problems& problems) {
   const std::int64_t tensor = config.parallel.tensor_model_parallel_size;
   if (problems.sound({kTensor, kHeads, kGroups, kFfn})) {
     const ModelConfig& model = config.model;
-    const std::int64_t common = std::gcd(
-        std::gcd(model.num_attention_heads, model.num_query_groups), model.ffn_hidden_size);
+    const std::int64_t common = largest_tensor_size(model);
     const auto check = [&](const char* name, std::int64_t size) {
       if (size % tensor == 0 || !problems.sound(kTensor)) return;
       problems.add(kTensor, fmt::format("{} does not divide {} ({}); use {}", tensor, name, size,
@@ -202,10 +223,9 @@ void validate_tensor_parallel(const Config& config, Problems& problems) {
     if (rows % tensor != 0) {
       problems.add(kSequence,
                    fmt::format("micro_batch_size ({}) × sequence_length ({}) = {} tokens can't be "
-                               "shared by tensor_model_parallel_size ({}); use a sequence_length "
-                               "of {}",
+                               "shared by tensor_model_parallel_size ({}); use {}",
                                config.batch.micro_batch_size, config.data.sequence_length, rows,
-                               tensor, multiples_near(tensor, config.data.sequence_length)));
+                               tensor, shareable_rows(config)));
     }
   }
 }

@@ -41,7 +41,7 @@ void validate_learning_rate(const Config& config, Problems& problems) {
   if (problems.sound("/scheduler/type")) {
     const auto refuse = [&](const char* path, bool changed, const char* types) {
       if (!changed || !problems.sound(path)) return;
-      problems.add(path, fmt::format("does nothing for type \"{}\"; leave it out, or use {}",
+      problems.add(path, fmt::format("does nothing for type \"{}\"; leave it out, or use type {}",
                                      scheduler.type, types));
     };
     const bool piecewise = scheduler.type == "piecewise";
@@ -83,7 +83,7 @@ void validate_types(const Config& config, Problems& problems) {
   }
   if (problems.sound({kDtype, "/precision/tf32"}) && precision.tf32 && precision.dtype != "fp32") {
     problems.add("/precision/tf32",
-                 fmt::format("does nothing for dtype \"{}\"; leave it out, or use \"fp32\"",
+                 fmt::format("does nothing for dtype \"{}\"; leave it out, or use dtype \"fp32\"",
                              precision.dtype));
   }
 }
@@ -95,8 +95,9 @@ void validate_unused_scale(const Config& config, Problems& problems) {
   const auto refuse = [&](const char* path, bool changed) {
     if (!changed || !problems.sound(path)) return;
     if (precision.dtype != "fp16") {
-      problems.add(path, fmt::format("does nothing for dtype \"{}\"; leave it out, or use \"fp16\"",
-                                     precision.dtype));
+      const bool goes = problems.sound(kSchedule) && !schedule_rules(config).each_microbatch;
+      problems.add(path, fmt::format("does nothing for dtype \"{}\"; leave it out{}",
+                                     precision.dtype, goes ? ", or use dtype \"fp16\"" : ""));
     } else if (precision.loss_scale != 0) {
       problems.add(path,
                    fmt::format("does nothing beside a fixed loss_scale ({}); leave one of them "
@@ -136,10 +137,11 @@ void validate_precision(const Config& config, Problems& problems) {
   if (precision.loss_scale == 0 &&
       problems.sound({"/precision/initial_scale_power", "/precision/min_loss_scale"}) &&
       initial < precision.min_loss_scale) {
-    problems.add("/precision/min_loss_scale",
-                 fmt::format("{} is above the scale that initial_scale_power ({}) begins with, {}; "
-                             "use at most that",
-                             precision.min_loss_scale, precision.initial_scale_power, initial));
+    problems.add(
+        "/precision/min_loss_scale",
+        fmt::format("{} is above the scale that initial_scale_power ({}) begins with; use at "
+                    "most {}",
+                    precision.min_loss_scale, precision.initial_scale_power, initial));
   }
   validate_fp16_schedule(config, problems);
 }

@@ -11,7 +11,7 @@ Schedule dualpipev(int stages, int microbatches) {
   if (m < 2 * p) {
     throw RequestError(fmt::format(
         "dualpipev needs at least as many micro-batches as stages, two a rank, got {} and {}; use "
-        "{} or more",
+        "{} micro-batches or more",
         m, 2 * p, 2 * p));
   }
   Schedule schedule{"dualpipev", p, m, 2, v_placement(p), {}};

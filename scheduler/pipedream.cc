@@ -18,11 +18,11 @@ Schedule pipedream_2bw(int stages, int microbatches) {
   // The first rank is p-1 forwards ahead: with more than an iteration's, a micro-batch would need
   // weights of two updates ago, and only two versions are kept (Narayanan 2021).
   if (microbatches < stages - 1) {
-    throw RequestError(
-        fmt::format("pipedream_2bw keeps two versions of the weights, for which it needs at least "
-                    "as many micro-batches as stages less one, got {} and {}; use {} or more, or "
-                    "pipedream",
-                    microbatches, stages, stages - 1));
+    throw RequestError(fmt::format(
+        "pipedream_2bw keeps two versions of the weights, for which it needs at least "
+        "as many micro-batches as stages less one, got {} and {}; use {} micro-batches or "
+        "more, or pipedream",
+        microbatches, stages, stages - 1));
   }
   Schedule schedule = one_f_one_b(stages, microbatches);
   schedule.kind = "pipedream_2bw";

@@ -13,9 +13,10 @@ namespace {
 // it.
 Schedule zero_bubble(const char* kind, int p, int m, int ahead) {
   if (m < 2 * p) {
-    throw RequestError(fmt::format(
-        "{} needs at least twice as many micro-batches as stages, got {} and {}; use {} or more",
-        kind, m, p, 2 * p));
+    throw RequestError(
+        fmt::format("{} needs at least twice as many micro-batches as stages, got {} and {}; use "
+                    "{} micro-batches or more",
+                    kind, m, p, 2 * p));
   }
   Schedule schedule{kind, p, m, 1, looped_placement(p, 1), {}};
   for (int rank = 0; rank < p; ++rank) {

@@ -103,12 +103,35 @@ TEST(ConfigRules, BatchProduct) {
               ElementsAre(HasSubstr("/batch/global_batch_size: is missing")));
 }
 
+TEST(ConfigRules, APaddingTokenIsOneOfAModelThatHasIt) {
+  const std::vector<std::string> llama{"model.architecture=llama", "model.ffn_hidden_size=96"};
+  const auto of_llama = [&](const std::string& padding) {
+    auto overrides = llama;
+    overrides.push_back("model.pad_token_id=" + padding);
+    return overrides;
+  };
+  EXPECT_EQ(small_config(of_llama("255")).model.pad_token_id, 255);
+  EXPECT_EQ(small_config(of_llama("null")).model.pad_token_id, std::nullopt);
+  EXPECT_EQ(small_config(llama).model.pad_token_id, std::nullopt);
+  EXPECT_THAT(
+      problems_of(of_llama("256")),
+      ElementsAre("config: /model/pad_token_id: 256 is beyond vocab_size (256); use at most "
+                  "255"));
+  EXPECT_THAT(problems_of(of_llama("-1")),
+              ElementsAre(HasSubstr("/model/pad_token_id: -1 is not")));
+  EXPECT_THAT(problems_of(of_llama("1.5")), ElementsAre(HasSubstr("/model/pad_token_id: 1.5 is")));
+  EXPECT_THAT(
+      problems_of({"model.pad_token_id=0"}),
+      ElementsAre("config: /model/pad_token_id: gpt2's embedding has no padding token; leave "
+                  "it out, or use llama"));
+}
+
 TEST(ConfigRules, LayersAndStages) {
   EXPECT_THAT(problems_of({kPipeline + "8"}),
               ElementsAre("config: /parallel/pipeline_model_parallel_size: pipeline (8) × chunks "
-                          "(1) = 8 stages, more than num_layers (4); use at most 4"));
+                          "(1) = 8 stages, more than num_layers (4); use 4"));
   EXPECT_THAT(problems_of({kPipeline + "4", kChunks + "2"}),
-              ElementsAre(HasSubstr("= 8 stages, more than num_layers (4); use at most 2")));
+              ElementsAre(HasSubstr("= 8 stages, more than num_layers (4); use 2")));
   EXPECT_THAT(problems_of({kPipeline + "2", "pipeline.layer_split=[1, 2]"}),
               ElementsAre(HasSubstr("/pipeline/layer_split: sums to 3, not to num_layers (4)")));
   EXPECT_THAT(problems_of({kPipeline + "2", "pipeline.layer_split=[1, 2, 1]"}),
@@ -231,7 +254,7 @@ TEST(ConfigRules, LearningRateSchedule) {
   EXPECT_THAT(problems_of({iters, "scheduler.type=cosine", "scheduler.num_cycles=2"}),
               ElementsAre(HasSubstr("does nothing for type \"cosine\"")));
   EXPECT_THAT(problems_of({iters, "scheduler.wsd_decay_iters=2"}),
-              ElementsAre(HasSubstr("or use \"wsd\"")));
+              ElementsAre(HasSubstr("or use type \"wsd\"")));
   EXPECT_THAT(problems_of({iters, "scheduler.type=cosine_with_restarts", "scheduler.num_cycles=91",
                            "scheduler.warmup_iters=10"}),
               ElementsAre(HasSubstr("use at most 45")));
@@ -282,7 +305,7 @@ TEST(ConfigRules, PrecisionAndItsLossScale) {
   EXPECT_THAT(problems_of({"precision.dtype=bf16", "precision.tf32=true"}),
               ElementsAre(HasSubstr(
                   "/precision/tf32: does nothing for dtype \"bf16\"; leave it out, or use "
-                  "\"fp32\"")));
+                  "dtype \"fp32\"")));
   EXPECT_THAT(problems_of({"precision.dtype=bf16", "precision.grad_accum_dtype=fp16"}),
               ElementsAre(HasSubstr("/precision/grad_accum_dtype: \"fp16\" is neither \"fp32\" nor "
                                     "precision.dtype (\"bf16\")")));

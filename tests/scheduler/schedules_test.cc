@@ -274,9 +274,10 @@ TEST(Schedules, ARefusalNamesTheNumbersAndTheNearestChoice) {
   EXPECT_THAT(refusal({"interleaved", 4, 8, 0, 0}),
               HasSubstr("did you mean \"interleaved_1f1b\"?"));
   EXPECT_THAT(refusal({"1f1", 4, 8, 0, 0}), HasSubstr("did you mean \"1f1b\"?"));
-  EXPECT_THAT(refusal({"zb_h1", 4, 7, 0, 0}), HasSubstr("use 8 or more"));
-  EXPECT_THAT(refusal({"dualpipev", 4, 7, 0, 0}), HasSubstr("use 8 or more"));
-  EXPECT_THAT(refusal({"pipedream_2bw", 6, 4, 0, 0}), HasSubstr("got 4 and 6; use 5 or more"));
+  EXPECT_THAT(refusal({"zb_h1", 4, 7, 0, 0}), HasSubstr("use 8 micro-batches or more"));
+  EXPECT_THAT(refusal({"dualpipev", 4, 7, 0, 0}), HasSubstr("use 8 micro-batches or more"));
+  EXPECT_THAT(refusal({"pipedream_2bw", 6, 4, 0, 0}),
+              HasSubstr("got 4 and 6; use 5 micro-batches or more"));
   EXPECT_THAT(refusal({"zbv", 4, 8, 3, 0}), HasSubstr("zbv runs 2 chunks per rank, got 3"));
 }
 
