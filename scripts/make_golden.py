@@ -67,6 +67,7 @@ class Case:
     clipping: float = 1.0
     weight_std: float = 0.06
     optimizer: str = "AdamW"  # of PyTorch's: "AdamW", "Adam" or "Adafactor"
+    padding: int | None = None  # Llama's pad_token_id
 
 
 GOLDEN_CASES = {
@@ -132,7 +133,7 @@ def hugging_face_config(case):
         num_key_value_heads=case.groups, rms_norm_eps=case.norm_epsilon, hidden_act="silu",
         rope_parameters={"rope_type": "default", "rope_theta": case.rotary_base},
         tie_word_embeddings=case.tied, attention_bias=False, mlp_bias=False, bos_token_id=0,
-        eos_token_id=0)
+        eos_token_id=0, pad_token_id=case.padding)
 
 
 class Float64Rotary(torch.nn.Module):

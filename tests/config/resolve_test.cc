@@ -57,7 +57,7 @@ TEST(ConfigDefaults, TooManyStagesAreRefusedBesideAnUnknownSchedule) {
                            "parallel.pipeline_model_parallel_size=5",
                            "parallel.virtual_pipeline_model_parallel_size=1"}),
               ElementsAre(HasSubstr("/pipeline/schedule: \"nonsense\" is not"),
-                          HasSubstr("5 stages, more than num_layers (4); use at most 4")));
+                          HasSubstr("5 stages, more than num_layers (4); use 4")));
 }
 
 TEST(ConfigDefaults, BatchSizesAreDerivedFromEachOther) {

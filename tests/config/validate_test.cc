@@ -189,7 +189,7 @@ TEST(ConfigRules, SequenceLengthAndSequenceParallelism) {
   EXPECT_THAT(problems_of(odd),
               ElementsAre("config: /parallel/sequence_parallel: micro_batch_size (2) × "
                           "sequence_length (31) = 62 tokens can't be shared by "
-                          "tensor_model_parallel_size (4); use a sequence_length of 28 or 32"));
+                          "tensor_model_parallel_size (4); use a sequence_length of 28"));
   EXPECT_THAT(problems_of({"parallel.sequence_parallel=true", kTensor + "2",
                            "batch.micro_batch_size=2", "data.sequence_length=31"}),
               IsEmpty());
@@ -320,7 +320,7 @@ TEST(ConfigRules, PrecisionAndItsLossScale) {
   EXPECT_THAT(problems_of({"precision.dtype=fp16", "precision.initial_scale_power=2",
                            "precision.min_loss_scale=8"}),
               ElementsAre(HasSubstr("/precision/min_loss_scale: 8 is above the scale that "
-                                    "initial_scale_power (2) begins with, 4")));
+                                    "initial_scale_power (2) begins with; use at most 4")));
   EXPECT_THAT(problems_of({"precision.dtype=fp16", "pipeline.schedule=pipedream",
                            "gradient_clipping=0", "model.tie_word_embeddings=false"}),
               ElementsAre(HasSubstr("/precision/dtype: \"fp16\" leaves out steps that overflow")));

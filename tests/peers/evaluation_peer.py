@@ -129,15 +129,22 @@ class Case:
         documents = [text(self.rng, self.rng.randrange(1, 90)) for _ in range(40)]
         (self.folder / "data.jsonl").write_text(
             "".join(json.dumps({"id": i, "body": d}) + "\n" for i, d in enumerate(documents)))
-        pyarrow.parquet.write_table(pyarrow.table({"id": list(range(40)), "body": documents}),
-                                    self.folder / "data.parquet", row_group_size=7)
+        # Strings in all forms that Arrow has for them.
+        strings = pyarrow.array(documents)
+        for name, column in (("data", strings), ("large", strings.cast(pyarrow.large_string())),
+                             ("view", strings.cast(pyarrow.string_view())),
+                             ("dictionary", strings.dictionary_encode())):
+            pyarrow.parquet.write_table(pyarrow.table({"id": list(range(40)), "body": column}),
+                                        self.folder / f"{name}.parquet", row_group_size=7)
         ids = self.ids(documents)
         sequence = self.rng.randrange(20, 200)
         stride = self.rng.randrange(1, sequence + 1)
         layout = self.rng.choice([[], ["--ranks", 2],
                                   ["--set", "parallel.tensor_model_parallel_size=2"],
                                   ["--set", "parallel.pipeline_model_parallel_size=3"]])
-        for name, window in (("data.jsonl", sequence), ("data.parquet", stride)):
+        for name, window in (("data.jsonl", sequence), ("data.parquet", stride),
+                             ("large.parquet", stride), ("view.parquet", stride),
+                             ("dictionary.parquet", stride)):
             out = self.run("eval", self.weights, "--data", name, "--format", "json",
                            "--stride", window, "--set", f"data.sequence_length={sequence}",
                            "--set", "data.json_key=body", *layout)
@@ -145,7 +152,8 @@ class Case:
             expected = self.loss_sum(ids, sequence, window)
             assert row["tokens"] == len(ids) - 1, (row, len(ids))
             assert abs(row["loss"] * row["tokens"] / expected - 1) < TOLERANCE, (row, expected)
-            size = len(self.tokenizer.decode(ids, skip_special_tokens=True).encode()) - \
+            # The texts' own, but for the first token's.
+            size = sum(len(d.encode()) for d in documents) - \
                 len(self.tokenizer.decode(ids[:1], skip_special_tokens=True).encode())
             assert abs(row["bytes"] - size) <= 1, (row, size)
             bits = expected / math.log(2) / row["bytes"]

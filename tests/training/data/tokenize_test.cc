@@ -190,6 +190,9 @@ TEST_F(Tokenizing, LinesMayHoldWhatPythonWritesInOtherMembers) {
          fmt::format("\xef\xbb\xbf{{\"o\": {0}, \"text\": \"one\", \"z\":{0}}}\r\n", other));
     EXPECT_EQ(all(*open(dir_ / "a.jsonl", encoder)), expected(encoder, {"one"})) << other;
   }
+}
+
+TEST_F(Tokenizing, WhatIsNoJsonIsRefusedInAnyMember) {
   for (const char* wrong : {"01", "1.", ".5", "1e", "+1", "nan", "tru", "'a'", "{a: 1}", "[1,]",
                             "{\"a\": 1,}", "\"\\x\"", "\"\\u12g4\"", "\"\t\"", "1 2", ""}) {
     EXPECT_THAT(refusal("w.jsonl", fmt::format("{{\"o\": {}, \"text\": \"one\"}}", wrong)),
