@@ -110,6 +110,7 @@ SweepRequest request_of(const SweepOptions& options, const Launch& launch) {
   request.rank_memory = [&launch](const Config& config) { return free_memory(config, launch); };
   request.measure = !options.measure.empty();
   need_writable("--measure", options.measure);
+  need_writable("--fit", options.fit);
   if (request.measure) {
     need_like_threads(request);
     request.known = known_links(options.measure, request);
@@ -118,7 +119,6 @@ SweepRequest request_of(const SweepOptions& options, const Launch& launch) {
   } else if (!options.fit.empty()) {
     request.machine = parse_machine(read_file(options.fit), options.fit);
   }
-  need_writable("--fit", options.fit);
   return request;
 }
 

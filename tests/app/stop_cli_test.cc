@@ -75,6 +75,7 @@ TEST_F(StopTest, EverySignalSavesAtOnceWithoutAnEvaluation) {
   }
   // Where it doesn't, that isn't said.
   set.insert(set.end(), {"checkpoint.resume=never", "checkpoint.overwrite=true"});
+  std::filesystem::remove_all(dir / "run");
   const Outcome outcome = run(set, {.until = after(3), .signal = SIGTERM});
   EXPECT_THAT(outcome.err, HasSubstr("saved after iteration"));
   EXPECT_THAT(outcome.err, Not(HasSubstr("the same command goes on")));

@@ -401,13 +401,12 @@ def for_simulate(folder):
     """What bench machine has measured for a config, simulate takes for it: also of ranks that are more
     than the processors."""
     machine = folder.path / "this.json"
-    for more in ([], ["model.architecture=llama", "model.ffn_hidden_size=96", "precision.dtype=bf16"],
-                 ["parallel.data_parallel_size=4", "parallel.tensor_model_parallel_size=2",
-                  "parallel.sequence_parallel=true", "zero_optimization.stage=3"],
-                 ["parallel.pipeline_model_parallel_size=4", "pipeline.schedule=pipedream_2bw",
-                  "precision.dtype=fp16", "optimizer.type=Adafactor"],
-                 ["parallel.pipeline_model_parallel_size=2", "pipeline.schedule=zbv",
-                  "model.hidden_dropout=0.1", "activation_checkpointing.granularity=full"]):
+    for more in (["parallel.pipeline_model_parallel_size=2", "pipeline.schedule=zbv",
+                  "model.hidden_dropout=0.1", "activation_checkpointing.granularity=full"],
+                 ["parallel.data_parallel_size=2", "parallel.tensor_model_parallel_size=2",
+                  "parallel.pipeline_model_parallel_size=4", "parallel.sequence_parallel=true",
+                  "pipeline.schedule=pipedream_2bw", "precision.dtype=fp16",
+                  "optimizer.type=Adafactor"]):
         machine.unlink(missing_ok=True)
         sets = [word for one in more for word in ("--set", one)]
 
