@@ -12,14 +12,12 @@
 namespace trident {
 namespace {
 
-using std::chrono::nanoseconds;
-
 constexpr std::chrono::milliseconds stretch{20};  // several slices of a scheduler's
 constexpr int busy_stretches = 3, calm_stretches = 10;
 
 }  // namespace
 
-std::optional<nanoseconds> time_without_core() {
+std::optional<std::chrono::nanoseconds> time_without_core() {
   // "<ns on a core> <ns in a queue for one> <times>"
   const int file = ::open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
   if (file < 0) return std::nullopt;
@@ -34,10 +32,10 @@ std::optional<nanoseconds> time_without_core() {
   if (std::from_chars(fields.data() + second + 1, end, waited).ec != std::errc()) {
     return std::nullopt;
   }
-  return nanoseconds(waited);
+  return std::chrono::nanoseconds(waited);
 }
 
-void ContentionRule::add(nanoseconds length, nanoseconds lost) {
+void ContentionRule::add(std::chrono::nanoseconds length, std::chrono::nanoseconds lost) {
   const bool other = found_ ? lost < length / 50 : lost > length / 10;
   in_a_row_ = other ? in_a_row_ + 1 : 0;
   if (in_a_row_ < (found_ ? calm_stretches : busy_stretches)) return;
@@ -47,9 +45,9 @@ void ContentionRule::add(nanoseconds length, nanoseconds lost) {
 
 void CoreContention::look(int thread) {
   Watched& own = watched_[static_cast<std::size_t>(thread)];
-  const nanoseconds now = time_without_core().value_or(nanoseconds(0));
+  const std::chrono::nanoseconds now = time_without_core().value_or(std::chrono::nanoseconds(0));
   const long id = ::syscall(SYS_gettid);
-  own.lost = id == own.id ? now - own.before : nanoseconds(0);
+  own.lost = id == own.id ? now - own.before : std::chrono::nanoseconds(0);
   own.id = id;
   own.before = now;
 }
@@ -63,8 +61,9 @@ bool CoreContention::wanted() {
 }
 
 void CoreContention::conclude() {
-  nanoseconds most(0);
-  for (Watched& one : watched_) most = std::max(most, std::exchange(one.lost, nanoseconds(0)));
+  std::chrono::nanoseconds most(0);
+  for (Watched& one : watched_)
+    most = std::max(most, std::exchange(one.lost, std::chrono::nanoseconds(0)));
   const auto now = Clock::now();
   rule_.add(now - last_, most);
   last_ = now;

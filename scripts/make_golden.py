@@ -22,7 +22,7 @@ import os
 import pathlib
 import shutil
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
@@ -304,7 +304,9 @@ def make_case(case, folder, named_folder, run_folder):
     save_model(model, folder / "model")
     write_json(folder / "config.json", trident_config(case, named_folder, run_folder))
     model = use_float64(model)
-    check_gradient(use_float64(draw_model(case)), case, tokens)
+    # A padding token's row lacks a part of its true gradient.
+    whole = replace(case, padding=None)
+    check_gradient(use_float64(draw_model(whole)), whole, tokens)
     golden, gradients = reference_run(model, case, tokens)
     write_json(folder / "golden.json", golden)
     safetensors.torch.save_file({n: g.float().contiguous() for n, g in gradients.items()},
