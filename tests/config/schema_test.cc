@@ -46,7 +46,7 @@ training: train_iters train_epochs seed eval_interval eval_iters deterministic l
 checkpoint: load exclude_from_loading key_mapping grow_vocabulary resume save overwrite save_interval save_total_limit save_every_keep
   keep_best max_writers min_slice asynchronous staging_limit device_copies niceness io_priority mtbf_hours
   local/dir local/interval local/mtbf_hours local/replicas
-runtime: device transport ranks_per_node threads_per_rank timeout_seconds machine collective_algorithm
+runtime: device transport ranks_per_node threads_per_rank timeout_seconds machine collective_algorithm bf16_products
 logging: dir overwrite log_interval tensorboard trace trace_at dump_gradients_at)";
 
 std::vector<std::string> published_paths() {

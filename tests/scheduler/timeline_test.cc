@@ -184,7 +184,7 @@ TEST(Timeline, CommunicationHasALaneForEachCategoryAndSaysItsGroupRanksAndBytes)
   EXPECT_GE(tensor.first, compute.second - 0.11);
   EXPECT_GE(data.first, tensor.second - 0.11);
   EXPECT_GE(compute.second - compute.first, 10) << "numbers fit";
-  EXPECT_THAT(svg, HasSubstr("all_reduce of tensor ranks 0,1, 4096 bytes sent, "));
+  EXPECT_THAT(svg, HasSubstr("all_reduce of tensor ranks 0,1, 4.00 KiB sent, "));
   EXPECT_THAT(svg, HasSubstr(">tensor parallel</text>"));
 }
 
