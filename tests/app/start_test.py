@@ -102,7 +102,7 @@ class Threads(Job):
         command = ["sh", "-c", "ulimit -s 8589934592; exec \"$@\"", "sh"]
         run = subprocess.run(command + self.train("parallel.data_parallel_size=2"), cwd=self.folder,
                              capture_output=True, text=True, timeout=60)
-        self.assertRegex(run.stderr, r"^config: /runtime/threads_per_rank: 2 rank\(s\) of 1 in one "
+        self.assertRegex(run.stderr, r"^config: /runtime/threads_per_rank: 2 ranks of 1 in one "
                          r"process need 2 threads; the system allows only 0 more here: raise .*ulimit -u.*")
         self.assertEqual(run.returncode, 2)
         self.assertFalse((self.folder / "run").exists())

@@ -217,7 +217,7 @@ TEST_P(EvaluationTest, WrongRequestsAreRefusedByName) {
   };
   EXPECT_THAT(refused({}), HasSubstr("isn't a run's directory"));
   EXPECT_THAT(refused({.data = {dir_ / "none"}}), HasSubstr(dir_ / "none"));
-  EXPECT_THAT(refused({.data = {dir_ / "a"}, .stride = 9}), HasSubstr("--stride 9"));
+  EXPECT_THAT(refused({.data = {dir_ / "a"}, .stride = 9}), HasSubstr("--stride: 9: is beyond"));
   EXPECT_THAT(refused({.data = {dir_ / "short"}, .split = "8,1,1"}),
               HasSubstr("\"validation\" holds 1 tokens of 5; needs 2"));
   EXPECT_THAT(refused({.data = {dir_ / "a"}, .parts = {"test"}}), HasSubstr("no source has such"));
