@@ -67,14 +67,15 @@ def close(got, want, what):
 
 
 def losses_of(model, ids):
-    """Of each token but the first, in windows that follow each other."""
+    """Of each token but the first, in windows that follow each other; the last is a whole one, too."""
     losses = []
-    for begin in range(0, len(ids) - 1, SEQUENCE):
-        window = torch.tensor([ids[begin : begin + SEQUENCE + 1]])
+    while len(losses) < len(ids) - 1:
+        end = min(len(losses) + 1 + SEQUENCE, len(ids))
+        window = torch.tensor([ids[max(0, end - SEQUENCE - 1) : end]])
         with torch.no_grad():
             logits = model(window[:, :-1]).logits[0].double()
-        losses += torch.nn.functional.cross_entropy(logits, window[0, 1:],
-                                                    reduction="none").tolist()
+        of_window = torch.nn.functional.cross_entropy(logits, window[0, 1:], reduction="none")
+        losses += of_window.tolist()[len(losses) + 1 - end :]
     return losses
 
 
