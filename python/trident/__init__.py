@@ -169,10 +169,13 @@ def simulate(config, machine, *, set=None, **options):
         return _json("simulate", path, *_options({"machine": machine, **options}), *_set(set))
 
 
-def search(config, machine, *, set=None, **options):
+def search(config, machine, *, set=None, ranks=None, **options):
     """The best layouts of a config on a machine, predicted; ranks=64, or a list."""
+    if isinstance(ranks, (list, tuple)):
+        ranks = ",".join(map(str, ranks))
     with _file(config) as path:
-        return _json("search", path, *_options({"machine": machine, **options}), *_set(set))
+        return _json("search", path, *_options({"machine": machine, "ranks": ranks, **options}),
+                     *_set(set))
 
 
 def sweep(config, grid, *, set=None, progress=True, **options):

@@ -58,7 +58,7 @@ TEST_F(ModelFiles, ExportsForLlamaCpp) {
   const std::string before = slurp(dir / "x.gguf");
   EXPECT_EQ(before.substr(0, 4), "GGUF");
   expect_refused({"export", "run", "x.gguf"}, "x.gguf: is there already");
-  expect_refused({"export", "run", "out", "--outtype", "f16"}, "--outtype is for a FILE.gguf");
+  expect_refused({"export", "run", "out", "--outtype", "f16"}, "--outtype: is for a FILE.gguf");
   expect_refused({"checkpoint", "export", "weights", "out.gguf"},
                  "out.gguf: a directory is written");
   EXPECT_EQ(slurp(dir / "x.gguf"), before);

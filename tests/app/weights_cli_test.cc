@@ -77,7 +77,7 @@ TEST_F(CliTest, EvaluatesARunsHeldOutPartsAndOtherTexts) {
     EXPECT_THAT(named.out, HasSubstr("\n./[text.txt]"));
   }
   spit(dir / "text.jsonl", "{\"text\": \"one\"}\n{\"other\": \"two\"}\n");
-  expect_refused({"eval", "weights"}, {"weights isn't a run's directory"});
+  expect_refused({"eval", "weights"}, {"weights: isn't a run's directory"});
   expect_refused({"eval", "weights", "--data", "none"}, {"none: no such file"});
   expect_refused({"eval", "weights", "--data", "n\xff"}, {"needs a name in UTF-8"});
   expect_refused({"eval", "weights", "--data", "text.txt", "--set", "model.num_layers=7"},
