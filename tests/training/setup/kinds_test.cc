@@ -195,9 +195,9 @@ TEST(Kinds, ChecksSchemaAndReferenceListWhatCameFromOutside) {
                           "out, or use SGD"));
   EXPECT_THAT(problems_of({"pipeline.schedule=eagre"}),
               ElementsAre(HasSubstr("did you mean \"eager\"?")));
-  EXPECT_THAT(
-      problems_of({"pipeline.schedule=eager", "parallel.virtual_pipeline_model_parallel_size=2"}),
-      ElementsAre(HasSubstr("2 chunks don't fit schedule \"eager\"")));
+  EXPECT_THAT(problems_of({"pipeline.schedule=eager", "parallel.pipeline_model_parallel_size=2",
+                           "parallel.virtual_pipeline_model_parallel_size=2"}),
+              ElementsAre(HasSubstr("2 chunks don't fit schedule \"eager\"")));
   EXPECT_THAT(problems_of({"runtime.transport=counted", "runtime.device=cuda"}),
               ElementsAre(HasSubstr("\"counted\" carries no tensors of a GPU; use \"nccl\"")));
 }
