@@ -15,8 +15,7 @@ set(TRIDENT_PUBLIC_HEADERS
     models/block.h models/embedding.h models/head.h models/layer_name.h models/transformer.h
     scheduler/action.h scheduler/schedules.h scheduler/validate.h scheduler/simulate.h
     scheduler/csv.h
-    training/setup/kinds.h training/optimizer/optimizer.h training/report/best_rates.h training/run/bf16_products.h
-    training/run/trainer.h
+    training/setup/kinds.h training/optimizer/optimizer.h training/run/trainer.h
     training/run/training_inputs.h training/run/training_job.h training/run/job_config.h
     training/run/launch.h training/plan/plan.h training/run/generate.h
     )
@@ -41,7 +40,8 @@ set(TRIDENT_INCLUDED_HEADERS
     training/data/batch_sizes.h training/data/dataset.h training/data/datasets.h training/data/document_encoder.h training/data/indexed_writer.h
     training/data/interleave.h training/data/source_files.h training/data/text_marks.h training/data/token_source.h training/data/tokenize.h
     training/tokenizer/tokenizer.h training/hugging_face/hugging_face_extras.h
-    training/optimizer/optimizer_kinds.h training/report/iteration_metrics.h
+    training/optimizer/optimizer_kinds.h training/report/best_rates.h training/report/iteration_metrics.h
+    training/report/product_rate.h training/run/bf16_products.h kernels/cpu_library.h
     training/lab/machine.h
     training/run/agreement.h training/run/auto_layout.h training/run/ramp_lists.h training/run/devices.h training/run/rendezvous.h training/run/sampling.h
     training/run/starting_point.h
