@@ -53,7 +53,7 @@ std::string head_of(const nlohmann::ordered_json& sweep) {
   return text;
 }
 
-// By reason, the most frequent first.
+// Points whose config is another point's once what has no effect there is left out.
 std::string same_of(const nlohmann::ordered_json& same) {
   std::string rows;
   for (const auto& point : same) {
@@ -64,6 +64,7 @@ std::string same_of(const nlohmann::ordered_json& same) {
   return rows;
 }
 
+// By reason, the most frequent first.
 std::string invalid_of(const nlohmann::ordered_json& invalid) {
   std::map<std::string, std::vector<std::string>> by_reason;
   for (const auto& point : invalid) by_reason[point["reason"]].push_back(point["point"]);
