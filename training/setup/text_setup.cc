@@ -4,12 +4,14 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "core/error.h"
 #include "core/file.h"
 #include "core/json.h"
 #include "core/printable.h"
 #include "training/tokenizer/byte_level.h"
+#include "training/tokenizer/byte_level_file.h"
 
 namespace trident {
 namespace {
@@ -58,31 +60,12 @@ const std::string& byte_tokenizer() {
     for (int byte = 0; byte < 256; ++byte) {
       vocabulary[to_byte_level(std::string(1, static_cast<char>(byte)))] = byte;
     }
-    const nlohmann::ordered_json bytes = {{"type", "ByteLevel"},
-                                          {"add_prefix_space", false},
-                                          {"trim_offsets", true},
-                                          {"use_regex", false}};
-    return json_text(nlohmann::ordered_json{{"version", "1.0"},
-                                            {"truncation", nullptr},
-                                            {"padding", nullptr},
-                                            {"added_tokens", nlohmann::ordered_json::array()},
-                                            {"normalizer", nullptr},
-                                            {"pre_tokenizer", bytes},
-                                            {"post_processor", nullptr},
-                                            {"decoder", bytes},
-                                            {"model",
-                                             {{"type", "BPE"},
-                                              {"dropout", nullptr},
-                                              {"unk_token", nullptr},
-                                              {"continuing_subword_prefix", nullptr},
-                                              {"end_of_word_suffix", nullptr},
-                                              {"fuse_unk", false},
-                                              {"byte_fallback", false},
-                                              {"ignore_merges", false},
-                                              {"vocab", vocabulary},
-                                              {"merges", nlohmann::ordered_json::array()}}}},
-                     2) +
-           "\n";
+    const nlohmann::ordered_json bytes = byte_level(false, true, false);
+    nlohmann::ordered_json document =
+        byte_level_document(nlohmann::ordered_json::array(), bytes, nullptr, bytes);
+    document["model"]["vocab"] = std::move(vocabulary);
+    document["model"]["merges"] = nlohmann::ordered_json::array();
+    return json_text(document, 2) + "\n";
   }();
   return text;
 }

@@ -9,7 +9,6 @@
 #include "training/tokenizer/gpt_pattern.h"
 
 namespace trident {
-namespace {
 
 using nlohmann::ordered_json;
 
@@ -19,6 +18,30 @@ ordered_json byte_level(bool add_prefix_space, bool trim_offsets, bool use_regex
           {"trim_offsets", trim_offsets},
           {"use_regex", use_regex}};
 }
+
+ordered_json byte_level_document(const ordered_json& added_tokens,
+                                 const ordered_json& pre_tokenizer,
+                                 const ordered_json& post_processor, const ordered_json& decoder) {
+  return {{"version", "1.0"},
+          {"truncation", nullptr},
+          {"padding", nullptr},
+          {"added_tokens", added_tokens},
+          {"normalizer", nullptr},
+          {"pre_tokenizer", pre_tokenizer},
+          {"post_processor", post_processor},
+          {"decoder", decoder},
+          {"model",
+           {{"type", "BPE"},
+            {"dropout", nullptr},
+            {"unk_token", nullptr},
+            {"continuing_subword_prefix", nullptr},
+            {"end_of_word_suffix", nullptr},
+            {"fuse_unk", false},
+            {"byte_fallback", false},
+            {"ignore_merges", false}}}};
+}
+
+namespace {
 
 ordered_json pre_tokenizer(const std::string& pattern) {
   if (pattern == kGpt2Pattern) return byte_level(false, true, true);
@@ -53,23 +76,9 @@ std::string quoted(const std::string& text) {
 std::string byte_level_tokenizer_file(const TrainedBpe& trained,
                                       const std::vector<std::string>& special_tokens,
                                       const std::string& pattern) {
-  const ordered_json document = {{"version", "1.0"},
-                                 {"truncation", nullptr},
-                                 {"padding", nullptr},
-                                 {"added_tokens", added_tokens(trained, special_tokens)},
-                                 {"normalizer", nullptr},
-                                 {"pre_tokenizer", pre_tokenizer(pattern)},
-                                 {"post_processor", byte_level(true, false, true)},
-                                 {"decoder", byte_level(true, true, true)},
-                                 {"model",
-                                  {{"type", "BPE"},
-                                   {"dropout", nullptr},
-                                   {"unk_token", nullptr},
-                                   {"continuing_subword_prefix", nullptr},
-                                   {"end_of_word_suffix", nullptr},
-                                   {"fuse_unk", false},
-                                   {"byte_fallback", false},
-                                   {"ignore_merges", false}}}};
+  const ordered_json document =
+      byte_level_document(added_tokens(trained, special_tokens), pre_tokenizer(pattern),
+                          byte_level(true, false, true), byte_level(true, true, true));
   std::string text = json_text(document, 2);
   // An ordered object looks for each new key among all it has, so the vocabulary is written here.
   text.resize(text.size() - std::string_view("\n  }\n}").size());
