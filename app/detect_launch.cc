@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -60,7 +62,11 @@ void let_threads_give_way(char** arguments) {
   if (!computes && !is_one_of({"launch", "sweep"})) return;
   setenv(policy, "passive", 1);
   setenv(spins, time_without_core() ? "300000" : "1000", 1);
-  if (computes) execv("/proc/self/exe", arguments);
+  if (!computes) return;
+  // By its path, after which ps names it; a program that has been replaced meanwhile has none.
+  std::error_code none;
+  execv(std::filesystem::read_symlink("/proc/self/exe", none).c_str(), arguments);
+  execv("/proc/self/exe", arguments);
 }
 
 // $XDG_CACHE_HOME/trident, else ~/.cache/trident.

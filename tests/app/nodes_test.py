@@ -77,11 +77,28 @@ class Nodes(unittest.TestCase):
         found = re.search(r"going on from (\S+): iteration (\d+)", self.printed(folder))
         return (found[1], int(found[2])) if found else ("", 0)
 
+    @staticmethod
+    def children(process):
+        """The processes below it, and how many of them have not ended."""
+        pids = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        states = [pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+                  for pid in pids]
+        return pids, sum(state != "Z" for state in states)
+
     def kill_a_rank(self, process, rank):
-        children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        children, _ = self.children(process)
         if children:
             os.kill(int(children[rank % len(children)]), signal.SIGKILL)
-        process.wait(timeout=120)
+        deadline = time.monotonic() + 120
+        while process.poll() is None and time.monotonic() < deadline:
+            # Open MPI's mpirun waits for ever for a rank that is killed while it connects.
+            if children and self.children(process)[1] == 0:
+                try:
+                    process.wait(timeout=10)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+            time.sleep(0.05)
+        process.wait(timeout=10)
 
     def wait_for(self, folder, process, iteration):
         deadline = time.monotonic() + 120
