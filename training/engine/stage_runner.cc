@@ -40,6 +40,7 @@ void ModelStageRunner::use(WeightStash* stash, bool each_microbatch, std::functi
 void ModelStageRunner::begin(const std::vector<MicroBatch>& batches, GradientReduction* reduction,
                              std::size_t microbatches, bool each_round) {
   batches_ = batches;
+  sent_ = 0;
   microbatches_ = std::min(microbatches, batches.size());
   for (std::size_t i = 0; i < batches_.size(); ++i) {
     const auto begun = versions_.find(done_ + static_cast<std::int64_t>(i));
@@ -79,7 +80,7 @@ Tensor ModelStageRunner::finish(bool goes_on) {
 }
 
 void ModelStageRunner::deliver() {
-  for (const auto& [work, tensor] : sends_) work.wait(context_);
+  for (const Sent& one : sends_) one.work.wait(context_);
   sends_.clear();
 }
 
@@ -110,7 +111,7 @@ void ModelStageRunner::discard(const std::vector<Unmatched>& unmatched) {
       Tensor nothing = message();
       fill(context_, nothing, 0);
       Work work = pipeline_.send(context_, nothing, link.peer, Async::yes, channel);
-      sends_.emplace_back(std::move(work), std::move(nothing));
+      sends_.push_back({std::move(work), std::move(nothing)});
     }
     for (int i = 0; i < link.to_receive; ++i) {
       arriving.push_back(pipeline_.receive(context_, message(), link.peer, Async::yes, channel));
@@ -236,10 +237,12 @@ void ModelStageRunner::wait_receive(int stage, int microbatch, int channel) {
 
 void ModelStageRunner::send(std::map<Key, Tensor>& from, int stage, int microbatch, int peer,
                             int channel) {
-  std::erase_if(sends_, [](const auto& send) { return send.first.done(); });
+  std::erase_if(sends_, [&](const Sent& one) { return one.until <= sent_ && one.work.done(); });
   Tensor tensor = received(from, stage, microbatch);
   Work work = pipeline_.send(context_, tensor, peer, Async::yes, first_channel_ + channel);
-  sends_.emplace_back(std::move(work), std::move(tensor));
+  const std::size_t until = sent_ < kept_until_.size() ? kept_until_[sent_] : 0;
+  sends_.push_back({std::move(work), std::move(tensor), until});
+  ++sent_;
 }
 
 void ModelStageRunner::post_receive_forward(int chunk, int microbatch) {

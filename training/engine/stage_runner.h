@@ -1,6 +1,7 @@
 // Runs schedule actions on a rank's real modules: the scheduler's view of the model.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -56,6 +57,9 @@ class ModelStageRunner final : public StageRunner {
   const Tensor& token_losses() const { return token_losses_; }
   // Waits for the sends.
   void deliver();
+  // For a plan, whose sends are done at once: of each pass keeps what is sent as long as peers
+  // would leave it (scheduler/sent_messages.h).
+  void keep_sent(std::vector<std::size_t> until) { kept_until_ = std::move(until); }
   // Outside a pass, where these chunks are the whole model: its logits (T, V') for one micro-batch
   // without labels.
   Tensor logits(const MicroBatch&);
@@ -125,7 +129,14 @@ class ModelStageRunner final : public StageRunner {
   std::map<Key, Tensor> inputs_, outputs_;            // activations entering and leaving a stage
   std::map<Key, Tensor> output_grads_, input_grads_;  // gradients of what leaves and enters a stage
   std::map<std::pair<Key, int>, Work> receives_;      // by stage, micro-batch and channel
-  std::vector<std::pair<Work, Tensor>> sends_;
+  struct Sent {
+    Work work;
+    Tensor message;
+    std::size_t until = 0;  // the send that finds it taken, by a plan; 0: any
+  };
+  std::vector<Sent> sends_;
+  std::size_t sent_ = 0;                 // of this pass
+  std::vector<std::size_t> kept_until_;  // keep_sent()
   Tensor losses_, token_losses_;
   bool keeps_token_losses_ = false;
 };

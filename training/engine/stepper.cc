@@ -190,6 +190,10 @@ void Stepper::begin_iteration(const std::vector<HostMicroBatch>& batches) {
                  reduces_each_micro_batch(config_));
 }
 
+void Stepper::keep_sent(std::vector<std::size_t> until) {
+  runner_->keep_sent(std::move(until));
+}
+
 std::size_t Stepper::run_warm_up(const std::vector<LoweredAction>& list, Advance& result) {
   const auto place = static_cast<std::size_t>(topology_.place(Group::pipeline));
   const std::size_t length = lists_->warm_up.length[place];

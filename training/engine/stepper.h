@@ -75,6 +75,8 @@ class Stepper {
   Advance advance(const std::vector<HostMicroBatch>&, const StepRequest&);
   // The result of the last iteration, if it is open.
   std::optional<StepResult> settle();
+  // ModelStageRunner::keep_sent().
+  void keep_sent(std::vector<std::size_t> until);
   bool post_validation() const { return roll_back_ != nullptr && !lists_->warm_up.length.empty(); }
   // Asynchronous, and nothing that all ranks have to know changes an update.
   bool updates_unchecked() const { return unchecked_; }

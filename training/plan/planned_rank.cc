@@ -49,13 +49,19 @@ Shortened shortened(const Config& config, const Schedule& schedule) {
   return {config, schedule};
 }
 
+// Whether a run's iterations end with the next one: their check is on its way meanwhile, and so is
+// the monitor's report of them.
+bool ends_late(const Stepper& stepper) {
+  return stepper.post_validation() || stepper.updates_unchecked();
+}
+
 // Iterations until one is like all later ones: the second meets what the first has left, a late
 // check what comes after it, and older versions of weights gather with every update.
 int iterations_of(const Stepper& stepper) {
   const Schedule& schedule = stepper.schedule();
-  if (stepper.post_validation()) return 3;
-  if (!schedule.asynchronous()) return 2;
-  return 2 + (schedule.stages - 1) / schedule.microbatches;
+  const int late = ends_late(stepper) ? 1 : 0;
+  if (!schedule.asynchronous()) return 2 + late;
+  return 2 + late + (schedule.stages - 1) / schedule.microbatches;
 }
 
 // Parameters of their own, for their memory goes with the model.
@@ -96,11 +102,16 @@ RankPlanner::RankPlanner(const Config& config, const Architecture& architecture,
 }
 
 RankPlanner::Run RankPlanner::run_of(const Config& config, const Schedule& schedule) {
-  Run run{config, schedule, {}};
+  Run run{config, schedule, {}, {}};
   // Room for the iterations that are run.
   run.config.training.train_iters =
       std::max<std::int64_t>(3 + schedule.stages, config.training.train_iters);
   run.lists = std::make_shared<RunLists>(schedule, run.config.training.train_iters);
+  // Of an asynchronous schedule, which goes on with what it has sent, each as the next is sent.
+  if (!schedule.asynchronous() && schedule.stages > 1) {
+    const auto& iteration = run.lists->iterations.of(0);
+    run.sent = std::make_shared<SentMessages>(iteration.schedule, iteration.lists);
+  }
   return run;
 }
 
@@ -137,6 +148,9 @@ void RankPlanner::with_stepper(const Run& run, int rank, Device& device, Visit v
   RankModel model(context, config, architecture_, run.schedule,
                   topology_of(config, run.schedule, *transport));
   Stepper stepper(model, run.lists);
+  if (run.sent) {
+    stepper.keep_sent(run.sent->found_taken(model.topology().place(Group::pipeline)));
+  }
   visit(context, model, stepper);
 }
 
@@ -148,7 +162,7 @@ TracedStep RankPlanner::trace(int pipeline) const {
       if (i + 1 == iterations) context.set_trace(&step.trace);
       batches_.resize(
           static_cast<std::size_t>(run_.config.num_microbatches() + stepper.look_ahead()));
-      stepper.advance(batches_, {.learning_rate = 0, .close = !stepper.post_validation()});
+      stepper.advance(batches_, {.learning_rate = 0, .close = !ends_late(stepper)});
     }
     context.set_trace(nullptr);
     step.actions = computes_of(stepper.trace());
@@ -179,7 +193,7 @@ MeasuredRank RankPlanner::measure(int rank, Device& device, int iterations,
       context.set_trace(&trace);
       const ClockReading begin = read_clock();
       stepper.advance(batches, {.learning_rate = run_.config.optimizer.params.lr,
-                                .close = !stepper.post_validation()});
+                                .close = !ends_late(stepper)});
       context.synchronize();
       const double seconds = 1e-9 * static_cast<double>(read_clock().wall_ns - begin.wall_ns);
       trace.settle();
@@ -222,7 +236,7 @@ PlannedRank RankPlanner::plan(const Run& run, int pipeline, Context& context, Ra
   for (int i = 0; i < iterations; ++i) {
     if (i + 1 == iterations) context.set_trace(&trace);
     batches_.resize(static_cast<std::size_t>(microbatches + stepper.look_ahead()));
-    stepper.advance(batches_, {.learning_rate = 0, .close = !stepper.post_validation()});
+    stepper.advance(batches_, {.learning_rate = 0, .close = !ends_late(stepper)});
     // As many times more actions as there are more micro-batches. The report is read at once, or
     // after the next iteration.
     std::int64_t actions = 0;
@@ -233,7 +247,7 @@ PlannedRank RankPlanner::plan(const Run& run, int pipeline, Context& context, Ra
     report = context.empty({bytes}, DType::u8, Category::communication);
     collected = bytes * config.world_size();
     between = context.ledger().figures();
-    if (!stepper.post_validation()) report = {};
+    if (!ends_late(stepper)) report = {};
   }
   const std::vector<Action>& all = schedule_.ranks[static_cast<std::size_t>(pipeline)];
   traffic = config.num_microbatches() == microbatches
@@ -246,7 +260,7 @@ PlannedRank RankPlanner::plan(const Run& run, int pipeline, Context& context, Ra
   rank.memory = rank.collecting = {figures.peak, figures.peak_total};
   std::int64_t& communication =
       rank.collecting.peak[static_cast<std::size_t>(Category::communication)];
-  if (stepper.post_validation()) {
+  if (ends_late(stepper)) {
     communication += collected;
     rank.collecting.peak_total += collected;
   } else {

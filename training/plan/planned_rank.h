@@ -17,6 +17,7 @@
 #include "models/architecture.h"
 #include "parallel/data/bucket_layout.h"
 #include "scheduler/run_lists.h"
+#include "scheduler/sent_messages.h"
 #include "training/data/batch_sampler.h"
 #include "training/plan/step_traffic.h"
 
@@ -86,6 +87,7 @@ class RankPlanner {
     Config config;
     Schedule schedule;
     std::shared_ptr<const RunLists> lists;
+    std::shared_ptr<const SentMessages> sent;  // of `lists`; nullptr where they aren't counted
   };
   // Makes the rank's model and stepper on the device and hands them over.
   template <class Visit>
