@@ -141,7 +141,7 @@ void add_step_options(CLI::App& command, BenchOptions& options) {
 Json measure_step(const BenchOptions& options, const Launch& launch) {
   launch.start->join("bench step");
   ConfigRequest request = options.config;
-  choose_layouts_here(request);
+  choose_layouts_here(request, launch);
   const LoadedConfig loaded = load_told(request, launch);
   if (!loaded.why_layout.empty()) fmt::print(stderr, "{}\n", loaded.why_layout);
   Config config = loaded.config;

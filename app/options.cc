@@ -6,16 +6,20 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
 
+#include "app/printer.h"
 #include "app/processors.h"
 #include "config/moot.h"
 #include "core/error.h"
 #include "core/file.h"
 #include "core/printable.h"
 #include "core/process.h"
+#include "core/terminal.h"
 #include "kernels/cuda_device.h"
 #include "training/bench/bench.h"
+#include "training/run/measured_models.h"
 #include "training/setup/kinds.h"
 
 namespace trident::app {
@@ -37,17 +41,37 @@ std::string rates_file(const Launch& launch) {
   return launch.cache_folder.empty() ? "" : launch.cache_folder + "/product_rates.json";
 }
 
-void choose_layouts_here(ConfigRequest& request) {
+void choose_layouts_here(ConfigRequest& request, const Launch& launch) {
+  const auto tell = [](const std::string& line) {
+    print_error(line.ends_with('\n') ? line.substr(0, line.size() - 1) : line);
+  };
   // mpirun and srun bind ranks to some of the machine's processors.
-  const auto measure = [](const std::vector<Config>& models, std::int64_t cores) {
-    return bench_machine(
+  const auto measure = [tell, folder = launch.cache_folder](const std::vector<Config>& models,
+                                                            std::int64_t cores) {
+    return kept_machine(
         {.configs = models,
          .cores = static_cast<int>(std::min<std::int64_t>(cores, find_processors().own)),
-         .iterations = 2});
+         .iterations = 2,
+         .seconds = MeasureBudget{}.seconds,
+         .tell = tell},
+        folder);
   };
-  request.layouts = {.measure = measure,
-                     .folder = machines_folder(),
-                     .tell = [](const std::string& line) { print_error(line); }};
+  request.layouts = {
+      .measure = measure, .folder = machines_folder(), .tell = tell, .progress = search_progress()};
+}
+
+void plan_for(const Machine& machine, ConfigRequest& request) {
+  const auto is_device = [](const std::string& set) { return set.starts_with("runtime.device="); };
+  if (std::none_of(request.set.begin(), request.set.end(), is_device)) {
+    request.set.insert(request.set.begin(),
+                       fmt::format("runtime.device={}", machine.device.gpu ? "cuda" : "cpu"));
+  }
+  request.layouts = {.machine = machine, .progress = search_progress()};
+}
+
+std::function<void(const SearchProgress&)> search_progress() {
+  if (!terminal_of(STDERR_FILENO).live) return {};
+  return [line = std::make_shared<SearchLine>()](const SearchProgress& p) { line->show(p); };
 }
 
 std::string machines_folder() {

@@ -1,20 +1,26 @@
 // Options that several subcommands share.
 #pragma once
 
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "app/commands.h"
+#include "training/lab/layout_search.h"
 #include "training/run/job_config.h"
 
 namespace trident::app {
 
 // CONFIG, --set and --ranks.
 void add_config_options(CLI::App&, ConfigRequest&);
-// Layouts that are "auto" are chosen for this machine, which says so on standard error.
-void choose_layouts_here(ConfigRequest&);
+// Layouts that are "auto" are chosen for this machine, which says so on standard error. Where it is
+// measured for that, it is so once (Launch::cache_folder).
+void choose_layouts_here(ConfigRequest&, const Launch&);
+// For commands that compute nothing: the config is one for this machine's devices, which needn't be
+// here, and its layout, where that is "auto", the best for them.
+void plan_for(const Machine&, ConfigRequest&);
 // Where machines that are named lie: configs/machines of the working directory, or of a folder
 // above the program's own, or share/trident/machines beside an installed program's.
 std::string machines_folder();
@@ -36,6 +42,8 @@ std::string rates_file(const Launch&);
 // The items of a list with commas between them. RequestError, with the option's name, where one is
 // empty.
 std::vector<std::string> items_of(const std::string& option, const std::string& list);
+// A line on standard error where that is a terminal, else nothing.
+std::function<void(const SearchProgress&)> search_progress();
 // "text" or "json".
 void add_format_option(CLI::App&, std::string& format);
 

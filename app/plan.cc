@@ -9,6 +9,7 @@
 
 #include "app/options.h"
 #include "config/moot.h"
+#include "training/lab/machine.h"
 #include "training/plan/fit.h"
 #include "training/run/bf16_products.h"
 #include "training/run/ramp_lists.h"
@@ -17,11 +18,41 @@
 #include "training/setup/param_group_check.h"
 
 namespace trident::app {
+namespace {
+
+// What is "auto" is for the named machine's devices, or where the config's layout is chosen by a
+// machine's file, for that one's; else for those that are here.
+LoadedConfig load_to_plan(ConfigRequest request, const std::string& name,
+                          std::optional<std::int64_t> memory, const Launch& launch) {
+  request.text = read_config(request.path);  // once, for it may be a pipe
+  request.only_planned = true;
+  std::optional<Machine> machine;
+  if (!name.empty()) {
+    machine = read_machine(name, machines_folder());
+  } else if (chooses_layout(request)) {
+    const LoadedConfig written = load_anywhere(request);
+    const RuntimeConfig& runtime = written.config.runtime;
+    if (!runtime.machine.empty()) {
+      Machine own = read_machine(runtime.machine, machines_folder());
+      // Else choosing the layout says what is wrong.
+      if (written.device_is_auto || own.device.gpu == (runtime.device == "cuda")) machine = own;
+    }
+  }
+  if (!machine) {
+    choose_layouts_here(request, launch);
+    return load_told(request, launch, memory);
+  }
+  plan_for(*machine, request);
+  return load_told(request, launch,
+                   memory.value_or(static_cast<std::int64_t>(machine->device.memory)));
+}
+
+}  // namespace
 
 void add_plan(CLI::App& app, const Launch& launch, Action& action) {
   struct Options {
     ConfigRequest config;
-    std::string format = "text";
+    std::string format = "text", machine;
     std::optional<std::string> memory;
     bool all_ranks = false;
   };
@@ -33,6 +64,9 @@ void add_plan(CLI::App& app, const Launch& launch, Action& action) {
       "--memory", options->memory,
       "Memory a rank, such as 24GiB (B, KB, MB, GB, TB, KiB, MiB, GiB, TiB): does it "
       "fit, and what would; exit code 2 where it doesn't");
+  command->add_option("--machine", options->machine,
+                      "A machine's JSON file, or the name of one in configs/machines: what is "
+                      "\"auto\" is for its devices, which needn't be here");
   command->add_flag("--all-ranks", options->all_ranks,
                     "A line for each kind of rank, however many there are");
   command->callback([options, &launch, &action] {
@@ -40,8 +74,7 @@ void add_plan(CLI::App& app, const Launch& launch, Action& action) {
       launch.start->join("plan");
       std::optional<std::int64_t> memory;
       if (options->memory) memory = parse_memory(*options->memory);
-      choose_layouts_here(options->config);
-      const LoadedConfig loaded = load_told(options->config, launch, memory);
+      const LoadedConfig loaded = load_to_plan(options->config, options->machine, memory, launch);
       Config config = loaded.config;
       config.runtime.bf16_products = expected_bf16_products(config, launch);
       if (!loaded.why_layout.empty()) fmt::print(stderr, "{}\n", loaded.why_layout);
@@ -57,7 +90,9 @@ void add_plan(CLI::App& app, const Launch& launch, Action& action) {
         }
         plan = make_plan(config, architecture);
       }
-      if (launch.leads && memory) fit = fit_memory(config, architecture, *memory);
+      if (launch.leads && (memory || loaded.fits_none > 0)) {
+        fit = fit_memory(config, architecture, memory.value_or(loaded.fits_none));
+      }
       launch.start->agree({});
       launch.start->done();
       if (!launch.leads) return 0;
@@ -69,7 +104,7 @@ void add_plan(CLI::App& app, const Launch& launch, Action& action) {
       } else {
         fmt::print("{}{}\n", fit ? fit_text(*fit) : "", plan_text(*plan, options->all_ranks));
       }
-      return fit && !fit->fits() ? 2 : 0;
+      return memory && !fit->fits() ? 2 : 0;
     };
   });
 }

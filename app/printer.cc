@@ -136,4 +136,23 @@ void CountingLine::show(std::int64_t done, std::int64_t total) {
   printer_.live(line, ends);
 }
 
+void SearchLine::show(const SearchProgress& p) {
+  constexpr double between = 0.1;  // seconds
+  const double now = static_cast<double>(read_clock().wall_ns) * 1e-9;
+  const bool ends = p.looked_at >= p.layouts;
+  if (!ends && now - drawn_ < between) return;
+  drawn_ = now;
+  std::string line;
+  if (!ends) {
+    line = fmt::format("searching on {} ranks: {:.0f}% of {} layouts, {} simulated", p.ranks,
+                       100.0 * static_cast<double>(p.looked_at) / static_cast<double>(p.layouts),
+                       p.layouts, p.simulated);
+    if (p.best_seconds > 0) line += fmt::format(", the fastest takes {:.4g} s", p.best_seconds);
+    const auto columns = static_cast<std::size_t>(terminal_of(STDERR_FILENO).columns);
+    if (columns > 0) line.resize(std::min(line.size(), columns - 1));
+  }
+  printer_.live(line, false);
+  if (ends) printer_.drain();
+}
+
 }  // namespace trident::app

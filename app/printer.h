@@ -8,6 +8,7 @@
 #include "config/config.h"
 #include "core/background.h"
 #include "training/data/tokenize.h"
+#include "training/lab/layout_search.h"
 #include "training/run/trainer.h"
 
 namespace trident::app {
@@ -81,6 +82,16 @@ class CountingLine {
   const std::string what_, unit_;
   double begin_, shown_;  // seconds
   bool open_ = false;
+};
+
+// How far a search of layouts is, on a terminal; it goes at the end of each number of ranks.
+class SearchLine {
+ public:
+  void show(const SearchProgress&);
+
+ private:
+  Printer printer_;
+  double drawn_ = 0;  // seconds
 };
 
 }  // namespace trident::app

@@ -48,11 +48,13 @@ LayoutRequest request_of(const SearchOptions& options, const Launch& launch) {
   LayoutRequest request{.machine = read_machine(options.machine, machines_folder())};
   request.assume = options.assume;
   request.wanted = options.wanted;
+  request.threads = launch.cores;
+  request.progress = search_progress();
   if (options.memory) request.memory = parse_memory(*options.memory);
   const Machine& machine = request.machine;
   ConfigRequest config{options.config, options.set, {}};
-  config.set.insert(config.set.begin(),
-                    fmt::format("runtime.device={}", machine.device.gpu ? "cuda" : "cpu"));
+  plan_for(machine, config);
+  config.layouts.reset();  // is what is searched
   const auto memory = static_cast<std::int64_t>(machine.device.memory);
   LoadedConfig base;
   try {
@@ -132,7 +134,9 @@ void add_search(CLI::App& app, const Launch& launch, Action& action) {
                       "Memory a rank, such as 24GiB, instead of the machine's");
   command->add_option("--assume", options->assume,
                       "What the program does otherwise than this one, as simulate takes it");
-  command->add_option("--plans", options->wanted, "How many are listed of each number of ranks")
+  command
+      ->add_option("--plans", options->wanted,
+                   "How many are printed of each number of ranks, the fastest")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   command->add_option("--out", options->out, "A file that gets the best one's config, for train");

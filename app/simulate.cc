@@ -110,15 +110,8 @@ void add_simulate(CLI::App& app, const Launch& launch, Action& action) {
       take_table(options->inside_table, machine, machine.inside, 1);
       take_table(options->across_table, machine, machine.across, options->adapters);
       ConfigRequest request = options->config;
-      // The machine's devices, not this one's, where the command says nothing else.
-      const auto names = [](const char* key) {
-        return [key](const std::string& set) { return set.starts_with(key); };
-      };
-      if (std::none_of(request.set.begin(), request.set.end(), names("runtime.device="))) {
-        request.set.insert(request.set.begin(),
-                           fmt::format("runtime.device={}", machine.device.gpu ? "cuda" : "cpu"));
-      }
-      request.layouts = {.machine = machine, .assume = options->assume};
+      plan_for(machine, request);
+      request.layouts->assume = options->assume;
       const LoadedConfig loaded =
           load_told(request, launch, static_cast<std::int64_t>(machine.device.memory));
       const Config& config = loaded.config;

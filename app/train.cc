@@ -117,7 +117,7 @@ int train(const TrainOptions& options, const Launch& launch) {
     if (launch.leads) print_stop(printer, signal, begun, saves);
   });
   ConfigRequest request = options.config;
-  choose_layouts_here(request);
+  choose_layouts_here(request, launch);
   const LoadedConfig loaded = options.quiet ? load(request, launch) : load_told(request, launch);
   if (!loaded.why_layout.empty() && !options.quiet) {
     const bool document = options.dry_run || options.format == "json";

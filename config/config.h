@@ -351,7 +351,9 @@ struct LoadedConfig {
   bool accumulation_is_given = false;  // so that "auto" is one size
   bool device_is_auto = false;
   std::string why_layout = {};  // for who knows the machine: how parallel "auto" was chosen
-  std::string why_cpu = {};     // for who knows the machine: why "auto" took the CPU
+  // For who knows the machine: bytes a rank that no micro-batch size fits which is "auto"; else 0.
+  std::int64_t fits_none = 0;
+  std::string why_cpu = {};  // for who knows the machine: why "auto" took the CPU
 };
 
 // Reads, overrides, fills in and checks a config. `overrides` are "a.b=value" strings (an array

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -18,6 +19,8 @@ namespace trident::testing {
 class CliTest : public ::testing::Test {
  protected:
   CliTest() {
+    // Nothing that another run has found out about this machine counts.
+    setenv("XDG_CACHE_HOME", cache.path().c_str(), 1);
     spit(dir / "text.txt", small_text());
     spit(dir / "file", "not a directory");
     spit(dir / "c.json", config.dump());
@@ -86,6 +89,7 @@ class CliTest : public ::testing::Test {
   }
 
   TempDir dir;
+  const TempDir cache;
   const nlohmann::json config{
       {"model", {{"num_layers", 2}, {"hidden_size", 16}, {"num_attention_heads", 2}}},
       {"parallel", {{"data_parallel_size", 1}}},

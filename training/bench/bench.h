@@ -25,6 +25,9 @@ std::string bench_gemm_text(const nlohmann::ordered_json&);
 using Print = std::function<void(const std::string&)>;
 nlohmann::ordered_json bench_collectives(int ranks, std::int64_t largest, const Print& print = {});
 nlohmann::ordered_json bench_collectives_mpi(std::int64_t largest, const Print& print = {});
+// What a machine's file has of it: the time of an all-reduce by size, and copies' rate, in a few
+// seconds (keys "all_reduce" and "copy_gb_per_second" as above).
+nlohmann::ordered_json bench_links(int ranks);
 // What the table ends with.
 std::string bench_collectives_text(const nlohmann::ordered_json&);
 
@@ -33,8 +36,11 @@ struct MachineRequest {
   int cores = 1;                // that ranks may use together
   int iterations = 5;           // of each rank and round; the median of each kernel counts
   int rounds = 3;               // through all configs, since machines drift
-  Machine known;                // kernels that were measured before stay
-  Print tell = {};              // a line for each config
+  // At most so many, as far as that can be told before each rank; 0: as long as it takes. The first
+  // rank is measured at any rate.
+  double seconds = 0;
+  Machine known;    // kernels that were measured before stay
+  Print tell = {};  // a line for each config
 };
 // This machine as training/lab has machines: the kernels that ranks of these configs run, at each
 // place of a pipeline, measured while all devices (cores by threads of a rank, or one GPU) run the
@@ -43,6 +49,9 @@ struct MachineRequest {
 // configs don't go together or don't fit here, or `known` is of another device.
 Machine bench_machine(const MachineRequest&);
 std::string bench_machine_text(const Machine&);
+// The same, measured once: a file of `folder`, by the device, the cores and the configs, keeps it.
+// A folder that can't be read or written ("": none), or a damaged file, is no error.
+Machine kept_machine(const MachineRequest&, const std::string& folder);
 
 // `rank` of the config's world by itself, as training/plan runs it (RankPlanner::measure): what
 // each kernel took, what groups would send, the ledger beside the plan. Its kernels go into

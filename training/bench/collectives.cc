@@ -21,6 +21,9 @@ using bench::Json;
 
 // How much time a row of the table may take, once a call has shown how long it is.
 constexpr double kRowSeconds = 1;
+// And where only the links' bandwidth and latency are asked for.
+constexpr double kLinkSeconds = 0.2;
+constexpr std::int64_t kBeyondCaches = std::int64_t{64} << 20;  // bytes
 // A size whose single call would take longer, by the size before, is left out.
 constexpr double kLongestCall = 3;
 
@@ -35,7 +38,7 @@ double slowest(Context& context, const ProcessGroup& world, double seconds) {
 // Median seconds of one call of `run` on this rank, all ranks starting together. The first call
 // says how many fit the time of a row; where that is none more, it is all there is.
 template <class Run>
-double timed(Context& context, const ProcessGroup& world, bool small, Run run) {
+double timed(Context& context, const ProcessGroup& world, double row_seconds, bool small, Run run) {
   const auto seconds_of = [&](int calls) {
     world.barrier(context);
     ClockReading begin, end;
@@ -46,7 +49,7 @@ double timed(Context& context, const ProcessGroup& world, bool small, Run run) {
     return bench::seconds_between(begin, end) / calls;
   };
   const double first = seconds_of(1);
-  const double fit = kRowSeconds / slowest(context, world, std::max(first, 1e-9));
+  const double fit = row_seconds / slowest(context, world, std::max(first, 1e-9));
   if (fit < 1) return first;
   const int calls = small ? static_cast<int>(std::clamp(fit / 50, 1.0, 20.0)) : 1;
   const int repeats = static_cast<int>(std::clamp(fit / calls, 1.0, small ? 50.0 : 7.0));
@@ -69,10 +72,16 @@ std::string row_text(const char* operation, const Json& r) {
 class Measurement {
  public:
   Measurement(Context& context, const ProcessGroup& world, const char* transport,
-              std::int64_t largest, const Print& print)
-      : context_(context), world_(world), transport_(transport), largest_(largest), print_(print) {}
+              std::int64_t largest, const Print& print, double row_seconds = kRowSeconds)
+      : context_(context),
+        world_(world),
+        transport_(transport),
+        largest_(largest),
+        print_(print),
+        row_seconds_(row_seconds) {}
 
   Json all();
+  Json links();
 
  private:
   using Algorithms = std::vector<std::pair<std::string, Algorithm>>;
@@ -89,6 +98,10 @@ class Measurement {
   }
   template <class Call>
   Json row_of(const std::string& label, const Tensor& tensor, bool small, Call call);
+
+  Json all_reduces(const Algorithms& algorithms);
+  // Bytes/s of one rank, all of them copying so many.
+  double copy_rate(std::int64_t bytes);
 
   void show(const std::string& text) const {
     if (print_ && world_.rank() == 0) print_(text);
@@ -108,11 +121,13 @@ class Measurement {
   const char* transport_;
   std::int64_t largest_;
   const Print& print_;
+  double row_seconds_;
 };
 
 template <class Call>
 Json Measurement::row_of(const std::string& label, const Tensor& tensor, bool small, Call call) {
-  const double seconds = slowest(context_, world_, timed(context_, world_, small, call));
+  const double seconds =
+      slowest(context_, world_, timed(context_, world_, row_seconds_, small, call));
   return {{"transport", transport_},
           {"algorithm", label},
           {"ranks", world_.size()},
@@ -155,9 +170,7 @@ Json Measurement::all() {
     algorithms.emplace_back(kind.name, kind.algorithm);
   }
   algorithms.emplace_back("auto", Algorithm::automatic);
-  Json all_reduce = rows_of("all_reduce", algorithms, 1, [&](const Tensor& x, Algorithm kind) {
-    world_.all_reduce(context_, x, ReduceOp::sum, Async::no, kind);
-  });
+  Json all_reduce = all_reduces(algorithms);
   Json reduce_scatter = one_way("reduce_scatter", world_.size(), [&](const Tensor& x) {
     world_.reduce_scatter(context_, x, own_part(x));
   });
@@ -167,14 +180,32 @@ Json Measurement::all() {
       one_way("broadcast", 1, [&](const Tensor& x) { world_.broadcast(context_, x, 0); });
   // Every member's message is read and written once, whoever does it: no all-reduce that leaves the
   // caches is faster than as many copies of the message as there are members.
-  constexpr std::int64_t beyond_caches = std::int64_t{64} << 20;
-  const Tensor from = zeros(beyond_caches), to = zeros(beyond_caches);
-  const double seconds = timed(context_, world_, false, [&] { copy(context_, from, to); });
-  const double rate = static_cast<double>(beyond_caches) / seconds * 1e-9;
+  const double rate = 1e-9 * copy_rate(kBeyondCaches);
   return {
       {"all_reduce", std::move(all_reduce)},        {"reduce_scatter", std::move(reduce_scatter)},
       {"all_gather", std::move(all_gather)},        {"broadcast", std::move(broadcast)},
       {"copy_gb_per_second", rate * world_.size()}, {"bound_gb_per_second", rate}};
+}
+
+Json Measurement::links() {
+  // Of all ranks together at most a GB.
+  const std::int64_t bytes = std::clamp((std::int64_t{512} << 20) / world_.size() / 4 * 4,
+                                        std::int64_t{8} << 20, kBeyondCaches);
+  return {{"all_reduce", all_reduces({{"auto", Algorithm::automatic}})},
+          {"copy_gb_per_second", 1e-9 * copy_rate(bytes) * world_.size()}};
+}
+
+Json Measurement::all_reduces(const Algorithms& algorithms) {
+  return rows_of("all_reduce", algorithms, 1, [&](const Tensor& x, Algorithm kind) {
+    world_.all_reduce(context_, x, ReduceOp::sum, Async::no, kind);
+  });
+}
+
+double Measurement::copy_rate(std::int64_t bytes) {
+  const Tensor from = zeros(bytes), to = zeros(bytes);
+  const double seconds =
+      timed(context_, world_, row_seconds_, false, [&] { copy(context_, from, to); });
+  return static_cast<double>(bytes) / seconds;
 }
 
 Json collectives_of(Transport& transport, const char* name, std::int64_t largest,
@@ -192,6 +223,21 @@ Json bench_collectives(int ranks, std::int64_t largest, const Print& print) {
   Json result;
   run_local(ranks, {.deterministic = false}, [&](Transport& transport) {
     Json own = collectives_of(transport, "local", largest, print);
+    if (transport.world().rank() == 0) result = std::move(own);
+  });
+  return result;
+}
+
+Json bench_links(int ranks) {
+  Json result;
+  run_local(ranks, {.deterministic = false}, [&](Transport& transport) {
+    const auto device = make_cpu_device();
+    Context context(*device, 1);
+    Json own = end_all_on_error(transport, [&] {
+      return Measurement(context, transport.world(), "local", std::int64_t{8} << 20, {},
+                         kLinkSeconds)
+          .links();
+    });
     if (transport.world().rank() == 0) result = std::move(own);
   });
   return result;

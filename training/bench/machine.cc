@@ -41,7 +41,9 @@ class MachineBench {
     need_same_device();
     choose_ranks();
     for (int round = 0; round < request_.rounds; ++round) {
-      for (const Rank& rank : ranks_) measure(rank, round);
+      for (const Rank& rank : ranks_) {
+        if (has_time()) measure(rank, round);
+      }
     }
     // Efficiencies that were fitted were so to older times; kernels that stay take as long as
     // before.
@@ -100,7 +102,19 @@ class MachineBench {
     if (ranks_.empty()) throw RequestError(last);
   }
 
+  // For a rank like the longest so far. Peaks and links take some seconds more.
+  bool has_time() const {
+    constexpr double rest = 4;
+    return request_.seconds <= 0 || longest_ == 0 ||
+           seconds_since(begin_) + longest_ + rest < request_.seconds;
+  }
+
+  static double seconds_since(const ClockReading& begin) {
+    return bench::seconds_between(begin, read_clock());
+  }
+
   void measure(const Rank& one, int round) {
+    const ClockReading begin = read_clock();
     const Config& config = *one.config;
     const Architecture& architecture = *architecture_of(config);
     const Schedule schedule = schedule_of(config);
@@ -134,6 +148,7 @@ class MachineBench {
       for (const OperationTrace* trace : alike) kernels_.take(*trace);
       skew_.take(alike);
     }
+    longest_ = std::max(longest_, seconds_since(begin));
     if (!request_.tell) return;
     request_.tell(fmt::format("round {}: rank {} of {}: {} operations a step, {:.1f} ms\n",
                               round + 1, one.rank, config.world_size(),
@@ -205,14 +220,13 @@ class MachineBench {
       return;
     }
     const int ranks = std::max(2, together_);
-    const bench::Json rows = bench_collectives(ranks, std::int64_t{8} << 20);
+    const bench::Json rows = bench_links(ranks);
     machine_.device.memory_bandwidth = 2e9 * rows["copy_gb_per_second"].get<double>() / ranks;
     // Of a ring of n members: 2 (n - 1) hops, and 2 (n - 1) / n of the message over each link.
     const double around = 2.0 * (ranks - 1);
     double latency = 0;
     std::vector<double> rates;
     for (const bench::Json& row : rows["all_reduce"]) {
-      if (row["algorithm"] != "auto") continue;
       const double seconds = 1e-6 * row["microseconds"].get<double>();
       if (latency == 0) {
         latency = seconds / around;
@@ -228,6 +242,8 @@ class MachineBench {
   const Devices devices_;
   Machine machine_;
   int threads_, together_;
+  const ClockReading begin_ = read_clock();
+  double longest_ = 0;  // seconds that a rank has taken
   std::vector<Rank> ranks_;
   MeasuredKernels kernels_;
   MeasuredSkew skew_;

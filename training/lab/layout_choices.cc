@@ -75,8 +75,20 @@ Config LayoutChoices::parse(const std::vector<std::string>& set) const {
   return parse_config(request_.written, set, request_.load).config;
 }
 
-bool LayoutChoices::holds_split() const {
-  return held_.contains(split_key);
+std::vector<std::int64_t> LayoutChoices::held_split() const {
+  const auto found = held_.find(split_key);
+  if (found == held_.end() || !found->second.is_array()) return {};
+  return found->second.get<std::vector<std::int64_t>>();
+}
+
+std::vector<std::string> LayoutChoices::set_of_held(const std::vector<std::string>& keys) const {
+  std::vector<std::string> set;
+  for (const std::string& key : keys) {
+    if (const auto found = held_.find(key); found != held_.end()) {
+      set.push_back(fmt::format("{}={}", key, found->second.dump()));
+    }
+  }
+  return set;
 }
 
 void LayoutChoices::hold(const std::string& key, const nlohmann::json& given) {
@@ -101,7 +113,7 @@ std::vector<std::string> LayoutChoices::set_of_all(const Layout& l) const {
           fmt::format("parallel.tp_comm_overlap={}", yes(l.sequence_parallel && overlaps_)),
           fmt::format("{}={}", schedule_key, l.schedule),
           "pipeline.schedule_file=null",
-          fmt::format("{}=null", split_key),
+          fmt::format("{}={}", split_key, l.even ? "null" : "auto"),
           fmt::format("{}=null", group_key),
           fmt::format("{}={}", micro_key, l.micro),
           fmt::format("{}=null", accumulation_key),
@@ -117,17 +129,17 @@ void LayoutChoices::with_schedules(Layout l, const Consider& consider, const Pru
   const std::int64_t layers = base_.model.num_layers;
   if (const auto schedule = held<std::string>(schedule_key))
     return with_schedule(l, *schedule, consider, prune);
-  if (l.pp == 1) return with_states(l, consider);
+  if (l.pp == 1) return with_splits(l, consider);
   for (const char* schedule : {"1f1b", "zb_h1"}) {
     l.schedule = schedule;
-    with_states(l, consider);
+    with_splits(l, consider);
   }
   for (const std::int64_t chunks : several_chunks) {
     l.chunks = chunks;
     if (l.pp * chunks > layers) continue;
     if (chunks == 2 && m >= 2 * l.pp) {
       l.schedule = "zbv";
-      with_states(l, consider);
+      with_splits(l, consider);
     }
     try {
       interleaved_group_size("interleaved_1f1b", static_cast<int>(l.pp), static_cast<int>(m), 0);
@@ -136,7 +148,7 @@ void LayoutChoices::with_schedules(Layout l, const Consider& consider, const Pru
       continue;
     }
     l.schedule = "interleaved_1f1b";
-    with_states(l, consider);
+    with_splits(l, consider);
   }
 }
 
@@ -151,21 +163,29 @@ void LayoutChoices::with_schedule(Layout l, const std::string& schedule, const C
   if (l.pp == 1 && kind != rules.end() && kind->grouped) {
     return prune("the given schedule needs a pipeline");
   }
-  if (chunks == ChunkRule::one || chunks == ChunkRule::any) with_states(l, consider);
+  if (chunks == ChunkRule::one || chunks == ChunkRule::any) with_splits(l, consider);
   l.chunks = 2;
-  if (chunks == ChunkRule::two || chunks == ChunkRule::any) with_states(l, consider);
+  if (chunks == ChunkRule::two || chunks == ChunkRule::any) with_splits(l, consider);
   if (chunks != ChunkRule::several) return;
   for (const std::int64_t several : several_chunks) {
     l.chunks = several;
-    if (l.pp * l.chunks <= base_.model.num_layers) with_states(l, consider);
+    if (l.pp * l.chunks <= base_.model.num_layers) with_splits(l, consider);
+  }
+}
+
+void LayoutChoices::with_splits(Layout l, const Consider& consider) const {
+  const auto split = held_.find(split_key);
+  const bool given = split != held_.end();
+  if (given && split->second.is_array() && std::ssize(split->second) != l.pp * l.chunks) return;
+  for (const bool even : {true, false}) {
+    if (!even && l.pp * l.chunks == 1) continue;
+    if (given && even == (split->second == "auto")) continue;
+    l.even = even;
+    with_states(l, consider);
   }
 }
 
 void LayoutChoices::with_states(Layout l, const Consider& consider) const {
-  if (const auto split = held_.find(split_key); split != held_.end() && split->second.is_array() &&
-                                                std::ssize(split->second) != l.pp * l.chunks) {
-    return;
-  }
   for (const char* recompute : {"none", "selective", "full"}) {
     if (held<std::string>(recompute_key).value_or(recompute) != recompute) continue;
     l.recompute = recompute;

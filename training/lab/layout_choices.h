@@ -19,8 +19,9 @@ struct Layout {
   std::int64_t tp = 1, pp = 1, dp = 1, chunks = 1, micro = 1, zero = 0;
   std::string schedule = "1f1b", recompute = "none";
   bool sequence_parallel = false;
+  bool even = true;  // its layers are split evenly, or by the stages' work
   std::int64_t microbatches = 1;
-  double seconds = 0, bytes = 0;  // by LayoutEstimator
+  double seconds = 0, bytes = 0;  // at least, by LayoutBounds
 };
 
 class LayoutChoices {
@@ -31,7 +32,10 @@ class LayoutChoices {
   const Config& base() const { return base_; }
   // Sums over the tensor group go beside products, where they can.
   bool overlaps() const { return overlaps_; }
-  bool holds_split() const;
+  // The layers of each stage that the config gives; none where it gives no numbers.
+  std::vector<std::int64_t> held_split() const;
+  // Overrides that say what the config gives of these keys.
+  std::vector<std::string> set_of_held(const std::vector<std::string>& keys) const;
 
   Config parse(const std::vector<std::string>& set) const;
   // Overrides of the config, without those of the keys that it holds; and all.
@@ -53,6 +57,7 @@ class LayoutChoices {
   }
   void with_schedules(Layout, const Consider&, const Prune&) const;
   void with_schedule(Layout, const std::string& schedule, const Consider&, const Prune&) const;
+  void with_splits(Layout, const Consider&) const;
   void with_states(Layout, const Consider&) const;
 
   const LayoutRequest& request_;

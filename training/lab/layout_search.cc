@@ -3,29 +3,66 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
-#include <iterator>
+#include <exception>
 #include <limits>
 #include <optional>
+#include <thread>
 #include <tuple>
 #include <utility>
 
 #include "core/error.h"
 #include "core/units.h"
+#include "training/lab/layout_bounds.h"
 #include "training/lab/layout_choices.h"
-#include "training/lab/layout_estimate.h"
+#include "training/plan/fit.h"
 #include "training/setup/from_config.h"
 #include "training/setup/kinds.h"
 
 namespace trident {
 namespace {
 
+constexpr auto too_much_bounded = "needs too much memory, by its bound",
+               too_much_planned = "needs too much memory, planned",
+               beaten_bounded = "beaten in time and memory, by its bounds",
+               beaten_simulated = "beaten in time and memory, simulated",
+               slower_bounded = "slower, by its bound";
+
+// So many are simulated beside each other, whatever the number of threads: what one finds spares
+// the others nothing.
+constexpr std::size_t batch_size = 16;
+
+void describe(FoundLayout& plan, const SimulatedStep& step) {
+  plan.seconds = step.seconds;
+  plan.mfu = step.mfu();
+  plan.bubble_ratio = step.bubble_ratio;
+  const auto ranks = static_cast<double>(step.ranks.size());
+  double products = 0;
+  for (const RankSeconds& rank : step.ranks) {
+    products += rank.busy.products / step.seconds / ranks;
+    double groups = rank.exposed + rank.messages;
+    for (const auto& [group, seconds] : rank.busy.groups) groups += seconds;
+    plan.waiting += rank.waiting / step.seconds / ranks;
+    plan.communication += groups / step.seconds / ranks;
+    plan.kernels += rank.busy.kernels / step.seconds / ranks;
+  }
+  // Products of equal rates.
+  plan.recomputed = products * (1 - step.model_flops / step.hardware_flops);
+}
+
+// Hardly slower than one that is faster, with hardly less memory.
+bool is_near(const FoundLayout& plan, const FoundLayout& faster) {
+  return plan.seconds <= 1.01 * faster.seconds &&
+         static_cast<double>(plan.peak_bytes) >= 0.97 * static_cast<double>(faster.peak_bytes);
+}
+
 class LayoutSearcher {
  public:
   explicit LayoutSearcher(const LayoutRequest& request)
       : request_(request),
         choices_(request),
-        estimator_(request, choices_),
+        bounds_(request, choices_),
         machine_(request.machine),
         memory_(request.memory > 0 ? static_cast<double>(request.memory)
                                    : request.machine.device.memory) {}
@@ -39,6 +76,13 @@ class LayoutSearcher {
   }
 
  private:
+  // What looking at a layout has shown: it is found, or why it isn't.
+  struct Outcome {
+    std::optional<FoundLayout> plan;
+    std::string reason;
+    bool simulated = false;
+  };
+
   void need_devices(std::int64_t ranks) const {
     const Machine& machine = request_.machine;
     const std::int64_t there = machine.nodes * machine.devices_per_node;
@@ -48,175 +92,149 @@ class LayoutSearcher {
                                    counted(machine.devices_per_node, "device"), there));
   }
 
-  // --- Whole ---
-
   void prune(const std::string& reason) { ++result_.pruned[reason]; }
 
-  void enumerate(std::int64_t ranks) {
-    layouts_.clear();
+  // All that may fit, the least bounds on time first.
+  std::vector<Layout> bounded(std::int64_t ranks) {
+    std::vector<Layout> layouts;
     const auto consider = [&](Layout l) {
       ++result_.considered;
-      if (const std::string problem = estimator_.estimate(l); !problem.empty()) {
-        return prune(problem);
-      }
-      if (l.bytes > 1.15 * memory_) return prune("needs too much memory, estimated");
-      layouts_.push_back(std::move(l));
+      if (const std::string problem = bounds_.bound(l); !problem.empty()) return prune(problem);
+      if (l.bytes > memory_) return prune(too_much_bounded);
+      layouts.push_back(std::move(l));
     };
     choices_.each(ranks, consider, [&](const std::string& reason) { prune(reason); });
-  }
-
-  // A part of what each world size may take.
-  std::int64_t effort_of(double part) const {
-    return static_cast<std::int64_t>(1e6 * part * request_.effort /
-                                     static_cast<double>(request_.ranks.size()));
-  }
-
-  std::vector<FoundLayout> simulated_of_fastest() {
-    std::int64_t left = effort_of(0.6);
-    std::vector<FoundLayout> found;
-    double best = std::numeric_limits<double>::infinity(), least_bytes = best;
-    for (const Layout& l : layouts_) {
-      // Estimates are a little short, so slower ones are no candidates but for the memory's front.
-      const bool slow = found.size() >= request_.wanted && l.seconds > 1.05 * best;
-      if (left < 0 || (slow && l.bytes > 0.95 * least_bytes)) {
-        prune("slower, estimated");
-        continue;
-      }
-      const std::int64_t before = result_.simulated;
-      auto plan = simulate(l);
-      if (result_.simulated > before) left -= estimator_.effort(l);  // else it isn't valid
-      if (plan) {
-        least_bytes = std::min(least_bytes, l.bytes);
-        best = std::min(best, plan->seconds);
-        found.push_back(std::move(*plan));
-      }
-    }
-    return found;
-  }
-
-  // Where none of the fast ones fits.
-  std::vector<FoundLayout> simulated_of_thriftiest() {
-    std::stable_sort(layouts_.begin(), layouts_.end(), [](const Layout& a, const Layout& b) {
-      return std::tuple(a.bytes, a.seconds) < std::tuple(b.bytes, b.seconds);
+    std::stable_sort(layouts.begin(), layouts.end(), [](const Layout& a, const Layout& b) {
+      return std::tuple(a.seconds, a.bytes) < std::tuple(b.seconds, b.bytes);
     });
-    std::int64_t left = effort_of(0.25);
-    std::vector<FoundLayout> found;
-    for (const Layout& l : layouts_) {
-      if (left < 0 || found.size() >= request_.wanted) break;
-      const std::int64_t before = result_.simulated;
-      if (auto plan = simulate(l)) found.push_back(std::move(*plan));
-      if (result_.simulated > before) left -= estimator_.effort(l);
-    }
-    return found;
+    return layouts;
+  }
+
+  // Whether something found is as good in what is asked for.
+  bool is_beaten(double seconds, double bytes) const {
+    return std::any_of(front_.begin(), front_.end(), [&](const FoundLayout& plan) {
+      return plan.seconds <= seconds &&
+             (request_.fastest || static_cast<double>(plan.peak_bytes) <= bytes);
+    });
   }
 
   void search(std::int64_t ranks) {
-    enumerate(ranks);
-    std::stable_sort(layouts_.begin(), layouts_.end(), [](const Layout& a, const Layout& b) {
-      return std::tuple(a.seconds, a.bytes) < std::tuple(b.seconds, b.bytes);
-    });
-    std::vector<FoundLayout> found = simulated_of_fastest();
-    if (found.empty()) found = simulated_of_thriftiest();
-    if (found.empty()) result_.nothing_on.push_back(ranks);
-    std::stable_sort(found.begin(), found.end(), [](const FoundLayout& a, const FoundLayout& b) {
-      return std::tuple(a.seconds, a.peak_bytes) < std::tuple(b.seconds, b.peak_bytes);
-    });
-    // The front's stay, however slow.
-    const std::size_t begin = result_.plans.size();
-    std::int64_t least = std::numeric_limits<std::int64_t>::max();
-    std::size_t kept = 0;
-    for (FoundLayout& plan : found) {
-      const bool thriftier = plan.peak_bytes < least;
-      least = std::min(least, plan.peak_bytes);
-      if (kept >= request_.wanted && !thriftier) continue;
-      ++kept;
-      result_.plans.push_back(std::move(plan));
-    }
-    try_splits(begin);
-  }
-
-  // The best with their layers split by the stages' work, where that is faster.
-  void try_splits(std::size_t begin) {
-    std::int64_t left = effort_of(0.15);
-    std::vector<FoundLayout> thriftier;
-    for (std::size_t i = begin; i < result_.plans.size() && left > 0; ++i) {
-      FoundLayout& plan = result_.plans[i];
-      if (plan.config.stages() == 1 || choices_.holds_split()) continue;
-      left -= plan.effort;
-      std::vector<std::string> set = plan.set;
-      std::replace(set.begin(), set.end(), std::string("pipeline.layer_split=null"),
-                   std::string("pipeline.layer_split=auto"));
-      const auto split = simulate(
-          FoundLayout{.set = std::move(set), .estimate = plan.estimate, .effort = plan.effort});
-      if (!split || split->seconds >= plan.seconds) continue;
-      // An even one that takes less memory stays beside it.
-      if (split->peak_bytes <= plan.peak_bytes) {
-        plan = *split;
-      } else {
-        thriftier.push_back(std::exchange(plan, *split));
+    const std::vector<Layout> layouts = bounded(ranks);
+    front_.clear(), others_.clear();
+    for (std::size_t next = 0; next < layouts.size();) {
+      std::vector<const Layout*> batch;
+      for (; next < layouts.size() && batch.size() < batch_size; ++next) {
+        if (is_beaten(layouts[next].seconds, layouts[next].bytes)) {
+          prune(request_.fastest ? slower_bounded : beaten_bounded);
+        } else {
+          batch.push_back(&layouts[next]);
+        }
       }
+      for (Outcome& outcome : look_at(batch)) take(std::move(outcome));
+      tell(ranks, next, layouts.size());
     }
-    std::move(thriftier.begin(), thriftier.end(), std::back_inserter(result_.plans));
-    std::stable_sort(result_.plans.begin() + static_cast<std::ptrdiff_t>(begin),
-                     result_.plans.end(), [](const FoundLayout& a, const FoundLayout& b) {
-                       return std::tuple(a.seconds, a.peak_bytes) <
-                              std::tuple(b.seconds, b.peak_bytes);
-                     });
+    list(ranks);
   }
 
-  std::optional<FoundLayout> simulate(const Layout& l) {
-    return simulate(FoundLayout{
-        .set = choices_.set_of(l), .estimate = l.seconds, .effort = estimator_.effort(l)});
+  void tell(std::int64_t ranks, std::size_t looked_at, std::size_t layouts) const {
+    if (!request_.progress) return;
+    double best = 0;
+    for (const FoundLayout& plan : front_) {
+      if (best == 0 || plan.seconds < best) best = plan.seconds;
+    }
+    request_.progress({ranks, static_cast<std::int64_t>(looked_at),
+                       static_cast<std::int64_t>(layouts), result_.simulated, best});
   }
-  std::optional<FoundLayout> simulate(FoundLayout plan) {
+
+  std::vector<Outcome> look_at(const std::vector<const Layout*>& batch) const {
+    std::vector<Outcome> outcomes(batch.size());
+    std::vector<std::exception_ptr> errors(batch.size());
+    std::atomic<std::size_t> next{0};
+    const auto work = [&] {
+      for (std::size_t i = next++; i < batch.size(); i = next++) {
+        try {
+          outcomes[i] = look_at(*batch[i]);
+        } catch (...) {
+          errors[i] = std::current_exception();
+        }
+      }
+    };
+    std::vector<std::thread> threads;
+    for (std::int64_t t = 1; t < std::min<std::int64_t>(request_.threads, std::ssize(batch)); ++t) {
+      threads.emplace_back(work);
+    }
+    work();
+    for (std::thread& thread : threads) thread.join();
+    for (const std::exception_ptr& error : errors) {
+      if (error) std::rethrow_exception(error);
+    }
+    return outcomes;
+  }
+
+  Outcome look_at(const Layout& l) const {
+    FoundLayout plan{.set = choices_.set_of(l), .least_seconds = l.seconds};
     try {
       LoadedConfig loaded = parse_config(request_.written, plan.set, request_.load);
       plan.config = std::move(loaded.config);
       plan.written = std::move(loaded.written);
-      ++result_.simulated;
+      const auto architecture = architecture_of(plan.config);
       Habits habits = Habits::of(plan.config);
       if (!request_.assume.empty()) habits.assume(request_.assume);
-      const SimulatedStep step =
-          simulate_step(plan.config, *architecture_of(plan.config), machine_, habits);
-      thriftiest_ = std::min(thriftiest_, step.peak_bytes);
-      if (static_cast<double>(step.peak_bytes) > memory_) {
-        prune("needs too much memory, planned");
-        return std::nullopt;
-      }
-      describe(plan, step);
+      describe(plan, simulate_time(plan.config, *architecture, machine_, habits));
+      if (is_beaten(plan.seconds, l.bytes)) return {{}, beaten_simulated, true};
+      plan.peak_bytes = planned_peak(plan.config, *architecture).value_or(0);
     } catch (const RequestError& error) {
-      prune("not valid: " + error.problems().front());
-      return std::nullopt;
+      return {{}, "not valid: " + error.problems().front()};
     }
-    return plan;
+    if (static_cast<double>(plan.peak_bytes) > memory_) return {{}, too_much_planned, true};
+    return {std::move(plan), {}, true};
   }
 
-  static void describe(FoundLayout& plan, const SimulatedStep& step) {
-    plan.seconds = step.seconds;
-    plan.peak_bytes = step.peak_bytes;
-    plan.mfu = step.mfu();
-    plan.bubble_ratio = step.bubble_ratio;
-    const auto ranks = static_cast<double>(step.ranks.size());
-    double products = 0;
-    for (const RankSeconds& rank : step.ranks) {
-      products += rank.busy.products / step.seconds / ranks;
-      double groups = rank.exposed + rank.messages;
-      for (const auto& [group, seconds] : rank.busy.groups) groups += seconds;
-      plan.waiting += rank.waiting / step.seconds / ranks;
-      plan.communication += groups / step.seconds / ranks;
-      plan.kernels += rank.busy.kernels / step.seconds / ranks;
+  void take(Outcome outcome) {
+    if (outcome.simulated) ++result_.simulated;
+    if (!outcome.plan) return prune(outcome.reason);
+    FoundLayout& plan = *outcome.plan;
+    if (is_beaten(plan.seconds, static_cast<double>(plan.peak_bytes))) {
+      if (!request_.fastest) return prune(beaten_simulated);
+      others_.push_back(std::move(plan));
+      return;
     }
-    // Products of equal rates.
-    plan.recomputed = products * (1 - step.model_flops / step.hardware_flops);
+    const auto beats = [&](const FoundLayout& other) {
+      return plan.seconds <= other.seconds && plan.peak_bytes <= other.peak_bytes;
+    };
+    if (request_.fastest) {
+      std::move(front_.begin(), front_.end(), std::back_inserter(others_));
+      front_.clear();
+    } else {
+      const auto count = std::erase_if(front_, beats);
+      result_.pruned[beaten_simulated] += static_cast<std::int64_t>(count);
+    }
+    front_.push_back(std::move(plan));
+  }
+
+  // What was found on so many ranks.
+  void list(std::int64_t ranks) {
+    if (front_.empty()) return result_.nothing_on.push_back(ranks);
+    std::vector<FoundLayout> plans = std::exchange(front_, {});
+    std::move(others_.begin(), others_.end(), std::back_inserter(plans));
+    std::stable_sort(plans.begin(), plans.end(), [](const FoundLayout& a, const FoundLayout& b) {
+      return std::tuple(a.seconds, a.peak_bytes) < std::tuple(b.seconds, b.peak_bytes);
+    });
+    const std::size_t begin = result_.plans.size();
+    for (FoundLayout& plan : plans) {
+      const bool folds =
+          !request_.fastest && result_.plans.size() > begin && is_near(plan, result_.plans.back());
+      (folds ? result_.plans.back().near : result_.plans).push_back(std::move(plan));
+    }
   }
 
   void mark_front() {
+    const auto sizes = [](const FoundLayout& of) {
+      return std::tuple(of.seconds, of.peak_bytes, of.config.world_size());
+    };
     for (FoundLayout& plan : result_.plans) {
       plan.on_front =
           std::none_of(result_.plans.begin(), result_.plans.end(), [&](const FoundLayout& other) {
-            const auto sizes = [](const FoundLayout& of) {
-              return std::tuple(of.seconds, of.peak_bytes, of.config.world_size());
-            };
             const auto [t, b, n] = sizes(other);
             const auto [own_t, own_b, own_n] = sizes(plan);
             return t <= own_t && b <= own_b && n <= own_n && sizes(other) != sizes(plan);
@@ -224,18 +242,32 @@ class LayoutSearcher {
     }
   }
 
-  // The least memory, by the plan, of the layouts that are estimated to take least on so many
-  // ranks.
-  double thriftiest_on(std::int64_t ranks) {
-    const double limit = memory_;
-    memory_ = std::numeric_limits<double>::infinity();
-    thriftiest_ = std::numeric_limits<std::int64_t>::max();
-    enumerate(ranks);
-    simulated_of_thriftiest();
+  // --- Where nothing fits ---
+
+  // The least that any layout takes on so many ranks by the plan, or the first that fits; nothing
+  // where none is valid.
+  std::optional<std::int64_t> thriftiest_on(std::int64_t ranks) {
+    const double limit = std::exchange(memory_, std::numeric_limits<double>::infinity());
+    std::vector<Layout> layouts = bounded(ranks);
     memory_ = limit;
-    return thriftiest_ == std::numeric_limits<std::int64_t>::max()
-               ? std::numeric_limits<double>::infinity()
-               : static_cast<double>(thriftiest_);
+    std::stable_sort(layouts.begin(), layouts.end(), [](const Layout& a, const Layout& b) {
+      return std::tuple(a.bytes, a.seconds) < std::tuple(b.bytes, b.seconds);
+    });
+    std::optional<std::int64_t> least;
+    for (const Layout& l : layouts) {
+      if (least &&
+          (l.bytes >= static_cast<double>(*least) || static_cast<double>(*least) <= memory_)) {
+        break;
+      }
+      try {
+        const Config config = choices_.parse(choices_.set_of(l));
+        const auto peak = planned_peak(config, *architecture_of(config));
+        if (peak) least = std::min(*peak, least.value_or(*peak));
+      } catch (const RequestError& error) {
+        prune("not valid: " + error.problems().front());
+      }
+    }
+    return least;
   }
 
   // What most layouts failed by that divide.
@@ -250,34 +282,32 @@ class LayoutSearcher {
 
   [[noreturn]] void nothing_fits() {
     const std::int64_t ranks = *std::max_element(request_.ranks.begin(), request_.ranks.end());
-    const double least = thriftiest_on(ranks);
+    const auto least = thriftiest_on(ranks);
     std::string text = fmt::format("trident search: nothing fits {} a rank on {}",
                                    bytes_text(memory_), counted(ranks, "rank"));
-    if (!std::isfinite(least)) {
-      throw RequestError(text + ": no layout is valid: " + usual_problem());
-    }
-    text += fmt::format(": the thriftiest layout that was planned takes {}, {} more",
-                        bytes_text(least), bytes_text(least - memory_));
+    if (!least) throw RequestError(text + ": no layout is valid: " + usual_problem());
+    text += fmt::format(": the thriftiest layout takes {}, {} more", bytes_text(*least),
+                        bytes_text(static_cast<double>(*least) - memory_));
     const std::int64_t devices = machine_.nodes * machine_.devices_per_node;
     machine_.nodes = 0;
     for (std::int64_t factor = 2; factor <= 64; factor *= 2) {
-      const double there = thriftiest_on(ranks * factor);
-      if (there > memory_) continue;
+      const auto there = thriftiest_on(ranks * factor);
+      if (!there || static_cast<double>(*there) > memory_) continue;
       const bool more = devices > 0 && ranks * factor > devices;
       throw RequestError(fmt::format(
-          "{}; on {} ranks one takes {}{}", text, ranks * factor, bytes_text(there),
+          "{}; on {} ranks one takes {}{}", text, ranks * factor, bytes_text(*there),
           more ? fmt::format(", but {} has {} devices", machine_.name, devices) : std::string()));
     }
-    throw RequestError(text + "; nor was one found on up to 64 times as many ranks");
+    throw RequestError(text + "; nor does one fit on up to 64 times as many ranks");
   }
 
   const LayoutRequest& request_;
   const LayoutChoices choices_;
-  LayoutEstimator estimator_;
+  LayoutBounds bounds_;
   Machine machine_;
-  double memory_;  // bytes
-  std::vector<Layout> layouts_;
-  std::int64_t thriftiest_ = std::numeric_limits<std::int64_t>::max();
+  double memory_;                    // bytes
+  std::vector<FoundLayout> front_;   // of the ranks that are looked at
+  std::vector<FoundLayout> others_;  // that fit, where the fastest is asked for
   LayoutSearch result_;
 };
 

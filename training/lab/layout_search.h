@@ -1,12 +1,14 @@
 // The best ways to lay a config out over so many devices of a machine: sizes of the axes, chunks,
 // schedule, micro-batch, ZeRO stage, sequence parallelism, recomputation and the split of layers.
 //
-// All combinations are estimated from what a layer and the model's ends take (a traced layer,
-// priced by the machine); the best are then simulated whole (step_simulation.h) and planned to the
-// byte. How many is decided by their size alone, so every machine finds the same.
+// Of all combinations those are found that no other beats in both time and memory (the Pareto
+// front), both as simulated and planned (step_simulation.h). Each is first bounded from below
+// (layout_bounds.h); in the order of their bounds on time they are simulated, but for those whose
+// bounds something found before is better than already: they can't be on the front.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -19,6 +21,13 @@
 
 namespace trident {
 
+struct SearchProgress {
+  std::int64_t ranks = 0;
+  std::int64_t looked_at = 0, layouts = 0;  // of that many ranks
+  std::int64_t simulated = 0;               // in all
+  double best_seconds = 0;                  // 0: none fits yet
+};
+
 struct LayoutRequest {
   std::string written;  // LoadedConfig::written
   LoadOptions load;
@@ -29,8 +38,10 @@ struct LayoutRequest {
   std::vector<std::string> held = {};
   std::int64_t memory = 0;          // bytes a rank; 0: the machine's
   std::vector<std::int64_t> ranks;  // world sizes to look at
-  std::size_t wanted = 10;          // plans that are kept of each size
-  double effort = 10;  // of all whole simulations, in seconds that they took on one machine
+  bool fastest = false;             // only the fastest is asked for, not the front
+  std::size_t wanted = 10;          // lines that are printed of each size
+  std::int64_t threads = 1;         // that simulate; what is found is the same with any number
+  std::function<void(const SearchProgress&)> progress = {};  // now and then; may be empty
 };
 
 struct FoundLayout {
@@ -38,18 +49,21 @@ struct FoundLayout {
   std::string written;           // the config with them, ready for `train`
   Config config;
   double seconds = 0;           // of a step, simulated
-  double estimate = 0;          // before that
-  std::int64_t effort = 0;      // microseconds that simulating it was thought to take
+  double least_seconds = 0;     // by its bound
   std::int64_t peak_bytes = 0;  // of the largest rank, planned
   double mfu = 0, bubble_ratio = 0;
   // What it loses, as parts of the step: computing again, the bubble, communication that is waited
   // for, other kernels than products; what is left are products.
   double recomputed = 0, waiting = 0, communication = 0, kernels = 0;
   bool on_front = false;  // nothing here is better in time, memory and devices at once
+  // Others of the front that are hardly slower and take hardly less, slower ones last.
+  std::vector<FoundLayout> near = {};
 };
 
 struct LayoutSearch {
-  std::vector<FoundLayout> plans;              // by ranks, then the fastest first
+  // By ranks, then the fastest first: the front of each number of ranks, near ones folded; where
+  // the fastest is asked for, all that fit of those that had to be simulated.
+  std::vector<FoundLayout> plans;
   std::map<std::string, std::int64_t> pruned;  // reason, how many
   std::vector<std::int64_t> nothing_on;        // world sizes on which nothing fits
   std::int64_t considered = 0, simulated = 0;

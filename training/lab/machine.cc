@@ -1,6 +1,7 @@
 #include "training/lab/machine.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -15,6 +16,7 @@
 #include "core/json.h"
 #include "core/median.h"
 #include "core/nearest.h"
+#include "core/printable.h"
 
 namespace trident {
 namespace {
@@ -329,9 +331,36 @@ Machine median_of(const std::vector<Machine>& measured) {
   return machine;
 }
 
+namespace {
+
+// Of the machines in `folder`, the nearest to a name first.
+std::vector<std::string> known_machines(const std::string& folder, const std::string& name) {
+  std::vector<std::string> names;
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, none)) {
+    if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
+  }
+  std::sort(names.begin(), names.end());
+  std::stable_sort(names.begin(), names.end(), [&](const auto& a, const auto& b) {
+    return edit_distance(name, a) < edit_distance(name, b);
+  });
+  return names;
+}
+
+}  // namespace
+
 Machine read_machine(const std::string& path, const std::string& folder) {
   const bool bare = path.find('/') == std::string::npos && !path.ends_with(".json");
   const std::string file = bare ? folder + "/" + path + ".json" : path;
+  std::error_code none;
+  if (!std::filesystem::exists(file, none) && !none) {
+    const auto known = known_machines(folder, std::filesystem::path(path).stem().string());
+    throw RequestError(fmt::format(
+        "machine \"{}\": there is no {}; {}give a machine's file (trident bench machine writes "
+        "one)",
+        printable(path), bare ? "machine of that name" : "such file",
+        known.empty() ? "" : fmt::format("known by name are {}; or ", fmt::join(known, ", "))));
+  }
   return parse_machine(read_file(file), file);
 }
 

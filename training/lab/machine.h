@@ -79,7 +79,8 @@ struct Machine {
 // From JSON. RequestError with all problems, each "NAME: /device/memory: problem": unknown and
 // missing keys, wrong types, numbers that aren't positive (or 0, of latencies and device shares).
 Machine parse_machine(std::string_view text, const std::string& name);
-// Of a file; a name without a slash or an ending is one of `folder`.
+// Of a file; a name without a slash or an ending is one of `folder`. RequestError where there is
+// none, with those of `folder`, the nearest first.
 Machine read_machine(const std::string& path, const std::string& folder);
 // Of one machine that was measured several times: the median of each kernel and of all else.
 Machine median_of(const std::vector<Machine>&);

@@ -68,7 +68,6 @@ class StepSimulator {
     step.bubble_ratio = overlaps_ ? bubble.ratio_span : bubble.ratio;
     step.hardware_flops = hardware_flops();
     add_ranks(step);
-    step.peak_bytes = planned_peak(config_, architecture_).value_or(0);
     return step;
   }
 
@@ -355,9 +354,16 @@ double SimulatedStep::hfu() const {
   return mfu() * hardware_flops / model_flops;
 }
 
-SimulatedStep simulate_step(const Config& config, const Architecture& architecture,
+SimulatedStep simulate_time(const Config& config, const Architecture& architecture,
                             const Machine& machine, const Habits& habits, const WhatIf& what_if) {
   return StepSimulator(config, architecture, machine, habits, what_if).run();
+}
+
+SimulatedStep simulate_step(const Config& config, const Architecture& architecture,
+                            const Machine& machine, const Habits& habits, const WhatIf& what_if) {
+  SimulatedStep step = simulate_time(config, architecture, machine, habits, what_if);
+  step.peak_bytes = planned_peak(config, architecture).value_or(0);
+  return step;
 }
 
 bool is_crowded(const Config& config, const Machine& machine) {

@@ -68,6 +68,9 @@ struct SimulatedStep {
 SimulatedStep simulate_step(const Config&, const Architecture&, const Machine&, const Habits&,
                             const WhatIf& = {});
 
+// The same without peak_bytes, which is 0.
+SimulatedStep simulate_time(const Config&, const Architecture&, const Machine&, const Habits&,
+                            const WhatIf& = {});
 // Whether the ranks of a config outnumber the machine's devices.
 bool is_crowded(const Config&, const Machine&);
 // Of such: a step with a device for every rank and messages that are there at once, as a run that

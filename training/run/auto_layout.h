@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "config/config.h"
+#include "training/lab/layout_search.h"
 #include "training/lab/machine.h"
 
 namespace trident {
@@ -23,12 +24,12 @@ struct MachineSource {
   std::function<Machine(const std::vector<Config>& models, std::int64_t cores)> measure = {};
   std::string folder = "configs/machines";            // of machines that runtime.machine names
   std::function<void(const std::string&)> tell = {};  // a line while it is measured; may be empty
+  std::function<void(const SearchProgress&)> progress = {};  // LayoutRequest::progress
 };
 
 struct JobSize {
   std::int64_t ranks = 1, ranks_per_node = 1;
   std::int64_t memory = 0;  // bytes a rank
-  double effort = 3;        // LayoutRequest::effort: little beside a run
 };
 
 struct ChosenLayout {

@@ -72,15 +72,16 @@ std::int64_t free_memory(const Config& config, std::int64_t world, const Launch&
   return of_gpu.value_or(available_memory() / sharers) / 10 * 9;
 }
 
-void need_fit_of_given_size(const Config& config, const Architecture& architecture,
-                            std::int64_t limit) {
+// Why what gradient_accumulation_steps leaves to the size doesn't fit; "" where it does.
+std::string problem_of_given_size(const Config& config, const Architecture& architecture,
+                                  std::int64_t limit) {
   const auto peak = planned_peak(config, architecture);
-  if (!peak || *peak <= limit) return;
-  throw RequestError(fmt::format(
+  if (!peak || *peak <= limit) return "";
+  return fmt::format(
       "config: /batch/micro_batch_size: \"auto\" is {} with gradient_accumulation_steps {}, "
       "which takes {} a rank of {}; leave gradient_accumulation_steps out",
       config.batch.micro_batch_size, config.batch.gradient_accumulation_steps, bytes_text(*peak),
-      bytes_text(limit)));
+      bytes_text(limit));
 }
 
 // Where nobody says how many are to share the work.
@@ -130,6 +131,13 @@ std::string saved_model_section(const std::string& directory) {
 
 std::int64_t free_memory(const Config& config, const Launch& launch) {
   return free_memory(config, config.world_size(), launch, find_gpus().count);
+}
+
+LoadedConfig load_anywhere(const ConfigRequest& request) {
+  return load_any_size(text_of(request), request,
+                       {.rules = built_in_rules(),
+                        .ranks = request.ranks.value_or(1),
+                        .saved_model = saved_model_section});
 }
 
 bool chooses_layout(const ConfigRequest& request) {
@@ -190,21 +198,23 @@ LoadedConfig load(const ConfigRequest& request, const Launch& launch,
       limit);
   if (!automatic) return explained(loaded);
   const Architecture& architecture = *architecture_of(config);
+  std::string problem;
   if (loaded.accumulation_is_given) {  // which leaves one size
-    if (!memory) need_fit_of_given_size(config, architecture, limit);
-    return explained(loaded);
+    problem = problem_of_given_size(config, architecture, limit);
+    if (problem.empty()) return explained(loaded);
+  } else if (const auto size = largest_micro_batch(config, architecture, limit)) {
+    load.micro_batch_size = *size;
+    return explained(parse_config(text, request.set, load, request.path));
+  } else {
+    if (!memory) schedule_of(config);  // throws where it is the schedule that allows no size
+    problem = fmt::format(
+        "config: /batch/micro_batch_size: \"auto\" finds none that fits {} a rank; `trident plan` "
+        "says what would",
+        bytes_text(limit));
   }
-  const auto size = largest_micro_batch(config, architecture, limit);
-  if (!size && !memory) {
-    schedule_of(config);  // throws where it is the schedule that allows no size
-    throw RequestError(fmt::format(
-        "config: /batch/micro_batch_size: \"auto\" finds none that fits {} a rank; `trident "
-        "plan --memory {}B` says what would",
-        bytes_text(limit), limit));
-  }
-  if (!size) return explained(loaded);  // the plan says what would fit
-  load.micro_batch_size = *size;
-  return explained(parse_config(text, request.set, load, request.path));
+  if (!memory && !request.only_planned) throw RequestError(problem);
+  loaded.fits_none = limit;
+  return explained(loaded);
 }
 
 void check_launch(const Config& config, const Launch& launch) {

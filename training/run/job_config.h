@@ -20,11 +20,14 @@ struct ConfigRequest {
   // By which parallel "auto" is chosen; without, it stays (LoadedConfig::parallel_is_auto).
   std::optional<MachineSource> layouts = {};
   std::string text = {};  // the config, where a program has made it; `path` is for errors
+  // Where no micro-batch size fits, that is no error, but LoadedConfig::fits_none.
+  bool only_planned = false;
 };
 
 // Fills in what is "auto" by what the machines of all processes have: device, threads, the layout
 // (which the first process chooses for all), the largest micro-batch that fits. `memory`: bytes a
-// rank, for that size; else what is free. RequestError as load_config(), and where no size fits.
+// rank, for that size; else what is free. RequestError as load_config(), and where no size fits
+// what is free.
 // Collective over the job's processes, after Rendezvous::join().
 LoadedConfig load(const ConfigRequest&, const Launch&,
                   std::optional<std::int64_t> memory = std::nullopt);
@@ -34,6 +37,10 @@ std::string saved_model_section(const std::string& directory);
 
 // Bytes that a rank of this config may take here.
 std::int64_t free_memory(const Config&, const Launch&);
+
+// The config of this request without what this machine has to say: of one rank where its size is
+// "auto", on the CPU where its device is.
+LoadedConfig load_anywhere(const ConfigRequest&);
 
 // Whether the layout of this request is to be chosen, as far as it can be read.
 bool chooses_layout(const ConfigRequest&);

@@ -5,19 +5,14 @@
 #include <algorithm>
 #include <set>
 
-#include "core/error.h"
 #include "lab_machines.h"
-#include "training/lab/layout_estimate.h"
-#include "training/lab/machine_fit.h"
 #include "training/setup/from_config.h"
 
 namespace trident::testing {
 namespace {
 
 using ::testing::Contains;
-using ::testing::HasSubstr;
 using ::testing::Not;
-using ::testing::PrintToString;
 using ::testing::StartsWith;
 
 constexpr const char* kChosenModel = R"({
@@ -96,50 +91,6 @@ TEST(LayoutChoices, HoldWhatIsGiven) {
   // The config says it itself.
   EXPECT_THAT(choices.set_of(all.front()), Not(Contains(StartsWith("pipeline.schedule="))));
   EXPECT_THAT(choices.set_of_all(all.front()), Contains("pipeline.schedule=zb_h1"));
-}
-
-// Estimates need to find what is worth simulating: their order is that of whole simulations, and
-// the best of these is among the first of them.
-TEST(LayoutEstimator, OrdersLayoutsAsTheSimulationDoes) {
-  const LayoutRequest asked = choosing();
-  const LayoutChoices choices(asked);
-  LayoutEstimator estimator(asked, choices);
-  std::vector<double> estimated, simulated, bytes, planned;
-  for (Layout one : layouts_on(choices, 8)) {
-    if (one.micro != 2 || one.recompute == "selective" || !estimator.estimate(one).empty())
-      continue;
-    try {
-      const Config config = choices.parse(choices.set_of(one));
-      const SimulatedStep step =
-          simulate_step(config, *architecture_of(config), asked.machine, Habits::of(config));
-      estimated.push_back(one.seconds), simulated.push_back(step.seconds);
-      bytes.push_back(one.bytes), planned.push_back(static_cast<double>(step.peak_bytes));
-    } catch (const RequestError&) {
-      continue;  // an estimate isn't asked whether a schedule takes so few micro-batches
-    }
-  }
-  ASSERT_GT(estimated.size(), 100);
-  EXPECT_GT(agreement(estimated, simulated, 0).order, 0.75);
-  EXPECT_GT(agreement(bytes, planned, 0).order, 0.75);
-  const double best = *std::min_element(simulated.begin(), simulated.end());
-  std::size_t before = 0;  // that are estimated to be faster than the best one is
-  const auto at = static_cast<std::size_t>(std::find(simulated.begin(), simulated.end(), best) -
-                                           simulated.begin());
-  for (const double one : estimated) before += one < estimated[at] ? 1 : 0;
-  EXPECT_LT(before, estimated.size() / 30);
-}
-
-TEST(LayoutEstimator, SaysWhyALayoutIsNone) {
-  const LayoutRequest asked = choosing();
-  const LayoutChoices choices(asked);
-  LayoutEstimator estimator(asked, choices);
-  Layout one{.tp = 8, .dp = 1, .micro = 1, .microbatches = 48};
-  EXPECT_THAT(estimator.estimate(one), HasSubstr("num_attention_heads"));
-  // 12 heads divide by 4.
-  one.tp = 4;
-  EXPECT_EQ(estimator.estimate(one), "");
-  EXPECT_GT(one.seconds, 0);
-  EXPECT_GT(one.bytes, 0);
 }
 
 }  // namespace

@@ -6,7 +6,11 @@
 #include "core/error.h"
 #include "support/source_dir.h"
 #include "training/lab/layout_search.h"
+#include "training/plan/fit.h"
+#include "training/plan/planned_rank.h"
+#include "training/run/measured_models.h"
 #include "training/setup/kinds.h"
+#include "training/setup/model_costs.h"
 
 namespace trident::testing {
 namespace {
@@ -36,8 +40,6 @@ Machine cores() {
                        "cores");
 }
 
-constexpr double effort = 0.2;  // a sanitizer's time, too
-
 class AutoLayout : public ::testing::Test {
  protected:
   LoadOptions options(std::int64_t ranks) const {
@@ -46,9 +48,8 @@ class AutoLayout : public ::testing::Test {
   ChosenLayout choose(const Overrides& set, std::int64_t ranks = 8,
                       std::int64_t memory = 4'000'000'000,
                       const MachineSource& source = {.machine = cores()}) const {
-    return choose_layout(
-        parse_config(kModel, set, options(ranks)), options(ranks),
-        {.ranks = ranks, .ranks_per_node = ranks, .memory = memory, .effort = effort}, source);
+    return choose_layout(parse_config(kModel, set, options(ranks)), options(ranks),
+                         {.ranks = ranks, .ranks_per_node = ranks, .memory = memory}, source);
   }
   // As the job then has it.
   Config chosen(Overrides set, std::int64_t ranks = 8, std::int64_t memory = 4'000'000'000) const {
@@ -66,7 +67,7 @@ TEST_F(AutoLayout, IsTheBestThatTheSearchFinds) {
                         .global_batch_size = 32,
                         .memory = 4'000'000'000,
                         .ranks = {8},
-                        .effort = effort};
+                        .fastest = true};
   request.load.ranks.reset();
   const FoundLayout best = search_layouts(request).plans.front();
   EXPECT_EQ(config.parallel, best.config.parallel);
@@ -135,7 +136,7 @@ TEST_F(AutoLayout, SaysWhatItNeeds) {
                 choose({}, 8, 1'000'000,
                        {.measure = [](const auto&, std::int64_t) { return cores(); }});
               }),
-              HasSubstr("measures two layers of the model, which don't fit"));
+              HasSubstr("measures a small model like this one, which doesn't fit"));
   const std::string gpus = source_dir() + "/configs/machines/dgx_a100.json";
   EXPECT_THAT(refusal([&] { choose({"runtime.machine=" + gpus}, 8, 4'000'000'000, {}); }),
               HasSubstr("has a GPU, runtime.device is \"cpu\""));
@@ -162,6 +163,37 @@ TEST_F(AutoLayout, MeasuresSmallModelsOfEachTensorParallelSize) {
   EXPECT_LE(most_layers, 2);
   EXPECT_EQ(measured.set, choose({}).set);
   EXPECT_THAT(measured.set.front(), StartsWith("parallel={}"));
+}
+
+// Of a model of 405 billion parameters, too, what is measured is small.
+TEST_F(AutoLayout, MeasuresModelsWithinItsBudget) {
+  const std::string large = R"({
+    "model": {"architecture": "llama", "num_layers": 126, "hidden_size": 16384,
+              "num_attention_heads": 128, "num_query_groups": 8, "ffn_hidden_size": 53248,
+              "vocab_size": 128256, "max_position_embeddings": 8192},
+    "parallel": "auto", "batch": {"global_batch_size": 2048}, "precision": {"dtype": "bf16"},
+    "data": {"train": [{"path": "text"}], "sequence_length": 8192,
+             "tokenizer": {"type": "file", "path": "tokenizer.json"}},
+    "training": {"train_iters": 4}, "runtime": {"device": "cpu"}})";
+  const MeasureBudget budget;
+  for (const std::int64_t cores : {1, 8}) {
+    LoadOptions load = options(cores);
+    load.ranks.reset();
+    load.local_ranks = load.cores = cores;
+    const JobSize job{.ranks = cores, .ranks_per_node = cores, .memory = std::int64_t{1} << 40};
+    const std::vector<Config> models =
+        models_to_measure(parse_config(large, {}, load), load, job, budget);
+    std::vector<std::int64_t> tensor;
+    for (const Config& model : models) {
+      const Architecture& architecture = *architecture_of(model);
+      tensor.push_back(model.parallel.tensor_model_parallel_size);
+      EXPECT_LE(*planned_peak(model, architecture) - library_bytes(model), budget.bytes / cores);
+      EXPECT_LE(flops_per_step(model, architecture) / static_cast<double>(tensor.back()),
+                budget.flops);
+      EXPECT_EQ(model.model.architecture, "llama");
+    }
+    EXPECT_THAT(tensor, AllOf(Contains(1), Contains(cores)));
+  }
 }
 
 }  // namespace
