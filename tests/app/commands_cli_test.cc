@@ -91,7 +91,7 @@ TEST_F(CliTest, AnUnknownMachineIsToldTheKnownOnesTheNearestFirst) {
 // `scripts/test --full` of a few.
 TEST_F(CliTest, EveryPresetPlansSimulatesAndIsSearchedWithLittleMemory) {
   const std::vector<std::pair<std::string, std::string>> on_gpus{{"llama_3b", "8"},
-                                                                 {"llama_8b", "8"},
+                                                                 {"llama_8b", "4"},
                                                                  {"llama_70b", "64"},
                                                                  {"gpt3_175b", "512"},
                                                                  {"llama_405b", "1024"}};
@@ -118,11 +118,14 @@ TEST_F(CliTest, EveryPresetPlansSimulatesAndIsSearchedWithLittleMemory) {
   }
   for (const char* preset :
        {"bytes", "gpt2_124m", "llama_135m", "gpt2_355m", "gpt2_774m", "llama_1b"}) {
+    // Measures this machine for 20 s.
+    const bool measures = std::string(preset) == "llama_1b";
+    if (measures && !tests_are_full()) continue;
     SCOPED_TRACE(preset);
     ASSERT_EQ(run({"init", "p.json", "--preset", preset, "--overwrite"}).code, 0);
     const Outcome plan = run({"plan", "p.json", "--ranks", "2", "--format", "json"});
     // Its layout is "auto", and on a small machine there is none.
-    if (std::string(preset) == "llama_1b" && plan.code == 2) {
+    if (measures && plan.code == 2) {
       EXPECT_THAT(plan.err, HasSubstr("the thriftiest layout takes "));
       continue;
     }
