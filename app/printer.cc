@@ -144,7 +144,8 @@ void SearchLine::show(const SearchProgress& p) {
   drawn_ = now;
   std::string line;
   if (!ends) {
-    line = fmt::format("searching on {} ranks: {:.0f}% of {} layouts, {} simulated", p.ranks,
+    line = fmt::format("searching on {}: {:.0f}% of {} layouts, {} simulated",
+                       counted(p.ranks, "rank"),
                        100.0 * static_cast<double>(p.looked_at) / static_cast<double>(p.layouts),
                        p.layouts, p.simulated);
     if (p.best_seconds > 0) line += fmt::format(", the fastest takes {:.4g} s", p.best_seconds);

@@ -74,6 +74,9 @@ LayoutRequest request_of(const SearchOptions& options, const Launch& launch) {
   if (base.parallel_is_auto) {
     need_batch(base);
     request.held = given_keys(base);
+  } else if (constexpr auto key = "zero_optimization.reduce_each_micro_batch";
+             is_written(base.written, "/zero_optimization/reduce_each_micro_batch")) {
+    request.held.emplace_back(key);  // no layout's, but how sums are rounded
   }
   request.ranks = options.ranks;
   if (request.ranks.empty()) {

@@ -397,6 +397,14 @@ TEST_F(CliTest, SearchFindsAConfigForTrain) {
   EXPECT_LE(first.at("peak_bytes").get<double>(), found.at("memory_bytes").get<double>());
   EXPECT_EQ(first.at("config"), json::parse(slurp(best)));
   EXPECT_GT(found.at("pruned").at("beaten in time and memory, by its bounds").get<int>(), 0);
+  // It is no layout's, and rounds otherwise.
+  const json each = json::parse(
+      run({"search", small, "--machine", machine, "--ranks", "2", "--plans", "1", "--format",
+           "json", "--set", "zero_optimization.reduce_each_micro_batch=true"})
+          .out);
+  EXPECT_EQ(
+      each.at("plans").at(0).at("config").at("zero_optimization").at("reduce_each_micro_batch"),
+      true);
   const Outcome text = run({"search", small, "--machine", machine, "--ranks", "2", "--plans", "2"});
   EXPECT_THAT(text.out,
               HasSubstr("predictions for DGX A100 80 GB, 8 × 200 Gb/s, 80.00 GiB a rank"));

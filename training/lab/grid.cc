@@ -69,6 +69,7 @@ class GridReader {
       all += (all.empty() ? "" : ", ") + short_name;
     }
     if (const PeerKey* const peers = find_peer_key("", name)) {
+      if (peers->path.empty()) refuse_grid(name, "no such key; " + directions(*peers));
       std::string path(peers->path.substr(1));
       std::ranges::replace(path, '/', '.');
       refuse_grid(name, "no such key; here it is " + path);

@@ -137,7 +137,7 @@ void LayoutChoices::with_schedules(Layout l, const Consider& consider, const Pru
   for (const std::int64_t chunks : several_chunks) {
     l.chunks = chunks;
     if (l.pp * chunks > layers) continue;
-    if (chunks == 2 && m >= 2 * l.pp) {
+    if (chunks == 2) {
       l.schedule = "zbv";
       with_splits(l, consider);
     }

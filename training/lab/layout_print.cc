@@ -246,7 +246,7 @@ std::string layouts_text(const LayoutSearch& search, const LayoutRequest& reques
     text += counted(none, "rank") + ": nothing fits, or no layout divides\n";
   }
   text += request.fastest ? "* nothing listed is better in time, memory and ranks at once\n"
-                          : "* no layout at all is better in time, memory and ranks at once\n";
+                          : "* none of all these is better in time, memory and ranks at once\n";
   return text + left_out_text(search);
 }
 

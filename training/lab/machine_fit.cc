@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "core/median.h"
 #include "training/lab/step_simulation.h"
 #include "training/setup/kinds.h"
 
@@ -125,11 +126,9 @@ Agreement agreement(const std::vector<double>& predicted, const std::vector<doub
     errors.push_back(std::abs(predicted[i] / measured[i] - 1));
   }
   std::sort(errors.begin(), errors.end());
-  const auto at = [&](double part) {
-    return errors[static_cast<std::size_t>(
-        std::lround(part * static_cast<double>(errors.size() - 1)))];
-  };
-  result.median_error = at(0.5), result.ninth_decile = at(0.9);
+  result.median_error = median(errors);
+  result.ninth_decile =
+      errors[static_cast<std::size_t>(std::lround(0.9 * static_cast<double>(errors.size() - 1)))];
   result.order = correlation(ranks_of(predicted, noise), ranks_of(measured, noise));
   const auto chosen = std::min_element(predicted.begin(), predicted.end()) - predicted.begin();
   result.choice = measured[static_cast<std::size_t>(chosen)] /

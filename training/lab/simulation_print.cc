@@ -127,12 +127,14 @@ std::string text_of(const SimulatedStep& step, const Machine& machine) {
         "devices need at least {}\n",
         step.world_size, step.shared_devices, seconds_text(step.shared_seconds));
   }
-  text += "groups   ";
+  if (!step.communication.empty()) text += "groups   ";
   for (const auto& [group, seconds] : step.communication) {
     text += fmt::format("{} {} {}, ", group, seconds_text(seconds),
                         step.across.contains(group) ? "across nodes" : "inside nodes");
   }
-  text += fmt::format("of which {} are waited for\n", seconds_text(step.exposed_communication));
+  if (!step.communication.empty()) {
+    text += fmt::format("of which {} are waited for\n", seconds_text(step.exposed_communication));
+  }
   text += fmt::format("{:>8} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}\n", "pipeline", "products",
                       "kernels", "groups", "messages", "exposed", "waiting");
   // Neighbours that are alike are one line.

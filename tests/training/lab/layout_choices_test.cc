@@ -58,6 +58,10 @@ TEST(LayoutChoices, AreOfSoManyRanksAndOneBatchEachOnce) {
     EXPECT_EQ(one.dp * one.micro * one.microbatches, 48);
     EXPECT_TRUE(sets.insert(choices.set_of(one)).second) << one.schedule;
   }
+  // ZB-V takes fewer micro-batches than fill its pipeline, too.
+  EXPECT_TRUE(std::ranges::any_of(all, [](const Layout& one) {
+    return one.schedule == "zbv" && one.microbatches < 2 * one.pp;
+  }));
   EXPECT_THAT(pruned, Contains("tensor parallelism across nodes"));  // 16 of 8 devices
   EXPECT_THAT(pruned, Contains("more stages than layers"));
   EXPECT_THAT(pruned, Contains("the global batch doesn't divide by the copies of the model"));

@@ -168,6 +168,7 @@ TEST(Agreement, IsOfTheRelativeErrorsAndTheOrder) {
   EXPECT_NEAR(found.ninth_decile, 0.10, 1e-9);
   EXPECT_NEAR(found.order, 1, 1e-12);
   EXPECT_EQ(found.choice, 0);
+  EXPECT_NEAR(agreement({1.1, 1.3}, {1.0, 1.0}, 0).median_error, 0.2, 1e-12);
   // Spearman's own example of a swap: 1 - 6 Σd² / (n (n² - 1)).
   std::swap(predicted[0], predicted[1]);
   found = agreement(predicted, measured, 0);
