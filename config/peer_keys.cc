@@ -13,6 +13,10 @@ constexpr auto kPipelineSize = "/parallel/pipeline_model_parallel_size";
 constexpr auto kDataSize = "/parallel/data_parallel_size";
 constexpr auto kChunkCount = "/parallel/virtual_pipeline_model_parallel_size";
 constexpr auto kRecomputation = "/activation_checkpointing/granularity";
+constexpr auto kNoContext = "there is no context parallelism here";
+constexpr auto kNoExperts = "there are no experts here";
+constexpr auto kTokenizerSays = "the tokenizer says which it is";
+constexpr auto kOfArchitecture = "which says what its MLP computes";
 
 std::string plain(std::string_view name) {
   name.remove_prefix(std::min(name.find_first_not_of('-'), name.size()));
@@ -206,6 +210,40 @@ const std::vector<PeerKey>& peer_keys() {
       {"max_iters", "/training/train_iters"},
       {"gradient_clip_val", "/gradient_clipping"},
       {"grad_clip", "/gradient_clipping"},
+      {"max_train_steps", "/training/train_iters"},
+      {"total_steps", "/training/train_iters"},
+      {"num_steps", "/training/train_iters"},
+      {"num_epochs", "/training/train_epochs"},
+      {"n_heads", "/model/num_attention_heads"},
+      {"n_kv_heads", "/model/num_query_groups"},
+      {"n_layers", "/model/num_layers"},
+      {"dim", "/model/hidden_size"},
+      {"dataset_name", "/data/train"},
+      {"mixed_precision", "/precision/dtype"},
+      {"eval_strategy", "/training/eval_interval"},
+      {"save_strategy", "/checkpoint/save_interval"},
+      {"dp_size", kDataSize},
+      {"pp_size", kPipelineSize},
+      {"random_seed", "/training/seed"},
+      {"dropout", "/model/hidden_dropout", "and /model/attention_dropout"},
+      {"lr_warmup_samples", "/scheduler/warmup_iters", "in steps"},
+      {"train_samples", "/training/train_iters", "in steps"},
+      {"run_name", "/logging/dir"},
+      {"num_gpus", "", "the sizes of parallel say how many ranks there are"},
+      {"num_workers", "", "batches need no workers here"},
+      {"dataloader_num_workers", "", "batches need no workers here"},
+      {"fsdp_config", "/zero_optimization/stage", "3"},
+      {"context_parallel_size", "", kNoContext},
+      {"context_parallel_degree", "", kNoContext},
+      {"expert_parallel_size", "", kNoExperts},
+      {"expert_parallel_degree", "", kNoExperts},
+      {"expert_model_parallel_size", "", kNoExperts},
+      {"num_experts", "", kNoExperts},
+      {"eos_token_id", "", kTokenizerSays},
+      {"bos_token_id", "", kTokenizerSays},
+      {"hidden_act", "/model/architecture", kOfArchitecture},
+      {"activation_function", "/model/architecture", kOfArchitecture},
+      {"wandb_project", "/logging/dir", "from where track.py tells a tracker"},
   };
   return table;
 }
@@ -221,6 +259,7 @@ const PeerKey* find_peer_key(std::string_view section, std::string_view name) {
 }
 
 std::string directions(const PeerKey& key) {
+  if (key.path.empty()) return std::string(key.note);
   return key.note.empty() ? fmt::format("here it is {}", key.path)
                           : fmt::format("here it is {} ({})", key.path, key.note);
 }

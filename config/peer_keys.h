@@ -11,8 +11,8 @@ namespace trident {
 struct PeerKey {
   // As the peer has it; where a section makes the difference, with that: "fp16.enabled".
   std::string_view name;
-  std::string_view path;       // here, a JSON pointer
-  std::string_view note = {};  // what is otherwise, after the path
+  std::string_view path;       // here, a JSON pointer; "" where there is none
+  std::string_view note = {};  // what is otherwise, after the path; all, where that is ""
 };
 
 // Of Hugging Face's TrainingArguments and config.json, Megatron-LM's arguments, DeepSpeed's JSON,
@@ -23,7 +23,7 @@ const std::vector<PeerKey>& peer_keys();
 // Dashes are as underscores, and capitals as small letters.
 const PeerKey* find_peer_key(std::string_view section, std::string_view name);
 
-// "here it is /training/train_iters".
+// "here it is /training/train_iters", or what there is in its place.
 std::string directions(const PeerKey&);
 
 }  // namespace trident
