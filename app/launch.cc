@@ -1,11 +1,14 @@
 // `launch`: `train` in processes that are started again from the newest checkpoint when they fail.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -303,13 +306,23 @@ class Launcher {
     }
     if (options_.format == "json") command.insert(command.end(), {"--format", "json"});
     say(fmt::format("start {}: {}", number, counted(ranks.count, "rank")));
-    ChildProcess child(command);
+    // What it reports is a part of the report at the end.
+    std::optional<TemporaryFile> report;
+    FileDescriptor out;
+    if (options_.format == "json") {
+      report.emplace("trident-launch-report");
+      out = FileDescriptor(
+          ::open(report->path().c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+      if (out.get() < 0) throw_file_error(report->path(), "open", errno);
+    }
+    ChildProcess child(command, out.get());
     int told = 0;
     auto next = steady_clock::time_point::min();
     Watch watch(program_);
     for (;;) {
       if (const auto end = child.wait(milliseconds(50))) {
         // Told before it could listen: there was nothing to save.
+        if (report) reported_ = read_file(report->path(), std::uint64_t{64} << 20);
         const bool early = end->signal == SIGUSR1 || end->signal == SIGTERM;
         return signals_.stop() && early ? ChildProcess::End{.code = 130} : *end;
       }
@@ -349,17 +362,17 @@ class Launcher {
 
   void tell(const Goodput& time) const {
     if (options_.format == "json") {
-      fmt::print("{}\n",
-                 json_text(nlohmann::ordered_json{{"starts", time.starts},
-                                                  {"seconds", time.seconds()},
-                                                  {"goodput", time.ratio()},
-                                                  {"training", time.training},
-                                                  {"saving", time.saving},
-                                                  {"lost", time.lost},
-                                                  {"starting", time.starting},
-                                                  {"waiting", time.waiting},
-                                                  {"iterations", time.iterations},
-                                                  {"lost_iterations", time.lost_iterations}}));
+      nlohmann::ordered_json document{
+          {"starts", time.starts},         {"seconds", time.seconds()},
+          {"goodput", time.ratio()},       {"training", time.training},
+          {"saving", time.saving},         {"lost", time.lost},
+          {"starting", time.starting},     {"waiting", time.waiting},
+          {"iterations", time.iterations}, {"lost_iterations", time.lost_iterations}};
+      // Of the last start, as `train` reports it; null where it ended before.
+      auto run = nlohmann::ordered_json::parse(reported_, nullptr, false);
+      if (run.is_discarded()) run = nullptr;
+      document["run"] = std::move(run);
+      fmt::print("{}\n", json_text(document));
     } else {
       fmt::print("{}", text_of(time));
     }
@@ -369,6 +382,7 @@ class Launcher {
   StopSignals signals_;  // before any other thread
   CheckpointConfig checkpoint_;
   std::string run_before_;  // that checkpoint.save was of
+  std::string reported_;    // by the last start, where JSON is asked for
   bool begun_ = false;      // a start of this launch has trained
   std::string logs_, metrics_, program_;
   bool gpus_ = false;

@@ -55,7 +55,10 @@ class LaunchTest(unittest.TestCase):
     def end(self, process, code):
         out, err = process.communicate(timeout=240)
         self.assertEqual(process.returncode, code, err + out)
-        return json.loads(out.strip().split("\n")[-1]), err
+        document = json.loads(out)  # one, which has the last start's report
+        if code == 0:
+            self.assertGreater(document["run"]["iterations"], 0)
+        return document, err
 
     def lines(self, folder=None):
         path = (folder or self.folder) / "run" / "metrics.jsonl"
