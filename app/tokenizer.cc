@@ -89,6 +89,10 @@ void show_progress(TokenizerTraining& training, TrainingLine& line) {
 void check_output(const TokenizerOptions& options) {
   need_writable("--out", options.out);
   std::error_code none;
+  if (std::filesystem::exists(options.out, none) &&
+      !std::filesystem::is_regular_file(options.out, none)) {
+    throw RequestError(fmt::format("--out: {}: is no file", printable(options.out)));
+  }
   if (options.overwrite || !std::filesystem::exists(options.out, none)) return;
   throw RequestError(
       fmt::format("--out: {}: is there already; choose another name, or give --overwrite to "

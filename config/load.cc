@@ -29,7 +29,9 @@ std::optional<nlohmann::json> with_saved_model(nlohmann::json document, const Lo
   const auto take = [&](const std::string& folder) {
     const nlohmann::json saved = parse_json(options.saved_model(folder), folder);
     for (const auto& [key, value] : saved.items()) {
-      if (!has(key)) model[key] = value;
+      // Null, where that is written, says that no row is padding's.
+      const bool off = key == "pad_token_id" && model.contains(key);
+      if (!has(key) && !off) model[key] = value;
     }
   };
   try {

@@ -57,7 +57,9 @@ void apply_override(json& document, const std::string& text) {
     } else {
       if (at->is_null()) *at = json::object();
       if (!at->is_object()) fail(fmt::format("\"{}\" is below a value that has no keys", keys[i]));
-      if (last && value.is_null()) {
+      // A null that is written says that loaded weights' row is none of padding (config/load.cc).
+      const bool is_said = keys == std::vector<std::string>{"model", "pad_token_id"};
+      if (last && value.is_null() && !is_said) {
         at->erase(keys[i]);
         return;
       }

@@ -7,6 +7,7 @@
 #include "config/fields.h"
 #include "config/paths.h"
 #include "config/pipeline_sizes.h"
+#include "core/units.h"
 
 namespace trident::config_detail {
 namespace {
@@ -108,12 +109,12 @@ void validate_layer_split(const Config& config, Problems& problems) {
   const std::int64_t sum = std::accumulate(split.begin(), split.end(), std::int64_t{0});
   const auto count = static_cast<std::int64_t>(split.size());
   if (count != config.stages()) {
-    problems.add(kLayerSplit,
-                 fmt::format("has {} numbers, but pipeline ({}) × chunks ({}) = {} stages; "
-                             "use {} numbers, or \"even\"",
-                             count, config.parallel.pipeline_model_parallel_size,
-                             config.parallel.virtual_pipeline_model_parallel_size, config.stages(),
-                             config.stages()));
+    problems.add(
+        kLayerSplit,
+        fmt::format("has {}, but pipeline ({}) × chunks ({}) = {}; use {}, or \"even\"",
+                    counted(count, "number"), config.parallel.pipeline_model_parallel_size,
+                    config.parallel.virtual_pipeline_model_parallel_size,
+                    counted(config.stages(), "stage"), counted(config.stages(), "number")));
   } else if (sum != config.model.num_layers) {
     problems.add(kLayerSplit, fmt::format("sums to {}, not to num_layers ({}); change it, or use "
                                           "\"even\"",

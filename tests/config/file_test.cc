@@ -99,7 +99,8 @@ TEST(ConfigFile, TakesTheModelOfTheWeightsThatItLoads) {
   options.saved_model = [](const std::string& path) -> std::string {
     if (path != "saved") throw RequestError(path + ": no such folder");
     return R"({"architecture": "llama", "num_layers": 3, "hidden_size": 48,
-               "num_attention_heads": 4, "ffn_hidden_size": 96, "norm_epsilon": 1e-6})";
+               "num_attention_heads": 4, "ffn_hidden_size": 96, "norm_epsilon": 1e-6,
+               "pad_token_id": 3})";
   };
   const std::string text = R"({"batch": {"global_batch_size": 8}, "checkpoint": {"load": "saved"},
     "data": {"train": [{"path": "text.txt"}], "sequence_length": 32}})";
@@ -111,6 +112,9 @@ TEST(ConfigFile, TakesTheModelOfTheWeightsThatItLoads) {
   EXPECT_EQ(model.norm_epsilon, 1e-6);
   // What the config has itself, it keeps.
   EXPECT_EQ(parse(text, {"model.norm_epsilon=1e-5"}, options).config.model.norm_epsilon, 1e-5);
+  EXPECT_EQ(model.pad_token_id, 3);
+  EXPECT_EQ(parse(text, {"model.pad_token_id=null"}, options).config.model.pad_token_id,
+            std::nullopt);
   // Nobody wrote it; but it is told, and the run's config needs no folder.
   EXPECT_FALSE(is_written(loaded.written, "/model/num_layers"));
   EXPECT_EQ(parse(loaded.filled_in).config, loaded.config);

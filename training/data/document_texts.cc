@@ -24,11 +24,9 @@ void make_valid(const SourceFile& file, const DocumentEncoder& encoder, TextPart
                          : std::count(part.text.begin(),
                                       part.text.begin() + static_cast<std::ptrdiff_t>(at), '\n'));
   const auto before = at == 0 ? std::string::npos : part.text.rfind('\n', at - 1);
-  throw RequestError(fmt::format(
-      "{}byte {} of it, 0x{:02x}, isn't UTF-8; data.tokenizer.errors \"replace\" takes U+FFFD "
-      "for such",
-      place_of(file, line), before == std::string::npos ? part.column + at + 1 : at - before,
-      static_cast<unsigned char>(part.text[at])));
+  throw RequestError(fmt::format("{}byte {} of it, 0x{:02x}, isn't UTF-8; {}", place_of(file, line),
+                                 before == std::string::npos ? part.column + at + 1 : at - before,
+                                 static_cast<unsigned char>(part.text[at]), kReplaceErrors));
 }
 
 template <class Visit>

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <cctype>
 #include <optional>
 
 #include "core/error.h"
@@ -13,13 +15,25 @@
 namespace trident {
 namespace {
 
+// A word of a shell's command, in quotes where it needs them.
+std::string shell_word(const std::string& text) {
+  const auto plain = [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+           std::string_view("_-./+,:@%").find(c) != std::string_view::npos;
+  };
+  if (!text.empty() && std::ranges::all_of(text, plain)) return text;
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+  return quoted + "'";
+}
+
 // A command that prints the file's JSON as `filter` of jq makes it.
 std::string jq(std::string_view filter, const SourceFile& file) {
   const char* unpack = file.compression == Compression::gzip   ? "gzip -dc "
                        : file.compression == Compression::zstd ? "zstd -dc --long=31 "
                                                                : nullptr;
-  if (unpack == nullptr) return fmt::format("jq -c {} {}", filter, file.path);
-  return fmt::format("{}{} | jq -c {}", unpack, file.path, filter);
+  if (unpack == nullptr) return fmt::format("jq -c {} {}", filter, shell_word(file.path));
+  return fmt::format("{}{} | jq -c {}", unpack, shell_word(file.path), filter);
 }
 
 bool is_digit(char c) {
@@ -68,10 +82,8 @@ class Scanner {
   void check_utf8() const {
     const std::size_t at = invalid_utf8(line_);
     if (at == std::string_view::npos) return;
-    throw RequestError(fmt::format(
-        "isn't JSON: byte {} of it, 0x{:02x}, isn't UTF-8; data.tokenizer.errors \"replace\" takes "
-        "U+FFFD for such",
-        at + 1, static_cast<unsigned char>(line_[at])));
+    throw RequestError(fmt::format("isn't JSON: byte {} of it, 0x{:02x}, isn't UTF-8; {}", at + 1,
+                                   static_cast<unsigned char>(line_[at]), kReplaceErrors));
   }
 
   char peek() const { return at_ < line_.size() ? line_[at_] : '\0'; }
@@ -233,10 +245,8 @@ class Scanner {
     }
     if (read && !replace) {
       at_ = place - 2;
-      fail(
-          fmt::format("{} is half a pair of surrogates and so no character; "
-                      "data.tokenizer.errors \"replace\" takes U+FFFD for such",
-                      line_.substr(at_, 6)));
+      fail(fmt::format("{} is half a pair of surrogates and so no character; {}",
+                       line_.substr(at_, 6), kReplaceErrors));
     }
     return 0xfffd;
   }

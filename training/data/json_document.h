@@ -8,6 +8,12 @@
 
 namespace trident {
 
+// What a message about what is no character says of the remedy.
+inline constexpr auto kReplaceErrors =
+    "errors \"replace\" (data.tokenizer.errors; --errors of trident tokenizer train) takes U+FFFD "
+    "for "
+    "such";
+
 struct JsonDocumentOptions {
   std::string_view key;  // of the text
   bool replace_surrogates =

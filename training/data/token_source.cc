@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "core/error.h"
+#include "core/units.h"
 #include "training/data/indexed_source.h"
 #include "training/data/source_files.h"
 #include "training/data/text_source.h"
@@ -110,8 +111,8 @@ std::unique_ptr<TokenSource> open_texts(const std::string& path, const SourceFil
     }
     if (access.tell) {
       access.tell(fmt::format(
-          "{}: {} tokens of {} documents, {:.2f} bytes each, kept as {}.bin", path, tokens->tokens,
-          tokens->documents,
+          "{}: {} of {}, {:.2f} bytes each, kept as {}.bin", path, counted(tokens->tokens, "token"),
+          counted(tokens->documents, "document"),
           static_cast<double>(tokens->text_bytes()) / static_cast<double>(tokens->tokens),
           tokens->prefix));
     }

@@ -131,7 +131,7 @@ std::int64_t parse_memory(std::string_view text) {
   while (unit.starts_with(' ')) unit.remove_prefix(1);
   const auto factor = units.find(unit);
   const double bytes = factor == units.end() ? 0 : number * factor->second;
-  if (code == std::errc{} && unit.empty()) {
+  if (code == std::errc{} && unit.empty() && number >= 1) {
     throw RequestError(
         fmt::format("--memory: \"{}\" has no unit; say {}GiB, or {}B for bytes", text, text, text));
   }
