@@ -190,8 +190,8 @@ void Stepper::begin_iteration(const std::vector<HostMicroBatch>& batches) {
                  reduces_each_micro_batch(config_));
 }
 
-void Stepper::keep_sent(std::vector<std::size_t> until) {
-  runner_->keep_sent(std::move(until));
+void Stepper::keep_sent(const SentMessages& sent) {
+  runner_->keep_sent(sent.found_taken(topology_.place(Group::pipeline)));
 }
 
 std::size_t Stepper::run_warm_up(const std::vector<LoweredAction>& list, Advance& result) {

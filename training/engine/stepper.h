@@ -17,6 +17,7 @@
 #include "scheduler/action.h"
 #include "scheduler/execute.h"
 #include "scheduler/run_lists.h"
+#include "scheduler/sent_messages.h"
 #include "training/data/batch_sampler.h"
 #include "training/engine/loss_scale.h"
 #include "training/engine/rank_model.h"
@@ -76,7 +77,7 @@ class Stepper {
   // The result of the last iteration, if it is open.
   std::optional<StepResult> settle();
   // ModelStageRunner::keep_sent().
-  void keep_sent(std::vector<std::size_t> until);
+  void keep_sent(const SentMessages&);
   bool post_validation() const { return roll_back_ != nullptr && !lists_->warm_up.length.empty(); }
   // Asynchronous, and nothing that all ranks have to know changes an update.
   bool updates_unchecked() const { return unchecked_; }

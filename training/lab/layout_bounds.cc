@@ -276,15 +276,18 @@ bool LayoutBounds::sums_each_micro_batch(const Layout& l) {
 const LayoutBounds::World& LayoutBounds::world(const Layout& l) {
   const auto [at, added] = worlds_.try_emplace({l.tp, l.pp, l.dp});
   if (!added) return at->second;
-  Config config = choices_.base();
-  config.parallel.tensor_model_parallel_size = l.tp;
-  config.parallel.pipeline_model_parallel_size = l.pp;
-  config.parallel.data_parallel_size = l.dp;
-  const Mesh mesh = mesh_of(config);
-  const auto traffic = traffic_name(Group::shard);
-  at->second.sharers = traffic ? group_shape(mesh, {}, *traffic, 0, machine_.devices_per_node)
-                               : GroupShape{l.dp, l.dp};
-  at->second.library = static_cast<double>(library_bytes(config));
+  at->second.sharers = {l.dp, l.dp};
+  const Layout one{.tp = l.tp, .pp = l.pp, .dp = l.dp};
+  std::vector<std::string> set = choices_.set_of_all(one);
+  set.push_back(fmt::format("batch.global_batch_size={}", l.dp));
+  set.emplace_back("batch.rampup_batch_size=null");
+  try {
+    const Config config = choices_.parse(set);
+    at->second.sharers = group_shape(mesh_of(config), {}, "data", 0, machine_.devices_per_node);
+    at->second.library = static_cast<double>(library_bytes(config));
+  } catch (const RequestError&) {
+    return at->second;  // such a layout is refused where it is simulated
+  }
   return at->second;
 }
 

@@ -148,9 +148,7 @@ void RankPlanner::with_stepper(const Run& run, int rank, Device& device, Visit v
   RankModel model(context, config, architecture_, run.schedule,
                   topology_of(config, run.schedule, *transport));
   Stepper stepper(model, run.lists);
-  if (run.sent) {
-    stepper.keep_sent(run.sent->found_taken(model.topology().place(Group::pipeline)));
-  }
+  if (run.sent) stepper.keep_sent(*run.sent);
   visit(context, model, stepper);
 }
 

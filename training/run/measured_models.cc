@@ -104,7 +104,8 @@ class ModelsToMeasure {
   // The largest within the budget.
   std::optional<Config> model_of(std::int64_t tensor, std::int64_t samples) {
     for (Sizes sizes = Sizes::of(base_.config);;) {
-      if (auto model = parsed(sizes, tensor, samples); model && is_small(*model)) return model;
+      if (auto model = parsed(sizes, tensor, samples); model && is_small(*model, tensor))
+        return model;
       if (!sizes.halve(tensor)) return std::nullopt;
     }
   }
@@ -135,15 +136,14 @@ class ModelsToMeasure {
     }
   }
 
-  bool is_small(const Config& model) {
+  bool is_small(const Config& model, std::int64_t tensor) {
     const Architecture& architecture = *architecture_of(model);
     const auto peak = planned_peak(model, architecture);
     const std::int64_t together =
         model.runtime.device == "cuda"
             ? 1
             : std::max<std::int64_t>(1, load_.cores / model.runtime.threads_per_rank);
-    const double flops = flops_per_step(model, architecture) /
-                         static_cast<double>(model.parallel.ranks(Group::tensor));
+    const double flops = flops_per_step(model, architecture) / static_cast<double>(tensor);
     const bool fits =
         peak && *peak <= job_.memory && (*peak - library_bytes(model)) * together <= budget_.bytes;
     if (!fits) {
