@@ -107,7 +107,7 @@ class Agreement(Job):
     def test_a_text_is_tokenized_once_for_all_ranks(self):
         code, text = self.train(self.tokenized(), self.tokenized())
         self.assertEqual(code, 0, text)
-        self.assertEqual(text.count(" tokens of 1 documents, "), 1, text)
+        self.assertEqual(text.count(" tokens of 1 document, "), 1, text)
         self.assertEqual(len(list(self.folder.glob(".trident-cache/*.bin"))), 1)
         # Each with a cache of its own, as on hosts that share no disk.
         for rank in (0, 1):
