@@ -42,7 +42,7 @@ set(TRIDENT_INCLUDED_HEADERS
     training/tokenizer/tokenizer.h training/hugging_face/hugging_face_extras.h
     training/optimizer/optimizer_kinds.h training/report/best_rates.h training/report/iteration_metrics.h
     training/report/product_rate.h training/run/bf16_products.h kernels/cpu_library.h
-    training/lab/machine.h
+    training/lab/machine.h training/lab/search_progress.h
     training/run/agreement.h training/run/auto_layout.h training/run/ramp_lists.h training/run/devices.h training/run/rendezvous.h training/run/sampling.h
     training/run/starting_point.h
     )

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "scheduler/sent_messages.h"
 #include "training/engine/gradient_norm.h"
 #include "training/setup/from_config.h"
 

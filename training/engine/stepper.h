@@ -17,7 +17,6 @@
 #include "scheduler/action.h"
 #include "scheduler/execute.h"
 #include "scheduler/run_lists.h"
-#include "scheduler/sent_messages.h"
 #include "training/data/batch_sampler.h"
 #include "training/engine/loss_scale.h"
 #include "training/engine/rank_model.h"
@@ -27,6 +26,8 @@
 #include "training/optimizer/optimizer.h"
 
 namespace trident {
+
+class SentMessages;
 
 // What a trainer asks of a training iteration.
 struct StepRequest {

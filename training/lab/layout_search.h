@@ -16,17 +16,11 @@
 
 #include "config/config.h"
 #include "training/lab/machine.h"
+#include "training/lab/search_progress.h"
 #include "training/lab/step_costs.h"
 #include "training/lab/step_simulation.h"
 
 namespace trident {
-
-struct SearchProgress {
-  std::int64_t ranks = 0;
-  std::int64_t looked_at = 0, layouts = 0;  // of that many ranks
-  std::int64_t simulated = 0;               // in all
-  double best_seconds = 0;                  // 0: none fits yet
-};
 
 struct LayoutRequest {
   std::string written;  // LoadedConfig::written

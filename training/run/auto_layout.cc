@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/units.h"
+#include "training/lab/layout_search.h"
 #include "training/run/measured_models.h"
 
 namespace trident {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "config/config.h"
-#include "training/lab/layout_search.h"
 #include "training/lab/machine.h"
+#include "training/lab/search_progress.h"
 
 namespace trident {
 
