@@ -148,8 +148,8 @@ bool expect_bound(const Drawn& d) {
   const bool breadth_first = config->pipeline.schedule == "looped_bfs";
   const double on_their_way =
       message * static_cast<double>(breadth_first      ? config->num_microbatches()
-                                    : d.several_chunks ? 4
-                                                       : 2);
+                                    : d.several_chunks ? 8
+                                                       : 4);
   EXPECT_GE(planned, 0.99 * took - on_their_way) << took;
   EXPECT_LE(planned, 1.01 * took + on_their_way + static_cast<double>(reports_of(plan))) << took;
   return true;
