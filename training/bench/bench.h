@@ -36,8 +36,8 @@ struct MachineRequest {
   int cores = 1;                // that ranks may use together
   int iterations = 5;           // of each rank and round; the median of each kernel counts
   int rounds = 3;               // through all configs, since machines drift
-  // At most so many, as far as that can be told before each rank; 0: as long as it takes. The first
-  // rank is measured at any rate.
+  // The measurement's limit: a rank isn't measured where that would probably pass it. The first one
+  // always is. 0: no limit.
   double seconds = 0;
   Machine known;    // kernels that were measured before stay
   Print tell = {};  // a line for each config

@@ -100,7 +100,7 @@ class Measurement {
   Json row_of(const std::string& label, const Tensor& tensor, bool small, Call call);
 
   Json all_reduces(const Algorithms& algorithms);
-  // Bytes/s of one rank, all of them copying so many.
+  // Bytes/s of one rank, while each rank copies `bytes`.
   double copy_rate(std::int64_t bytes);
 
   void show(const std::string& text) const {

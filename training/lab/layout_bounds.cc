@@ -66,7 +66,7 @@ double LayoutBounds::Measured::dynamic() const {
   return static_cast<double>(memory.peak_total - others) - messages;
 }
 
-// The two places of a pipeline with so many layers on each.
+// The first place of a pipeline of two ranks, with `first` layers, and the last, with `last`.
 std::array<LayoutBounds::Measured, 2> LayoutBounds::measure(const Layout& l, std::int64_t first,
                                                             std::int64_t last) const {
   constexpr int microbatches = 4;

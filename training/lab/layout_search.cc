@@ -212,7 +212,7 @@ class LayoutSearcher {
     front_.push_back(std::move(plan));
   }
 
-  // What was found on so many ranks.
+  // Lists the layouts found on `ranks` ranks.
   void list(std::int64_t ranks) {
     if (front_.empty()) return result_.nothing_on.push_back(ranks);
     std::vector<FoundLayout> plans = std::exchange(front_, {});
@@ -244,8 +244,8 @@ class LayoutSearcher {
 
   // --- Where nothing fits ---
 
-  // The least that any layout takes on so many ranks by the plan, or the first that fits; nothing
-  // where none is valid.
+  // The least bytes that any layout takes on `ranks` ranks by the plan, or the first that fits;
+  // nothing where none is valid.
   std::optional<std::int64_t> thriftiest_on(std::int64_t ranks) {
     const double limit = std::exchange(memory_, std::numeric_limits<double>::infinity());
     std::vector<Layout> layouts = bounded(ranks);

@@ -82,7 +82,7 @@ std::vector<Space> spaces() {
   };
 }
 
-// A space that nobody chose.
+// A space of drawn choices, the same for the same seed.
 Space drawn_space(std::uint64_t seed) {
   std::mt19937_64 bits(seed);
   const auto of = [&]<class T>(std::initializer_list<T> choices) {

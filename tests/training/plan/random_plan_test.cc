@@ -1,4 +1,4 @@
-// Plans of layouts that nobody chose, beside what training them takes.
+// Plans of drawn layouts, held against what training them takes.
 #include <gtest/gtest.h>
 
 #include <algorithm>
