@@ -9,6 +9,7 @@ has to be sent to it.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -79,20 +80,24 @@ class Nodes(unittest.TestCase):
 
     @staticmethod
     def children(process):
-        """The processes below it, and how many of them have not ended."""
-        pids = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        states = [pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-                  for pid in pids]
-        return pids, sum(state != "Z" for state in states)
+        return pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+
+    @staticmethod
+    def lives(pid):
+        try:
+            return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        except (FileNotFoundError, ProcessLookupError):  # its parent has taken its end meanwhile
+            return False
 
     def kill_a_rank(self, process, rank):
-        children, _ = self.children(process)
+        children = self.children(process)
         if children:
-            os.kill(int(children[rank % len(children)]), signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(children[rank % len(children)]), signal.SIGKILL)
         deadline = time.monotonic() + 120
         while process.poll() is None and time.monotonic() < deadline:
             # Open MPI's mpirun waits for ever for a rank that is killed while it connects.
-            if children and self.children(process)[1] == 0:
+            if children and not any(self.lives(pid) for pid in self.children(process)):
                 try:
                     process.wait(timeout=10)
                 except subprocess.TimeoutExpired:
