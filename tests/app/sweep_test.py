@@ -112,6 +112,14 @@ def layouts(folder):
     before = (folder.path / "out/runs.jsonl").read_text()
     again = folder.sweep(*[a for a in arguments if a != "--overwrite"])
     assert (folder.path / "out/runs.jsonl").read_text() == before and "[1/" not in again.stdout
+    # The mean of one run is that run's, to the last bit: (0.1 + 0.2) * 1000.1 / (0.1 + 0.2) isn't.
+    runs = [json.loads(line) for line in before.splitlines()]
+    for run in runs:
+        run.update(iteration_time_ms=[0.1, 0.2], tokens_per_second=1000.1)
+    (folder.path / "out/runs.jsonl").write_text("".join(json.dumps(run) + "\n" for run in runs))
+    folder.sweep(*[a for a in arguments if a != "--overwrite"])
+    assert all(p["tokens_per_second"]["all"] == 1000.1 for p in folder.result("out")["points"])
+    (folder.path / "out/runs.jsonl").write_text(before)
     # One more of each.
     more = [a for a in arguments if a != "--overwrite"]
     more[more.index("--repeats") + 1] = "2"

@@ -21,15 +21,20 @@ double sum_of(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0);
 }
 
-// What all runs of a point tell, those that took longer weighing more.
+// What all runs of a point tell, those that took longer weighing more; rounding doesn't take it
+// past the least or the most of them.
 double mean_of(const std::vector<nlohmann::json>& runs, const char* key) {
   double sum = 0, seconds = 0;
+  double least = runs.front().value(key, 0.0), most = least;
   for (const auto& run : runs) {
     const double own = sum_of(run.at("iteration_time_ms").get<std::vector<double>>());
-    sum += own * run.value(key, 0.0);
+    const double value = run.value(key, 0.0);
+    sum += own * value;
     seconds += own;
+    least = std::min(least, value);
+    most = std::max(most, value);
   }
-  return seconds > 0 ? sum / seconds : 0;
+  return seconds > 0 ? std::clamp(sum / seconds, least, most) : 0;
 }
 
 // By which part of it iterations are off their median, half of them more and half less.
