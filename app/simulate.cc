@@ -135,8 +135,10 @@ void add_simulate(CLI::App& app, const Launch& launch, Action& action) {
         WhatIf::read("--slow-link", options->slow_link, what_if.slow_link, what_if.slow_place);
         if (config.world_size() <= machine.devices_per_node) {
           throw RequestError(fmt::format(
-              "--slow-link: all {} ranks are on one node of {}; none uses its link to others",
-              config.world_size(), machine.name));
+              "--slow-link: {} on one node of {}; none uses its link to others",
+              config.world_size() == 1 ? "the only rank is"
+                                       : fmt::format("all {} ranks are", config.world_size()),
+              machine.name));
         }
       }
       std::string text;

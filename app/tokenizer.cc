@@ -133,11 +133,10 @@ void report(const TokenizerOptions& options, const TrainedTokenizer& trained, do
     fmt::print("{}\n", json_text(document, 2));
     return;
   }
-  fmt::print(
-      "wrote {}: {} entries, {} merges, of {:.3g} MB of text with {} different words, in {:.1f} "
-      "s\n",
-      printable(options.out), trained.vocab_size, trained.merges,
-      static_cast<double>(trained.text_bytes) * 1e-6, trained.distinct_words, seconds);
+  fmt::print("wrote {}: {} entries, {}, of {:.3g} MB of text with {}, in {:.1f} s\n",
+             printable(options.out), trained.vocab_size, counted(trained.merges, "merge"),
+             static_cast<double>(trained.text_bytes) * 1e-6,
+             counted(trained.distinct_words, "different word"), seconds);
 }
 
 int train(TokenizerOptions options, const Launch& launch) {

@@ -71,7 +71,7 @@ class Bench:
         return [*(["mpirun", "-n", ranks] if ranks else []), self.program, "train", path]
 
     def run(self, case, name, over=None):
-        """Seconds and CPU seconds; of one that is ended by `over` nothing."""
+        """Seconds; of one that is ended by `over` nothing."""
         with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
             run = pathlib.Path(scratch) / name
             begin = time.monotonic()

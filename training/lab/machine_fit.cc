@@ -140,8 +140,7 @@ Agreement agreement(const std::vector<double>& predicted, const std::vector<doub
 void need_points_to_fit(std::size_t points) {
   if (points >= constants) return;
   throw RequestError(
-      fmt::format("--fit: {} points have predictions; {} constants need as many or "
-                  "more",
+      fmt::format("--fit: {} of the points have predictions; {} constants need as many or more",
                   points, constants));
 }
 

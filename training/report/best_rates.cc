@@ -59,12 +59,15 @@ bool JobRate::reached(double rate) {
   return true;
 }
 
-std::string busy_text(const std::string& kind, const MeasuredRate& measured, double best) {
+std::string busy_text(const std::string& kind, const MeasuredRate& measured, double best,
+                      const std::string& file) {
   if (!(best > 0) || measured.median >= (1 - most_apart) * best) return "";
   return fmt::format(
-      "busy machine: its products run at {} of the best rate known of it ({:.4g} GFLOP/s; {}), so "
+      "busy machine: its products run at {} of the best rate known of it ({:.4g} GFLOP/s; {}{}), "
+      "so "
       "times of this run say little",
-      percent_text(measured.median / best, 0), best * 1e-9, kind);
+      percent_text(measured.median / best, 0), best * 1e-9, kind,
+      file.empty() ? "" : fmt::format("; kept in {}", file));
 }
 
 BestRates read_best_rates(const std::string& path) {

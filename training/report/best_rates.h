@@ -42,7 +42,10 @@ struct JobRate {
 
 // Where the median of what was measured at a start is more than 15% below the best that is known,
 // the machine is busy with something else, or slowed down: a sentence that says so, else "".
-std::string busy_text(const std::string& kind, const MeasuredRate&, double best);
+// `file`: where the best one was read, "" where it wasn't; it may be of another machine, or
+// damaged.
+std::string busy_text(const std::string& kind, const MeasuredRate&, double best,
+                      const std::string& file = {});
 
 // The file in which they are kept from run to run. One that is missing or damaged holds none.
 BestRates read_best_rates(const std::string& path);

@@ -104,7 +104,8 @@ Ranks choose_ranks(const ConfigRequest& request, std::optional<std::int64_t> lea
       return {.count = count, .told = request.ranks.has_value()};
     }
     throw RequestError(fmt::format(
-        "the config needs {} ranks, there are {}; --min-ranks allows fewer", count, *available));
+        "the config needs {}, there {}; --min-ranks allows fewer", counted(count, "rank"),
+        *available == 1 ? std::string("is 1") : fmt::format("are {}", *available)));
   }
   std::optional<std::int64_t> top = most;
   if (available) top = std::min(top.value_or(*available), *available);
@@ -112,8 +113,8 @@ Ranks choose_ranks(const ConfigRequest& request, std::optional<std::int64_t> lea
   const std::int64_t bottom = std::max<std::int64_t>(1, least.value_or(1));
   if (bottom > *top) {
     throw RequestError(
-        fmt::format("--min-ranks: {} is more than the config's {} ranks; --max-ranks allows more",
-                    bottom, *top));
+        fmt::format("--min-ranks: {} is more than the config's {}; --max-ranks allows more", bottom,
+                    counted(*top, "rank")));
   }
   // A place of the data-parallel size takes so many ranks, and a sample of each batch at least.
   std::int64_t unit = 1, places = *top;

@@ -78,7 +78,8 @@ struct OfHost {
 // What all processes have told, as the job's rate. A process tells the rates that it has measured,
 // for how many devices of its kind it counts, and its part of what the sum of these rates on a host
 // is divided by: GPUs, or how often the host's cores were counted, where threads take turns.
-JobRate together(const std::vector<std::string>& all, const BestRates& known) {
+JobRate together(const std::vector<std::string>& all, const BestRates& known,
+                 const std::string& file) {
   std::map<std::pair<std::string, std::string>, OfHost> hosts;  // by host and kind
   for (const std::string& text : all) {
     const Json one = ordered_json_or_null(text);
@@ -100,7 +101,10 @@ JobRate together(const std::vector<std::string>& all, const BestRates& known) {
   for (const auto& [of, host] : hosts) {
     if (!rate.busy.empty() || host.median <= 0) continue;
     const double median = host.median / std::max(1.0, host.parts);
-    rate.busy = busy_text(of.second, {.median = median}, rate.best[of.second]);
+    const auto kept = known.find(of.second);
+    const double best = rate.best[of.second];
+    const bool from_file = kept != known.end() && kept->second == best;
+    rate.busy = busy_text(of.second, {.median = median}, best, from_file ? file : "");
     if (!rate.busy.empty() && hosts.size() > 1) rate.busy = of.first + ": " + rate.busy;
   }
   return rate;
@@ -135,7 +139,7 @@ JobRate rate_of_job(const Config& config, const Launch& launch, const Devices& d
   launch.start->exchange(
       json_text(told),
       [&](const std::vector<std::string>& all) {
-        job = together(all, known);
+        job = together(all, known, file);
         return std::string();
       },
       std::chrono::seconds(60));

@@ -40,6 +40,8 @@ TEST(BestRates, AMachineIsBusyWhereItsMedianIsMoreThan15PercentBelow) {
   EXPECT_THAT(busy_text("x", {.best = 100, .median = 84}, 100e9), HasSubstr("busy machine"));
   EXPECT_THAT(busy_text("x", {.best = 60e9, .median = 50e9}, 100e9),
               HasSubstr("at 50% of the best rate known of it (100 GFLOP/s; x)"));
+  EXPECT_THAT(busy_text("x", {.best = 60e9, .median = 50e9}, 1e20, "rates.json"),
+              HasSubstr("(1e+11 GFLOP/s; x; kept in rates.json)"));
 }
 
 TEST(BestRates, AreKeptFromRunToRun) {
