@@ -96,7 +96,7 @@ TEST_F(ChosenRanks, WhyThereAreNoneIsSaid) {
             "there are no ranks: no host or device is left for any");
   EXPECT_EQ(why(Number(4), Number(8), Number(3)), "--min-ranks: 4 are asked for, there are 3");
   EXPECT_EQ(why(Number(4), none, none),
-            "--min-ranks: 4 is more than the config's 1 ranks; --max-ranks allows more");
+            "--min-ranks: 4 is more than the config's 1 rank; --max-ranks allows more");
   EXPECT_EQ(why(Number(1), none, Number(1), pairs),
             "the config's other parallel sizes take 2 ranks, and there may be 1 at most");
   EXPECT_EQ(why(Number(5), none, Number(7)),
