@@ -10,6 +10,7 @@
 
 #include "core/file.h"
 #include "core/json.h"
+#include "core/printable.h"
 #include "core/units.h"
 
 namespace trident {
@@ -64,10 +65,9 @@ std::string busy_text(const std::string& kind, const MeasuredRate& measured, dou
   if (!(best > 0) || measured.median >= (1 - most_apart) * best) return "";
   return fmt::format(
       "busy machine: its products run at {} of the best rate known of it ({:.4g} GFLOP/s; {}{}), "
-      "so "
-      "times of this run say little",
+      "so times of this run say little",
       percent_text(measured.median / best, 0), best * 1e-9, kind,
-      file.empty() ? "" : fmt::format("; kept in {}", file));
+      file.empty() ? "" : "; kept in " + printable(file));
 }
 
 BestRates read_best_rates(const std::string& path) {
