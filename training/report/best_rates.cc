@@ -19,6 +19,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr double most_apart = 0.15;
+constexpr double hardly_by_load = 0.1;  // a share so low that the kept rate may be wrong
 constexpr std::uint64_t most_bytes = 1 << 20;
 constexpr double fastest = 1e21;  // FLOP/s of a machine; more is damage
 
@@ -63,10 +64,12 @@ bool JobRate::reached(double rate) {
 std::string busy_text(const std::string& kind, const MeasuredRate& measured, double best,
                       const std::string& file) {
   if (!(best > 0) || measured.median >= (1 - most_apart) * best) return "";
+  const double share = measured.median / best;
   return fmt::format(
-      "busy machine: its products run at {} of the best rate known of it ({:.4g} GFLOP/s; {}{}), "
+      "busy machine{}: its products run at {} of the best rate known of it ({:.4g} GFLOP/s; {}{}), "
       "so times of this run say little",
-      percent_text(measured.median / best, 0), best * 1e-9, kind,
+      share < hardly_by_load && !file.empty() ? ", or a wrong rate kept" : "",
+      percent_text(share, 0), best * 1e-9, kind,
       file.empty() ? "" : "; kept in " + printable(file));
 }
 

@@ -13,6 +13,7 @@
 namespace trident::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST(BestRates, AreNamedByWhatTheyDependOn) {
@@ -41,7 +42,10 @@ TEST(BestRates, AMachineIsBusyWhereItsMedianIsMoreThan15PercentBelow) {
   EXPECT_THAT(busy_text("x", {.best = 60e9, .median = 50e9}, 100e9),
               HasSubstr("at 50% of the best rate known of it (100 GFLOP/s; x)"));
   EXPECT_THAT(busy_text("x", {.best = 60e9, .median = 50e9}, 1e20, "rates.json"),
-              HasSubstr("(1e+11 GFLOP/s; x; kept in rates.json)"));
+              AllOf(HasSubstr("(1e+11 GFLOP/s; x; kept in rates.json)"),
+                    HasSubstr("busy machine, or a wrong rate kept: ")));
+  EXPECT_THAT(busy_text("x", {.best = 60e9, .median = 50e9}, 100e9, "rates.json"),
+              HasSubstr("busy machine: "));
 }
 
 TEST(BestRates, AreKeptFromRunToRun) {
