@@ -18,6 +18,7 @@
 #include "core/printable.h"
 #include "core/process.h"
 #include "core/terminal.h"
+#include "core/units.h"
 #include "training/data/tokenizer_training.h"
 #include "training/plan/fit.h"
 #include "training/setup/text_setup.h"

@@ -65,12 +65,12 @@ std::string busy_text(const std::string& kind, const MeasuredRate& measured, dou
                       const std::string& file) {
   if (!(best > 0) || measured.median >= (1 - most_apart) * best) return "";
   const double share = measured.median / best;
+  const bool wrong = share < hardly_by_load && !file.empty();
   return fmt::format(
       "busy machine{}: its products run at {} of the best rate known of it ({:.4g} GFLOP/s; {}{}), "
-      "so times of this run say little",
-      share < hardly_by_load && !file.empty() ? ", or a wrong rate kept" : "",
-      percent_text(share, 0), best * 1e-9, kind,
-      file.empty() ? "" : "; kept in " + printable(file));
+      "so {} of this run say little",
+      wrong ? ", or a wrong rate kept" : "", percent_text(share, 0), best * 1e-9, kind,
+      file.empty() ? "" : "; kept in " + printable(file), wrong ? "times or MFU" : "times");
 }
 
 BestRates read_best_rates(const std::string& path) {

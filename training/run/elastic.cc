@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/file.h"
 #include "core/printable.h"
+#include "core/units.h"
 
 namespace trident {
 namespace {
@@ -65,6 +66,10 @@ std::vector<Host> read_hosts(const std::string& path) {
 
 namespace {
 
+std::string there_are(std::int64_t count) {
+  return count == 1 ? "is 1" : fmt::format("are {}", count);
+}
+
 // Which layout they get is the start's to find.
 Ranks ranks_of_auto(const ConfigRequest& request, std::optional<std::int64_t> least,
                     std::optional<std::int64_t> most, std::optional<std::int64_t> available) {
@@ -79,7 +84,10 @@ Ranks ranks_of_auto(const ConfigRequest& request, std::optional<std::int64_t> le
   }
   const std::int64_t needed = least || most ? least.value_or(1) : request.ranks.value_or(1);
   if (*count < needed) {
-    throw RequestError(fmt::format("{} ranks are asked for, there are {}", needed, *count));
+    throw RequestError(
+        fmt::format("{} asked for, there {}",
+                    needed == 1 ? std::string("1 rank is") : fmt::format("{} ranks are", needed),
+                    there_are(*count)));
   }
   return {.count = *count, .told = true};
 }
@@ -92,10 +100,10 @@ Ranks choose_ranks(const ConfigRequest& request, std::optional<std::int64_t> lea
     throw RequestError(fmt::format("--min-ranks: {} is more than --max-ranks ({})", *least, *most));
   }
   if (available && *available < least.value_or(1)) {
-    throw RequestError(
-        *available == 0
-            ? std::string("there are no ranks: no host or device is left for any")
-            : fmt::format("--min-ranks: {} are asked for, there are {}", *least, *available));
+    throw RequestError(*available == 0
+                           ? std::string("there are no ranks: no host or device is left for any")
+                           : fmt::format("--min-ranks: {} are asked for, there {}", *least,
+                                         there_are(*available)));
   }
   if (chooses_layout(request)) return ranks_of_auto(request, least, most, available);
   if (!least && !most) {
@@ -103,9 +111,8 @@ Ranks choose_ranks(const ConfigRequest& request, std::optional<std::int64_t> lea
     if (!available || count <= *available) {
       return {.count = count, .told = request.ranks.has_value()};
     }
-    throw RequestError(fmt::format(
-        "the config needs {}, there {}; --min-ranks allows fewer", counted(count, "rank"),
-        *available == 1 ? std::string("is 1") : fmt::format("are {}", *available)));
+    throw RequestError(fmt::format("the config needs {}, there {}; --min-ranks allows fewer",
+                                   counted(count, "rank"), there_are(*available)));
   }
   std::optional<std::int64_t> top = most;
   if (available) top = std::min(top.value_or(*available), *available);
@@ -131,8 +138,8 @@ Ranks choose_ranks(const ConfigRequest& request, std::optional<std::int64_t> lea
   }
   if (places < 1 && why.empty()) {
     throw RequestError(
-        fmt::format("the config's other parallel sizes take {} ranks, and there may be {} at most",
-                    unit, *top));
+        fmt::format("the config's other parallel sizes take {}, and there may be {} at most",
+                    counted(unit, "rank"), *top));
   }
   for (; places >= 1 && places * unit >= bottom; --places) {
     ConfigRequest asked = request;

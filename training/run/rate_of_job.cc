@@ -105,7 +105,10 @@ JobRate together(const std::vector<std::string>& all, const BestRates& known,
     const double best = rate.best[of.second];
     const bool from_file = kept != known.end() && kept->second == best;
     rate.busy = busy_text(of.second, {.median = median}, best, from_file ? file : "");
-    if (!rate.busy.empty() && hosts.size() > 1) rate.busy = of.first + ": " + rate.busy;
+    if (!rate.busy.empty() && hosts.size() > 1) {
+      rate.busy = of.first + ": " + rate.busy;
+      if (from_file) rate.busy += " (the file is rank 0's)";
+    }
   }
   return rate;
 }
