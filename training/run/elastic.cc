@@ -84,10 +84,7 @@ Ranks ranks_of_auto(const ConfigRequest& request, std::optional<std::int64_t> le
   }
   const std::int64_t needed = least || most ? least.value_or(1) : request.ranks.value_or(1);
   if (*count < needed) {
-    throw RequestError(
-        fmt::format("{} asked for, there {}",
-                    needed == 1 ? std::string("1 rank is") : fmt::format("{} ranks are", needed),
-                    there_are(*count)));
+    throw RequestError(fmt::format("{} ranks are asked for, there {}", needed, there_are(*count)));
   }
   return {.count = *count, .told = true};
 }
@@ -111,8 +108,8 @@ Ranks choose_ranks(const ConfigRequest& request, std::optional<std::int64_t> lea
     if (!available || count <= *available) {
       return {.count = count, .told = request.ranks.has_value()};
     }
-    throw RequestError(fmt::format("the config needs {}, there {}; --min-ranks allows fewer",
-                                   counted(count, "rank"), there_are(*available)));
+    throw RequestError(fmt::format("the config needs {} ranks, there {}; --min-ranks allows fewer",
+                                   count, there_are(*available)));
   }
   std::optional<std::int64_t> top = most;
   if (available) top = std::min(top.value_or(*available), *available);
@@ -138,8 +135,8 @@ Ranks choose_ranks(const ConfigRequest& request, std::optional<std::int64_t> lea
   }
   if (places < 1 && why.empty()) {
     throw RequestError(
-        fmt::format("the config's other parallel sizes take {}, and there may be {} at most",
-                    counted(unit, "rank"), *top));
+        fmt::format("the config's other parallel sizes take {} ranks, and there may be {} at most",
+                    unit, *top));
   }
   for (; places >= 1 && places * unit >= bottom; --places) {
     ConfigRequest asked = request;

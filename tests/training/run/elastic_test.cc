@@ -95,6 +95,7 @@ TEST_F(ChosenRanks, WhyThereAreNoneIsSaid) {
   EXPECT_EQ(why(Number(1), Number(8), Number(0)),
             "there are no ranks: no host or device is left for any");
   EXPECT_EQ(why(Number(4), Number(8), Number(3)), "--min-ranks: 4 are asked for, there are 3");
+  EXPECT_EQ(why(Number(4), Number(8), Number(1)), "--min-ranks: 4 are asked for, there is 1");
   EXPECT_EQ(why(Number(4), none, none),
             "--min-ranks: 4 is more than the config's 1 rank; --max-ranks allows more");
   EXPECT_EQ(why(Number(1), none, Number(1), pairs),
