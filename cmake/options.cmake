@@ -4,10 +4,9 @@
 # `= {}` on nested ones instead makes g++ 12 see uninitialised reads at -O3. -Wno-restrict: it is
 # wrong about std::string there (GCC bug 105329).
 add_library(trident_options INTERFACE)
-set(warnings -Wall -Wextra -Wshadow -Wno-missing-field-initializers -Wno-restrict -Werror)
-if(CMAKE_UNITY_BUILD)  # files compiled together may shadow each other's names
-  list(REMOVE_ITEM warnings -Wshadow)
-endif()
+# Files compiled together may shadow each other's names.
+set(shadow $<$<NOT:$<BOOL:$<TARGET_PROPERTY:UNITY_BUILD>>>:-Wshadow>)
+set(warnings -Wall -Wextra ${shadow} -Wno-missing-field-initializers -Wno-restrict -Werror)
 target_compile_options(trident_options INTERFACE
                        "$<$<COMPILE_LANGUAGE:CXX>:${warnings};-fno-math-errno>")
 if(TRIDENT_PRECOMPILE)
