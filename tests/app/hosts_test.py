@@ -246,7 +246,7 @@ class Hosts(unittest.TestCase):
                 self.skipTest("no token bucket filter here: " + done.stderr)
             self.addCleanup(ip, "netns", "exec", host, "tc", "qdisc", "delete", "dev", link, "root")
         job = self.start((1, 1), ["bench", "collectives"])
-        self.wait_until(60, lambda: "65536" in self.output.read_text(), job)
+        self.wait_until(60, lambda: "64.00 KiB" in self.output.read_text(), job)
         self.assertIsNone(job.poll(), "rows come as they are measured")
         self.assertEqual(job.wait(timeout=300), 0, self.output.read_text())
         self.assertIn("left out", self.output.read_text())
