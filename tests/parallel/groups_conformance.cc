@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "parallel/collectives_seat.h"
+#include "support/slowly.h"
 
 namespace trident::test {
 namespace {
@@ -204,11 +205,7 @@ TEST_P(Collectives, AReceiveThatNobodyWaitsForOutlivesItsSender) {
 
 TEST_P(Collectives, InjectedLatencyDelaysEveryMessageOnceAndNoSender) {
   TransportOptions options;
-#ifdef __SANITIZE_THREAD__  // starts ten sends in more than 200 ms beside other tests
-  const milliseconds latency(1000);
-#else
-  const milliseconds latency(200);
-#endif
+  const milliseconds latency = slowly(200);
   options.injected_latency = latency;
   run(
       [&](const Seat& s) {

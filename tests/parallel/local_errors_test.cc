@@ -16,6 +16,7 @@
 #include "parallel/transport/transport.h"
 #include "support/abort_on_unwind.h"
 #include "support/devices.h"
+#include "support/slowly.h"
 
 namespace trident {
 namespace {
@@ -29,15 +30,6 @@ using testing::Not;
 // an E with this text, soon, while every other rank is stopped by that error or an AbortedError
 // that repeats it.
 constexpr int most_ranks = 8;
-
-// A busy machine holds threads up for longer than these tests wait, under a sanitizer above all.
-milliseconds slowly(int count) {
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-  return milliseconds(5 * count);
-#else
-  return milliseconds(count);
-#endif
-}
 
 struct Place {
   On on;
