@@ -21,8 +21,12 @@ std::string held(const Ledger::Figures& figures) {
 void* Allocator::take(std::size_t bytes, Category category) {
   void* address = nullptr;
   try {
-    const std::lock_guard lock(mutex_);
-    address = pool(bytes).take(bytes);
+    if (!device_.has_memory()) {
+      address = device_.allocate(bytes);
+    } else {
+      const std::lock_guard lock(mutex_);
+      address = pool(bytes).take(bytes);
+    }
   } catch (const OutOfMemory& error) {
     throw OutOfMemory(std::string(error.what()) + " (" + std::string(name_of(category)) + "); " +
                       held(ledger_.figures()));
@@ -33,6 +37,7 @@ void* Allocator::take(std::size_t bytes, Category category) {
 
 void Allocator::give_back(void* address, std::size_t bytes, Category category) {
   ledger_.give_back(category, static_cast<std::int64_t>(bytes));
+  if (!device_.has_memory()) return device_.deallocate(address, bytes);
   const std::lock_guard lock(mutex_);
   pool(bytes).give_back(static_cast<std::byte*>(address), bytes);
 }

@@ -15,7 +15,8 @@ namespace trident {
 // Any thread may call it. Device and ledger must outlive it (Context sees to that).
 class Allocator {
  public:
-  Allocator(Device& device, Ledger& ledger) : small_(device), large_(device), ledger_(ledger) {}
+  Allocator(Device& device, Ledger& ledger)
+      : device_(device), small_(device), large_(device), ledger_(ledger) {}
   Allocator(const Allocator&) = delete;
   Allocator& operator=(const Allocator&) = delete;
 
@@ -34,6 +35,7 @@ class Allocator {
   // A small block that stays would cut the room for large ones in two.
   BlockPool& pool(std::size_t bytes) { return bytes < (std::size_t{1} << 16) ? small_ : large_; }
 
+  Device& device_;  // asked for each block where there is no memory to be cut into them
   mutable std::mutex mutex_;
   BlockPool small_, large_;
   Ledger& ledger_;

@@ -23,16 +23,12 @@ class PlanningDevice final : public Device {
   DeviceKind kind() const override { return DeviceKind::planning; }
   DeviceKind kernels() const override { return kernels_; }
   std::string_view name() const override { return "planning"; }
+  bool has_memory() const override { return false; }
   void* allocate(std::size_t bytes) override {
     const std::uintptr_t size = (bytes + 255) / 256 * 256 + 256;
     return reinterpret_cast<void*>(next_.fetch_add(size, std::memory_order_relaxed));
   }
   void deallocate(void*, std::size_t) override {}
-  Segment allocate_segment(std::size_t at_least) override {
-    const std::size_t bytes = std::max(at_least, std::size_t{1} << 48);
-    return {allocate(bytes), bytes};
-  }
-  bool release(void*, std::size_t) override { return true; }
   std::unique_ptr<Stream> make_stream() override { return std::make_unique<DiscardingStream>(); }
 
  private:

@@ -116,7 +116,7 @@ class ChakraExport {
  private:
   PlaceNodes place_of(int place) const {
     const TracedStep step = planner_.trace(place);
-    const auto& held = planner_.schedule().placement[static_cast<std::size_t>(place)];
+    const auto& held = schedule_.placement[static_cast<std::size_t>(place)];
     PlaceNodes result;
     std::vector<std::vector<StepNode>*> of_action;
     for (const LikeAction& one : like_actions(step.actions, held)) {

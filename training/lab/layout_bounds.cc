@@ -291,7 +291,8 @@ const LayoutBounds::World& LayoutBounds::world(const Layout& l) {
   return at->second;
 }
 
-// Seconds of the gradients' sums and of the weights' gathers, which go one after the other.
+// Seconds of the gradients' sums and of the weights' gathers of a micro-batch, which go one after
+// the other.
 double LayoutBounds::sent_beside(const Layout& l, const Piece& piece, std::int64_t layers) {
   if (!habits_.gradients_beside_backward || !sums_each_micro_batch(l)) return 0;
   const GroupShape& shape = world(l).sharers;
@@ -303,7 +304,7 @@ double LayoutBounds::sent_beside(const Layout& l, const Piece& piece, std::int64
     seconds +=
         collective_seconds(links_, Operation::all_gather, piece.gathered * (2 * units - 2), shape);
   }
-  return static_cast<double>(l.microbatches) * seconds;
+  return seconds;
 }
 
 double LayoutBounds::seconds(const Layout& l, const Piece& piece, const Lists& lists,
@@ -329,8 +330,10 @@ double LayoutBounds::seconds(const Layout& l, const Piece& piece, const Lists& l
       work += of[s].layer + of[s].first;
       layers += split[s];
     }
+    const double sent = sent_beside(l, piece, layers);
+    work += machine_.device.taken_by_collectives * sent;
     work *= static_cast<double>(l.microbatches);
-    most = std::max(most, sent_beside(l, piece, layers));
+    most = std::max(most, static_cast<double>(l.microbatches) * sent);
     if (!lists.asynchronous) {
       work += before_forward[static_cast<std::size_t>(lists.first[place])] +
               after_backward[static_cast<std::size_t>(lists.last[place])];

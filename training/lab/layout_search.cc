@@ -118,6 +118,16 @@ class LayoutSearcher {
     });
   }
 
+  // With more a layout of so many seconds doesn't fit, or is beaten.
+  std::int64_t most_bytes(double seconds) const {
+    auto most = static_cast<std::int64_t>(memory_);
+    for (const FoundLayout& plan : front_) {
+      if (request_.fastest || plan.seconds > seconds) continue;
+      most = std::min(most, plan.peak_bytes - 1);
+    }
+    return most;
+  }
+
   void search(std::int64_t ranks) {
     const std::vector<Layout> layouts = bounded(ranks);
     front_.clear(), others_.clear();
@@ -182,7 +192,8 @@ class LayoutSearcher {
       if (!request_.assume.empty()) habits.assume(request_.assume);
       describe(plan, simulate_time(plan.config, *architecture, machine_, habits));
       if (is_beaten(plan.seconds, l.bytes)) return {{}, beaten_simulated, true};
-      plan.peak_bytes = planned_peak(plan.config, *architecture).value_or(0);
+      plan.peak_bytes =
+          planned_peak(plan.config, *architecture, most_bytes(plan.seconds)).value_or(0);
     } catch (const RequestError& error) {
       return {{}, "not valid: " + error.problems().front()};
     }

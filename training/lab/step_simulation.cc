@@ -135,7 +135,7 @@ class StepSimulator {
     if (added) {
       const TracedStep step = planner_.trace(place);
       traced_.emplace_back(config_, machine_at(place), mesh_, ends_of(schedule_), habits_, step,
-                           planner_.schedule().placement[static_cast<std::size_t>(place)], rank);
+                           held, rank);
       flops_.push_back(flops_per_micro_batch(step));
     }
     return at->second;
@@ -145,7 +145,7 @@ class StepSimulator {
   double flops_per_micro_batch(const TracedStep& step) const {
     double flops = 0;
     for (const TracedOperation& one : step.trace.operations()) flops += one.model_flops;
-    return flops / static_cast<double>(planner_.config().num_microbatches());
+    return flops / static_cast<double>(step.microbatches);
   }
 
   double hardware_flops() const {

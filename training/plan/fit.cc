@@ -38,7 +38,7 @@ std::optional<Config> changed(const Config& config, const Changes& changes) {
 std::optional<FittingChange> fitting(const Config& config, const Architecture& architecture,
                                      const Changes& changes, std::int64_t limit) {
   const auto candidate = changed(config, changes);
-  const auto peak = candidate ? planned_peak(*candidate, architecture) : std::nullopt;
+  const auto peak = candidate ? planned_peak(*candidate, architecture, limit) : std::nullopt;
   if (!peak || *peak > limit) return std::nullopt;
   return FittingChange{changes, *peak, candidate->world_size()};
 }
@@ -104,17 +104,21 @@ Changes thriftiest(const Config& config, const Choices& choices) {
 
 }  // namespace
 
-std::optional<std::int64_t> planned_peak(const Config& config, const Architecture& architecture) {
+std::optional<std::int64_t> planned_peak(const Config& config, const Architecture& architecture,
+                                         std::int64_t limit) {
   try {
-    const auto ranks = plan_fullest(config, architecture, schedule_of(config));
+    const std::int64_t library = library_bytes(config);
     // On a GPU copies of the state take only what is to spare (DeviceCopies).
     const bool spare = is_for_gpu(config);
     const auto needed = [&](const PlannedMemory& memory) {
       return memory.peak_total - (spare ? memory.of(Category::staging) : 0);
     };
+    const auto ranks = plan_fullest(
+        config, architecture, schedule_of(config),
+        [&](const PlannedRank& rank) { return needed(rank.memory) > limit - library; });
     std::int64_t peak = needed(ranks.front().collecting);
     for (const PlannedRank& rank : ranks) peak = std::max(peak, needed(rank.memory));
-    return peak + library_bytes(config);
+    return peak + library;
   } catch (const RequestError&) {
     return std::nullopt;  // no such schedule
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -38,8 +39,11 @@ MemoryFit fit_memory(const Config&, const Architecture&, std::int64_t limit);
 std::optional<std::int64_t> largest_micro_batch(const Config&, const Architecture&,
                                                 std::int64_t limit);
 
-// The largest rank's, with what libraries take; nothing where the config allows no schedule.
-std::optional<std::int64_t> planned_peak(const Config&, const Architecture&);
+// The largest rank's, with what libraries take; nothing where the config allows no schedule. Above
+// `limit` it may be another rank's that takes more than that.
+std::optional<std::int64_t> planned_peak(
+    const Config&, const Architecture&,
+    std::int64_t limit = std::numeric_limits<std::int64_t>::max());
 
 nlohmann::ordered_json fit_json(const MemoryFit&);
 std::string fit_text(const MemoryFit&);

@@ -169,7 +169,8 @@ std::vector<PlannedRank> plan_pipeline(const Config& config, const Architecture&
 }
 
 std::vector<PlannedRank> plan_fullest(const Config& config, const Architecture& architecture,
-                                      const Schedule& schedule) {
+                                      const Schedule& schedule,
+                                      const std::function<bool(const PlannedRank&)>& enough) {
   const RankPlanner planner(config, architecture, schedule);
   const std::vector<double> in_flight = peak_in_flight(planner.schedule());
   std::map<std::vector<std::int64_t>, int> fullest;
@@ -182,6 +183,7 @@ std::vector<PlannedRank> plan_fullest(const Config& config, const Architecture& 
   std::vector<PlannedRank> plans;
   plans.push_back(planner.plan_memory(0));
   for (const auto& [share, rank] : fullest) {
+    if (enough && enough(plans.back())) break;
     if (rank > 0) plans.push_back(planner.plan_memory(rank));
   }
   return plans;

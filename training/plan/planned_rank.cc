@@ -1,6 +1,7 @@
 #include "training/plan/planned_rank.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 
 #include "core/error.h"
@@ -25,34 +26,72 @@ struct Shortened {
   Schedule schedule;
 };
 
+// The same with so many micro-batches, fewer than it has; nothing where the schedule's kind doesn't
+// take so few, or its lists aren't made by a rule.
+std::optional<Shortened> with_fewer(const Config& config, std::int64_t few) {
+  const std::int64_t m = config.num_microbatches();
+  if (m <= few || !config.pipeline.schedule_file.empty() || schedule_rules(config).searched) {
+    return std::nullopt;
+  }
+  Shortened result{config, {}};
+  BatchConfig& batch = result.config.batch;
+  batch.gradient_accumulation_steps = few;
+  batch.global_batch_size = batch.global_batch_size / m * few;
+  try {
+    result.schedule = schedule_of(result.config);
+  } catch (const RequestError&) {
+    return std::nullopt;
+  }
+  return result;
+}
+
+// As many micro-batches as fill a pipeline, also one of several chunks a rank, whose first backward
+// comes after at most (v + 1)·p forwards of v·p a round, and a round more; four for one stage,
+// whose first, second and last may differ.
+std::int64_t few_of(const Schedule& schedule) {
+  return std::max(4, 3 * schedule.stages);
+}
+
 // The same with fewer micro-batches, where every rank still comes to hold as many at once.
 Shortened shortened(const Config& config, const Schedule& schedule) {
-  const std::int64_t unit = config.stages() * 2;
-  const std::int64_t m = config.num_microbatches();
-  if (m <= std::max<std::int64_t>(2 * unit, 16) || !config.pipeline.schedule_file.empty() ||
-      schedule_rules(config).searched) {
-    return {config, schedule};
-  }
-  const auto wanted = peak_in_flight(schedule);
-  for (const std::int64_t few : {unit, 2 * unit}) {
-    Shortened result{config, {}};
-    BatchConfig& batch = result.config.batch;
-    batch.gradient_accumulation_steps = few;
-    batch.global_batch_size = batch.global_batch_size / m * few;
-    try {
-      result.schedule = schedule_of(result.config);
-    } catch (const RequestError&) {
-      continue;  // the kind doesn't take so few
-    }
-    if (peak_in_flight(result.schedule) == wanted) return result;
+  // Whole, and where what is kept for weight gradients is little or a half.
+  const auto held = [](const Schedule& of) {
+    return std::array{peak_in_flight(of), peak_in_flight(of, 0.5), peak_in_flight(of, 0.1)};
+  };
+  const auto wanted = held(schedule);
+  const std::int64_t few = few_of(schedule), unit = std::max(few, config.stages() * 2);
+  for (const std::int64_t microbatches : {few, unit, 2 * unit}) {
+    auto result = with_fewer(config, microbatches);
+    if (result && held(result->schedule) == wanted) return *std::move(result);
   }
   return {config, schedule};
+}
+
+// The same with as few micro-batches as have every chunk's first, last and others in the order in
+// which all of them go.
+Shortened shortened_for_trace(const Config& config, const Schedule& schedule) {
+  auto result = with_fewer(config, few_of(schedule));
+  return result ? *std::move(result) : Shortened{config, schedule};
 }
 
 // Whether a run's iterations end with the next one: their check is on its way meanwhile, and so is
 // the monitor's report of them.
 bool ends_late(const Stepper& stepper) {
   return stepper.post_validation() || stepper.updates_unchecked();
+}
+
+// Room for the losses of so many micro-batches, where the rank has the last stage.
+Tensor losses_of(std::int64_t microbatches, const Config& config, const Schedule& schedule,
+                 int rank, Context& context) {
+  const Mesh mesh = mesh_of(config);
+  for (int place = 0; place < schedule.stages; ++place) {
+    const auto& held = schedule.placement[static_cast<std::size_t>(place)];
+    if (std::ranges::find(held, schedule.total_stages() - 1) == held.end()) continue;
+    const std::vector<int> ranks = mesh.column(place);
+    if (microbatches == 0 || std::ranges::find(ranks, rank) == ranks.end()) continue;
+    return context.empty({microbatches}, DType::f64, Category::activation);
+  }
+  return {};
 }
 
 // Iterations until one is like all later ones: the second meets what the first has left, a late
@@ -97,6 +136,8 @@ RankPlanner::RankPlanner(const Config& config, const Architecture& architecture,
     : config_(config), architecture_(architecture), schedule_(schedule) {
   const Shortened less = shortened(config, schedule);
   run_ = run_of(less.config, less.schedule);
+  const Shortened least = schedule.asynchronous() ? less : shortened_for_trace(config, schedule);
+  traced_ = run_of(least.config, least.schedule);
   on_gpu_ = is_for_gpu(config);
   device_ = make_planning_device(on_gpu_ ? DeviceKind::cuda : DeviceKind::cpu);
 }
@@ -153,13 +194,12 @@ void RankPlanner::with_stepper(const Run& run, int rank, Device& device, Visit v
 }
 
 TracedStep RankPlanner::trace(int pipeline) const {
-  TracedStep step;
-  with_stepper(run_, pipeline, [&](Context& context, const RankModel&, Stepper& stepper) {
+  TracedStep step{.microbatches = traced_.config.num_microbatches()};
+  with_stepper(traced_, pipeline, [&](Context& context, const RankModel&, Stepper& stepper) {
     const int iterations = iterations_of(stepper);
     for (int i = 0; i < iterations; ++i) {
       if (i + 1 == iterations) context.set_trace(&step.trace);
-      batches_.resize(
-          static_cast<std::size_t>(run_.config.num_microbatches() + stepper.look_ahead()));
+      batches_.resize(static_cast<std::size_t>(step.microbatches + stepper.look_ahead()));
       stepper.advance(batches_, {.learning_rate = 0, .close = !ends_late(stepper)});
     }
     context.set_trace(nullptr);
@@ -181,9 +221,13 @@ MeasuredRank RankPlanner::measure(int rank, Device& device, int iterations,
   with_stepper(run, rank, device, [&](Context& context, RankModel& model, Stepper& stepper) {
     model.initialise();
     context.ledger().reset_peaks();
+    // With losses and tokens of all micro-batches, as the plan has them.
+    const Tensor losses = losses_of(config_.num_microbatches() - config.num_microbatches(), config,
+                                    run.schedule, rank, context);
     auto batches = random_batches(run_.config, static_cast<std::uint64_t>(rank));
-    for (int ahead = 0; ahead < stepper.look_ahead(); ++ahead) {
-      batches.push_back(batches[static_cast<std::size_t>(ahead)]);
+    const std::int64_t all = config_.num_microbatches() + stepper.look_ahead();
+    for (std::size_t i = 0; std::ssize(batches) < all; ++i) {
+      batches.push_back(HostMicroBatch(batches[i]));
     }
     for (int i = -warm_up; i < iterations; ++i) {
       if (each.begin) each.begin();
@@ -220,6 +264,15 @@ PlannedRank RankPlanner::plan(const Run& run, int pipeline,
   return rank;
 }
 
+// Of iteration i of the config, whose lists aren't quite as many times as long as those of fewer
+// micro-batches.
+std::int64_t RankPlanner::longest_list(int i) const {
+  if (!lists_) lists_.emplace(schedule_, run_.config.training.train_iters);
+  std::int64_t most = 0;
+  for (const auto& list : lists_->of(i).lists) most = std::max(most, std::ssize(list));
+  return most;
+}
+
 PlannedRank RankPlanner::plan(const Run& run, int pipeline, Context& context, RankModel& model,
                               Stepper& stepper, std::optional<StepTraffic>& traffic) const {
   const Config& config = run.config;
@@ -230,17 +283,18 @@ PlannedRank RankPlanner::plan(const Run& run, int pipeline, Context& context, Ra
   std::int64_t collected = 0;  // reports of all ranks, on the one that collects them
   Ledger::Figures between;
   const std::int64_t microbatches = config_.num_microbatches();
+  // Of micro-batches that aren't run.
+  const Tensor losses =
+      losses_of(microbatches - config.num_microbatches(), config, run.schedule,
+                mesh_of(config).pipeline(0)[static_cast<std::size_t>(pipeline)], context);
   const int iterations = iterations_of(stepper);
   for (int i = 0; i < iterations; ++i) {
     if (i + 1 == iterations) context.set_trace(&trace);
     batches_.resize(static_cast<std::size_t>(microbatches + stepper.look_ahead()));
     stepper.advance(batches_, {.learning_rate = 0, .close = !ends_late(stepper)});
-    // As many times more actions as there are more micro-batches. The report is read at once, or
-    // after the next iteration.
-    std::int64_t actions = 0;
-    for (const auto& list : stepper.executed().lists) actions = std::max(actions, std::ssize(list));
-    const std::int64_t bytes = report_bytes(actions * microbatches / config.num_microbatches(),
-                                            model.topology().traffic_groups().size());
+    // The report is read at once, or after the next iteration.
+    const std::int64_t bytes =
+        report_bytes(longest_list(i), model.topology().traffic_groups().size());
     report = {};
     report = context.empty({bytes}, DType::u8, Category::communication);
     collected = bytes * config.world_size();

@@ -46,8 +46,9 @@ struct PlannedRank {
 
 // A step, operation by operation; TracedOperation::action counts in `actions`.
 struct TracedStep {
-  OperationTrace trace;
-  std::vector<Action> actions;
+  OperationTrace trace = OperationTrace();
+  std::vector<Action> actions = {};
+  std::int64_t microbatches = 0;  // that it ran, maybe fewer than the config has
 };
 
 // A rank as it ran by itself, others made up (parallel/transport/planning.h).
@@ -72,13 +73,12 @@ class RankPlanner {
   PlannedRank plan(int pipeline) const;
   // The same without its traffic, which may take a longer run to tell.
   PlannedRank plan_memory(int pipeline) const;
-  // What the rank does in a step, kernels included, of the schedule that is run in place of the
-  // config's.
+  // What the rank does in a step, kernels included, of few micro-batches.
   TracedStep trace(int pipeline) const;
   // Runs `rank` of the world on a device that computes, with random tokens: so many iterations
   // after two that don't count.
   MeasuredRank measure(int rank, Device& device, int iterations, const EachIteration& = {}) const;
-  // What is run in place of the schedule.
+  // What is run in place of the schedule, but for a trace.
   const Config& config() const { return run_.config; }
   const Schedule& schedule() const { return run_.schedule; }
 
@@ -98,15 +98,18 @@ class RankPlanner {
   static Run run_of(const Config& config, const Schedule& schedule);
   // Traffic is left out where it can't be told from fewer micro-batches.
   PlannedRank plan(const Run& run, int pipeline, std::optional<StepTraffic>& traffic) const;
+  std::int64_t longest_list(int i) const;
   PlannedRank plan(const Run& run, int pipeline, Context& context, RankModel& model,
                    Stepper& stepper, std::optional<StepTraffic>& traffic) const;
 
   Config config_;
   const Architecture& architecture_;
   Schedule schedule_;
-  Run run_;
+  Run run_;     // for memory and traffic
+  Run traced_;  // with no more micro-batches than trace() needs
   bool on_gpu_ = false;
   std::unique_ptr<Device> device_;
+  mutable std::optional<IterationLists> lists_;  // of the config
   // All zeros, for every rank the same.
   mutable std::vector<HostMicroBatch> batches_;
 };

@@ -5,7 +5,10 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/file.h"
 #include "lab_machines.h"
+#include "scheduler/csv.h"
+#include "support/temp_dir.h"
 #include "training/setup/from_config.h"
 
 namespace trident::testing {
@@ -217,6 +220,25 @@ TEST(StepSimulation, ASlowDeviceOrLinkHoldsUpItsPipeline) {
   EXPECT_EQ(seconds({.straggler = 1, .straggler_place = 1}), usual);
   EXPECT_THROW(seconds({.straggler = 2, .straggler_place = 2}), RequestError);
   EXPECT_THROW(seconds({.slow_link = 2, .slow_place = 2}), RequestError);
+}
+
+// A schedule from a file is traced whole, one of a kind with few micro-batches.
+TEST(StepSimulation, FewMicroBatchesShowWhatAllCost) {
+  const TempDir dir;
+  for (const PublishedRun& run :
+       {PublishedRun{8, 512, 8, 2, 4, 1, 16, 96, 1}, PublishedRun{24, 512, 8, 1, 4, 3, 16, 96, 1},
+        PublishedRun{4, 512, 8, 1, 1, 1, 4, 96, 2, "none"}}) {
+    Config config = config_of(run);
+    for (const int zero : {0, 2, 3}) {
+      config.zero_optimization.stage = zero;
+      const double few = simulated(config, dgx_a100(), Habits::of(config)).seconds;
+      Config whole = config;
+      whole.pipeline.schedule_file = dir / "whole.csv";
+      write_file_atomic(whole.pipeline.schedule_file, to_csv(schedule_of(config)));
+      const double all = simulated(whole, dgx_a100(), Habits::of(config)).seconds;
+      EXPECT_NEAR(few / all, 1, 1e-12) << run.pipeline << " " << run.chunks << " " << zero;
+    }
+  }
 }
 
 // Places that are alike are traced once; one that is told apart is traced by itself.

@@ -15,7 +15,9 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/file.h"
 #include "models/architecture.h"
+#include "scheduler/csv.h"
 #include "scheduler/schedules.h"
 #include "support/source_dir.h"
 #include "support/temp_dir.h"
@@ -128,6 +130,47 @@ TEST(Plan, TrafficOfManyMicroBatchesIsThatOfFewStretched) {
                   Overrides{"parallel.sequence_parallel=true", "batch.micro_batch_size=1",
                             "batch.global_batch_size=40", "model.num_layers=6",
                             "zero_optimization.reduce_each_micro_batch=true"}});
+}
+
+// A schedule from a file is run whole.
+TEST(Plan, OfFewMicroBatchesIsThatOfAll) {
+  struct Case {
+    const char* kind;
+    int pipeline, chunks, microbatches;
+    Overrides more = {};
+  };
+  const Overrides zero2{"zero_optimization.stage=2"};
+  const Overrides zero3{"zero_optimization.stage=3",
+                        "zero_optimization.stage3_param_persistence_threshold=0"};
+  const Overrides full{"activation_checkpointing.granularity=full"};
+  for (const auto& [kind, pipeline, chunks, microbatches, more] :
+       {Case{"1f1b", 2, 1, 7}, Case{"1f1b", 4, 1, 31, zero2}, Case{"interleaved_1f1b", 2, 3, 14},
+        Case{"interleaved_1f1b", 6, 3, 24, zero3}, Case{"zb_h1", 3, 1, 20, zero2},
+        Case{"zb_h2", 2, 1, 9, full}, Case{"zbv", 2, 2, 24, zero3}, Case{"dualpipev", 2, 2, 14}}) {
+    SCOPED_TRACE(kind);
+    const TempDir dir;
+    const Overrides common =
+        overrides_of({2, 1, pipeline, chunks}) + more +
+        Overrides{std::string("pipeline.schedule=") + kind,
+                  "model.num_layers=" + std::to_string(2 * pipeline * chunks),
+                  "batch.micro_batch_size=1",
+                  "batch.global_batch_size=" + std::to_string(2 * microbatches)};
+    const Config few = seeded_config("gpt2", dir.path(), common);
+    const std::string file = dir / "whole.csv";
+    write_file_atomic(file, to_csv(schedule_of(few)));
+    const Config all =
+        seeded_config("gpt2", dir.path(), common + Overrides{"pipeline.schedule_file=" + file});
+    const auto architecture = built_in_architectures().at("gpt2");
+    const RankPlanner by_few(few, *architecture, schedule_of(few));
+    const RankPlanner whole(all, *architecture, schedule_of(all));
+    EXPECT_LT(by_few.config().num_microbatches(), whole.config().num_microbatches());
+    for (int place = 0; place < pipeline; ++place) {
+      const PlannedRank a = by_few.plan(place), b = whole.plan(place);
+      EXPECT_EQ(a.memory, b.memory) << place;
+      EXPECT_EQ(a.collecting, b.collecting) << place;
+      EXPECT_TRUE(a.traffic == b.traffic) << place;
+    }
+  }
 }
 
 // Elements that a rank sends in a step over the data-parallel group, times N / (N - 1); Φ with the
