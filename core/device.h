@@ -102,7 +102,7 @@ class Device {
   // Whose kernels work on its tensors; of a planning device, those that it counts for.
   virtual DeviceKind kernels() const { return kind(); }
   virtual std::string_view name() const = 0;
-  // False: what it allocates are addresses alone, each handed out once.
+  // Whether its memory exists. If not, allocate() returns addresses alone, each of them once.
   virtual bool has_memory() const { return true; }
   // 64-byte aligned, never null; throws Error when there is no memory left.
   virtual void* allocate(std::size_t bytes) = 0;

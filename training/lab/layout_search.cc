@@ -118,7 +118,7 @@ class LayoutSearcher {
     });
   }
 
-  // With more a layout of so many seconds doesn't fit, or is beaten.
+  // Returns the most bytes with which a layout that takes `seconds` fits and isn't beaten yet.
   std::int64_t most_bytes(double seconds) const {
     auto most = static_cast<std::int64_t>(memory_);
     for (const FoundLayout& plan : front_) {

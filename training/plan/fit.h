@@ -39,8 +39,8 @@ MemoryFit fit_memory(const Config&, const Architecture&, std::int64_t limit);
 std::optional<std::int64_t> largest_micro_batch(const Config&, const Architecture&,
                                                 std::int64_t limit);
 
-// The largest rank's, with what libraries take; nothing where the config allows no schedule. Above
-// `limit` it may be another rank's that takes more than that.
+// The largest rank's, with what libraries take; nothing where the config allows no schedule. If a
+// rank takes more than `limit`, the result may be that rank's peak instead of the largest one.
 std::optional<std::int64_t> planned_peak(
     const Config&, const Architecture&,
     std::int64_t limit = std::numeric_limits<std::int64_t>::max());

@@ -14,7 +14,7 @@ std::vector<PlannedRank> plan_pipeline(const Config&, const Architecture&,
 
 // Of those that differ in nothing but how many micro-batches they hold, the one that holds the
 // most; so the largest rank is among them. The first place, which collects reports, comes first.
-// Without their traffic. No more are planned after one that is `enough`.
+// Without their traffic. Planning stops after a rank for which `enough` is true.
 std::vector<PlannedRank> plan_fullest(const Config&, const Architecture&, const Schedule& schedule,
                                       const std::function<bool(const PlannedRank&)>& enough = {});
 

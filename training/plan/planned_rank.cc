@@ -26,8 +26,8 @@ struct Shortened {
   Schedule schedule;
 };
 
-// The same with so many micro-batches, fewer than it has; nothing where the schedule's kind doesn't
-// take so few, or its lists aren't made by a rule.
+// Returns the config with `few` micro-batches; nothing if it has no more than that, if its schedule
+// needs more, or if the schedule's lists come from a file or a search.
 std::optional<Shortened> with_fewer(const Config& config, std::int64_t few) {
   const std::int64_t m = config.num_microbatches();
   if (m <= few || !config.pipeline.schedule_file.empty() || schedule_rules(config).searched) {
@@ -45,16 +45,16 @@ std::optional<Shortened> with_fewer(const Config& config, std::int64_t few) {
   return result;
 }
 
-// As many micro-batches as fill a pipeline, also one of several chunks a rank, whose first backward
-// comes after at most (v + 1)·p forwards of v·p a round, and a round more; four for one stage,
-// whose first, second and last may differ.
+// Returns a number of micro-batches that fills a pipeline and runs a round of v·p forwards after
+// that: with v chunks a rank, the first backward comes after at most (v + 1)·p forwards. A single
+// stage runs four, since the first, the second and the last may differ.
 std::int64_t few_of(const Schedule& schedule) {
   return std::max(4, 3 * schedule.stages);
 }
 
 // The same with fewer micro-batches, where every rank still comes to hold as many at once.
 Shortened shortened(const Config& config, const Schedule& schedule) {
-  // Whole, and where what is kept for weight gradients is little or a half.
+  // Compares with all, half and a tenth of the activations kept for the weight gradients.
   const auto held = [](const Schedule& of) {
     return std::array{peak_in_flight(of), peak_in_flight(of, 0.5), peak_in_flight(of, 0.1)};
   };
@@ -67,8 +67,8 @@ Shortened shortened(const Config& config, const Schedule& schedule) {
   return {config, schedule};
 }
 
-// The same with as few micro-batches as have every chunk's first, last and others in the order in
-// which all of them go.
+// Returns the config with fewer micro-batches in which each chunk runs a first, a last and other
+// micro-batches, in the order in which the whole schedule runs them.
 Shortened shortened_for_trace(const Config& config, const Schedule& schedule) {
   auto result = with_fewer(config, few_of(schedule));
   return result ? *std::move(result) : Shortened{config, schedule};
@@ -80,15 +80,16 @@ bool ends_late(const Stepper& stepper) {
   return stepper.post_validation() || stepper.updates_unchecked();
 }
 
-// Room for the losses of so many micro-batches, where the rank has the last stage.
+// Allocates the losses of `microbatches` where the rank has the last stage; else returns no tensor.
 Tensor losses_of(std::int64_t microbatches, const Config& config, const Schedule& schedule,
                  int rank, Context& context) {
+  if (microbatches == 0) return {};
   const Mesh mesh = mesh_of(config);
   for (int place = 0; place < schedule.stages; ++place) {
     const auto& held = schedule.placement[static_cast<std::size_t>(place)];
     if (std::ranges::find(held, schedule.total_stages() - 1) == held.end()) continue;
     const std::vector<int> ranks = mesh.column(place);
-    if (microbatches == 0 || std::ranges::find(ranks, rank) == ranks.end()) continue;
+    if (std::ranges::find(ranks, rank) == ranks.end()) continue;
     return context.empty({microbatches}, DType::f64, Category::activation);
   }
   return {};
@@ -264,8 +265,8 @@ PlannedRank RankPlanner::plan(const Run& run, int pipeline,
   return rank;
 }
 
-// Of iteration i of the config, whose lists aren't quite as many times as long as those of fewer
-// micro-batches.
+// Returns the length of the longest list of iteration i with all micro-batches. Lists don't grow in
+// exact proportion to the number of micro-batches.
 std::int64_t RankPlanner::longest_list(int i) const {
   if (!lists_) lists_.emplace(schedule_, run_.config.training.train_iters);
   std::int64_t most = 0;
@@ -283,7 +284,7 @@ PlannedRank RankPlanner::plan(const Run& run, int pipeline, Context& context, Ra
   std::int64_t collected = 0;  // reports of all ranks, on the one that collects them
   Ledger::Figures between;
   const std::int64_t microbatches = config_.num_microbatches();
-  // Of micro-batches that aren't run.
+  // The losses of micro-batches that don't run.
   const Tensor losses =
       losses_of(microbatches - config.num_microbatches(), config, run.schedule,
                 mesh_of(config).pipeline(0)[static_cast<std::size_t>(pipeline)], context);
