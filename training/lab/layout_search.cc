@@ -255,12 +255,12 @@ class LayoutSearcher {
 
   // --- Where nothing fits ---
 
-  // The least bytes that any layout takes on `ranks` ranks by the plan, or the first that fits;
-  // nothing where none is valid.
-  std::optional<std::int64_t> thriftiest_on(std::int64_t ranks) {
-    const double limit = std::exchange(memory_, std::numeric_limits<double>::infinity());
+  // Returns the least planned bytes of the layouts on `ranks` ranks that take at most `limit`, or
+  // the bytes of the first that fits; nothing if there is no such layout.
+  std::optional<std::int64_t> thriftiest_on(std::int64_t ranks, std::int64_t limit) {
+    const double memory = std::exchange(memory_, static_cast<double>(limit));
     std::vector<Layout> layouts = bounded(ranks);
-    memory_ = limit;
+    memory_ = memory;
     std::stable_sort(layouts.begin(), layouts.end(), [](const Layout& a, const Layout& b) {
       return std::tuple(a.bytes, a.seconds) < std::tuple(b.bytes, b.seconds);
     });
@@ -272,8 +272,9 @@ class LayoutSearcher {
       }
       try {
         const Config config = choices_.parse(choices_.set_of(l));
-        const auto peak = planned_peak(config, *architecture_of(config));
-        if (peak) least = std::min(*peak, least.value_or(*peak));
+        const std::int64_t most = least.value_or(limit);
+        const auto peak = planned_peak(config, *architecture_of(config), most);
+        if (peak && *peak <= most) least = *peak;
       } catch (const RequestError& error) {
         prune("not valid: " + error.problems().front());
       }
@@ -293,7 +294,7 @@ class LayoutSearcher {
 
   [[noreturn]] void nothing_fits() {
     const std::int64_t ranks = *std::max_element(request_.ranks.begin(), request_.ranks.end());
-    const auto least = thriftiest_on(ranks);
+    const auto least = thriftiest_on(ranks, std::numeric_limits<std::int64_t>::max());
     std::string text = fmt::format("trident search: nothing fits {} a rank on {}",
                                    bytes_text(memory_), counted(ranks, "rank"));
     if (!least) throw RequestError(text + ": no layout is valid: " + usual_problem());
@@ -302,8 +303,8 @@ class LayoutSearcher {
     const std::int64_t devices = machine_.nodes * machine_.devices_per_node;
     machine_.nodes = 0;
     for (std::int64_t factor = 2; factor <= 64; factor *= 2) {
-      const auto there = thriftiest_on(ranks * factor);
-      if (!there || static_cast<double>(*there) > memory_) continue;
+      const auto there = thriftiest_on(ranks * factor, static_cast<std::int64_t>(memory_));
+      if (!there) continue;
       const bool more = devices > 0 && ranks * factor > devices;
       throw RequestError(fmt::format(
           "{}; on {} ranks one takes {}{}", text, ranks * factor, bytes_text(*there),
