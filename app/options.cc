@@ -122,6 +122,7 @@ void need_writable(const std::string& option, const std::string& path) {
   const fs::path whole = fs::absolute(path, none);
   const bool there = fs::exists(whole, none) && !fs::is_regular_file(whole, none);  // a pipe, say
   const bool fits = !fs::is_directory(whole, none) && whole.has_filename() &&
+                    (there || fs::is_directory(whole.parent_path(), none)) &&
                     access(there ? whole.c_str() : whole.parent_path().c_str(), W_OK) == 0;
   if (fits) return;
   throw RequestError(fmt::format("{}{}{}: needs the path of a file that can be written", option,

@@ -52,6 +52,8 @@ TEST_F(CliTest, ATokenizerReplacesNothingUnasked) {
   EXPECT_THAT(replaced.err, HasSubstr("the vocabulary has 257 entries, not 270: no other pair"));
   expect_refused({"tokenizer", "train", "text.txt", "--out", "no/t.json"},
                  {"--out: no/t.json: needs the path of a file that can be written"});
+  expect_refused({"tokenizer", "train", "text.txt", "--out", "text.txt/t.json"},
+                 {"--out: text.txt/t.json: needs the path of a file that can be written"});
   expect_refused({"tokenizer", "train", "none", "empty", "--out", "x", "--vocab-size", "200"},
                  {"none: no such file", "empty: no such file",
                   "--vocab-size: a vocabulary of 200 is too small"});

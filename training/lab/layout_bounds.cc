@@ -19,6 +19,15 @@ bool is_whole_backward(const Action& action) {
   return action.kind == Kind::backward && !action.fused;
 }
 
+// Returns the devices a node with which no tensor group of `tp` ranks, `stride` apart, lies on more
+// nodes than the best group of any layout does on nodes of `devices`.
+std::int64_t whole_groups(std::int64_t devices, std::int64_t tp, std::int64_t stride) {
+  std::int64_t inside = std::min(tp, devices);
+  while (tp % inside != 0) ++inside;  // a part of a group on each of its nodes
+  const std::int64_t span = inside * stride;
+  return inside == tp && span <= devices ? devices - devices % span : span;
+}
+
 double least_of(const std::vector<const ActionCost*>& costs, const std::vector<Action>& list,
                 Kind kind) {
   double least = std::numeric_limits<double>::infinity();
@@ -86,11 +95,14 @@ std::array<LayoutBounds::Measured, 2> LayoutBounds::measure(const Layout& l, std
   const Schedule schedule = schedule_of(config);
   const RankPlanner planner(config, *architecture, schedule);
   const std::vector<int> pipeline = mesh_of(config).pipeline(0);
+  Machine machine = machine_;
+  machine.devices_per_node =
+      whole_groups(machine_.devices_per_node, l.tp, pipeline[1] - pipeline[0] == 1 ? 2 : 1);
   const std::int64_t persistent = config.zero_optimization.stage3_param_persistence_threshold;
   std::array<Measured, 2> places;
   for (std::size_t place = 0; place < places.size(); ++place) {
     const TracedStep step = planner.trace(static_cast<int>(place));
-    const RankCosts costs(config, machine_, mesh_of(config), ends_of(schedule), habits_, step,
+    const RankCosts costs(config, machine, mesh_of(config), ends_of(schedule), habits_, step,
                           schedule.placement[place], pipeline[place]);
     const auto of = costs.of(schedule.ranks[place], schedule.placement[place]);
     Measured& measured = places[place];

@@ -38,8 +38,11 @@ class Reader {
     if (found == nullptr) return;
     if (!found->is_number() || !(found->get<double>() > 0) || found->get<double>() < least ||
         found->get<double>() > most) {
+      const bool large = found->is_number() && found->get<double>() > most;
       problem(key, fmt::format("{}: needs a positive number{}", text(*found),
-                               least > 1e-12 ? fmt::format(" of at least {:g}", least) : ""));
+                               large           ? fmt::format(" of at most {:g}", most)
+                               : least > 1e-12 ? fmt::format(" of at least {:g}", least)
+                                               : ""));
       return;
     }
     value = found->get<double>();
@@ -52,7 +55,8 @@ class Reader {
     if (given == 0 || (given >= 1e-12 && given <= 1e24)) {
       value = given;
     } else {
-      problem(key, text(*found) + ": needs 0 or a positive number");
+      problem(key, text(*found) + (given > 1e24 ? ": needs 0 or a positive number of at most 1e+24"
+                                                : ": needs 0 or a positive number"));
     }
   }
   void integer(const char* key, std::int64_t& value, bool optional = false) {
@@ -70,6 +74,9 @@ class Reader {
     if (found == nullptr) return;
     if (!found->is_string()) return problem(key, fmt::format("{}: needs a text", text(*found)));
     value = found->get<std::string>();
+    // Machines are named on terminals.
+    if (printable(value, value.size()) != value)
+      problem(key, printable(value, 60) + ": has control characters");
   }
   void object(const char* key, const std::function<void(Reader&)>& read, bool optional = false) {
     const nlohmann::json* const found = find(key, optional);

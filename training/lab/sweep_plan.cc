@@ -17,7 +17,7 @@
 #include "training/lab/step_simulation.h"
 #include "training/lab/sweep.h"
 #include "training/plan/fit.h"
-#include "training/plan/planned_pipeline.h"
+#include "training/plan/plan.h"
 #include "training/setup/from_config.h"
 #include "training/setup/kinds.h"
 
@@ -202,11 +202,7 @@ class SweepPlanner {
       return;
     }
     const Architecture& architecture = *architecture_of(c);
-    const auto ranks = plan_fullest(c, architecture, schedule_of(c));
-    point.planned_peak = ranks.front().collecting.peak_total;
-    for (const PlannedRank& rank : ranks) {
-      point.planned_peak = std::max(point.planned_peak, rank.memory.peak_total);
-    }
+    point.planned_peak = largest_rank(make_plan(c, architecture)).at("total");
     const std::int64_t whole = (point.planned_peak + library_bytes(c)) * c.world_size();
     if (c.runtime.device == "cpu" && whole > request_.memory) {
       throw RequestError(fmt::format("takes up to {} in all; {} are free", bytes_text(whole),

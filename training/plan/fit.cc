@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "core/units.h"
+#include "training/plan/plan_column.h"
 #include "training/plan/planned_pipeline.h"
 #include "training/setup/from_config.h"
 
@@ -113,11 +114,24 @@ std::optional<std::int64_t> planned_peak(const Config& config, const Architectur
     const auto needed = [&](const PlannedMemory& memory) {
       return memory.peak_total - (spare ? memory.of(Category::staging) : 0);
     };
-    const auto ranks = plan_fullest(
-        config, architecture, schedule_of(config),
-        [&](const PlannedRank& rank) { return needed(rank.memory) > limit - library; });
-    std::int64_t peak = needed(ranks.front().collecting);
-    for (const PlannedRank& rank : ranks) peak = std::max(peak, needed(rank.memory));
+    const Schedule schedule = schedule_of(config);
+    const auto places = plan_memory(
+        config, architecture, schedule,
+        [&](const PlannedRank& planned) { return needed(planned.memory) > limit - library; });
+    std::int64_t peak = 0;
+    for (const PlannedRank& planned : places) peak = std::max(peak, needed(planned.memory));
+    if (peak > limit - library) return peak + library;
+    const Mesh mesh = mesh_of(config);
+    const auto rule = make_update_rule(config);
+    for (int place = 0; place < schedule.stages; ++place) {
+      const PlannedRank& planned = places[static_cast<std::size_t>(place)];
+      PlanColumn column(config, schedule, mesh, planned, *rule);
+      for (const int rank : mesh.column(place)) {
+        const PlannedMemory& memory = rank == 0 ? planned.collecting : planned.memory;
+        peak = std::max(peak, needed(memory) - memory.of(Category::optimizer) +
+                                  column.own(rank).optimizer_bytes);
+      }
+    }
     return peak + library;
   } catch (const RequestError&) {
     return std::nullopt;  // no such schedule

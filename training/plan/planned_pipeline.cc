@@ -79,13 +79,15 @@ bool alike(const PlannedRank& a, const PlannedRank& b) {
          same_sizes(a, b);
 }
 
+using PlanOf = std::function<PlannedRank(int rank)>;
+
 // Plans the ends of a stretch and three ranks between them; where these lie on a line, to the byte
 // and the last operation, so do all others, else both sides of where it seems to bend are looked
 // at.
 class Stretch {
  public:
-  Stretch(const std::vector<int>& ranks, const RankPlanner& planner)
-      : ranks_(ranks), planner_(planner), plans_(ranks.size()) {}
+  Stretch(const std::vector<int>& ranks, const PlanOf& plan)
+      : ranks_(ranks), plan_(plan), plans_(ranks.size()) {}
 
   std::vector<PlannedRank> plans() {
     fill(0, ranks_.size() - 1);
@@ -96,7 +98,7 @@ class Stretch {
 
  private:
   const PlannedRank& at(std::size_t i) {
-    if (!plans_[i]) plans_[i] = planner_.plan(ranks_[i]);
+    if (!plans_[i]) plans_[i] = plan_(ranks_[i]);
     return *plans_[i];
   }
 
@@ -149,18 +151,15 @@ class Stretch {
   }
 
   const std::vector<int>& ranks_;
-  const RankPlanner& planner_;
+  const PlanOf& plan_;
   std::vector<std::optional<PlannedRank>> plans_;
 };
 
-}  // namespace
-
-std::vector<PlannedRank> plan_pipeline(const Config& config, const Architecture& architecture,
-                                       const Schedule& schedule) {
-  const RankPlanner planner(config, architecture, schedule);
-  std::vector<PlannedRank> plans(static_cast<std::size_t>(schedule.stages));
+// Returns the plans of all places, by `plan` of some of them.
+std::vector<PlannedRank> plan_places(const RankPlanner& planner, const PlanOf& plan) {
+  std::vector<PlannedRank> plans(static_cast<std::size_t>(planner.schedule().stages));
   for (const std::vector<int>& ranks : even_stretches(planner.config(), planner.schedule())) {
-    std::vector<PlannedRank> found = Stretch(ranks, planner).plans();
+    std::vector<PlannedRank> found = Stretch(ranks, plan).plans();
     for (std::size_t i = 0; i < ranks.size(); ++i) {
       plans[static_cast<std::size_t>(ranks[i])] = std::move(found[i]);
     }
@@ -168,25 +167,46 @@ std::vector<PlannedRank> plan_pipeline(const Config& config, const Architecture&
   return plans;
 }
 
-std::vector<PlannedRank> plan_fullest(const Config& config, const Architecture& architecture,
-                                      const Schedule& schedule,
-                                      const std::function<bool(const PlannedRank&)>& enough) {
-  const RankPlanner planner(config, architecture, schedule);
+// Returns the first place, then for each share the place that holds most micro-batches: one of them
+// is mostly the largest.
+std::vector<int> fullest_places(const RankPlanner& planner) {
   const std::vector<double> in_flight = peak_in_flight(planner.schedule());
   std::map<std::vector<std::int64_t>, int> fullest;
-  for (int rank = 0; rank < schedule.stages; ++rank) {
+  for (int rank = 0; rank < planner.schedule().stages; ++rank) {
     const auto held = [&](int r) { return in_flight[static_cast<std::size_t>(r)]; };
     const auto [at, added] =
         fullest.try_emplace(share_of(planner.config(), planner.schedule(), rank), rank);
     if (held(rank) > held(at->second)) at->second = rank;
   }
-  std::vector<PlannedRank> plans;
-  plans.push_back(planner.plan_memory(0));
+  std::vector<int> places{0};
   for (const auto& [share, rank] : fullest) {
-    if (enough && enough(plans.back())) break;
-    if (rank > 0) plans.push_back(planner.plan_memory(rank));
+    if (rank > 0) places.push_back(rank);
   }
-  return plans;
+  return places;
+}
+
+}  // namespace
+
+std::vector<PlannedRank> plan_pipeline(const Config& config, const Architecture& architecture,
+                                       const Schedule& schedule) {
+  const RankPlanner planner(config, architecture, schedule);
+  return plan_places(planner, [&](int rank) { return planner.plan(rank); });
+}
+
+std::vector<PlannedRank> plan_memory(const Config& config, const Architecture& architecture,
+                                     const Schedule& schedule,
+                                     const std::function<bool(const PlannedRank&)>& enough) {
+  const RankPlanner planner(config, architecture, schedule);
+  std::map<int, PlannedRank> known;
+  const PlanOf plan = [&](int rank) {
+    const auto [at, added] = known.try_emplace(rank);
+    if (added) at->second = planner.plan_memory(rank);
+    return at->second;
+  };
+  for (const int rank : fullest_places(planner)) {
+    if (enough(plan(rank))) return {plan(rank)};
+  }
+  return plan_places(planner, plan);
 }
 
 }  // namespace trident

@@ -12,10 +12,9 @@ namespace trident {
 std::vector<PlannedRank> plan_pipeline(const Config&, const Architecture&,
                                        const Schedule& schedule);
 
-// Of those that differ in nothing but how many micro-batches they hold, the one that holds the
-// most; so the largest rank is among them. The first place, which collects reports, comes first.
-// Without their traffic. Planning stops after a rank for which `enough` is true.
-std::vector<PlannedRank> plan_fullest(const Config&, const Architecture&, const Schedule& schedule,
-                                      const std::function<bool(const PlannedRank&)>& enough = {});
+// Returns the same without traffic, [p]; only one place, if `enough` is true for it. The places
+// that hold most micro-batches are tried first.
+std::vector<PlannedRank> plan_memory(const Config&, const Architecture&, const Schedule& schedule,
+                                     const std::function<bool(const PlannedRank&)>& enough);
 
 }  // namespace trident

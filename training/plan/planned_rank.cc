@@ -8,6 +8,7 @@
 #include "core/operation_trace.h"
 #include "kernels/cuda_device.h"
 #include "parallel/transport/planning.h"
+#include "scheduler/interleaved.h"
 #include "scheduler/simulate.h"
 #include "training/checkpoint/background_save.h"
 #include "training/checkpoint/device_copies.h"
@@ -27,13 +28,22 @@ struct Shortened {
 };
 
 // Returns the config with `few` micro-batches; nothing if it has no more than that, if its schedule
-// needs more, or if the schedule's lists come from a file or a search.
-std::optional<Shortened> with_fewer(const Config& config, std::int64_t few) {
+// needs more, or if the schedule's lists come from a file or a search. A schedule that runs groups
+// of micro-batches gets at least `groups` of them, of the same size, and the same last one.
+std::optional<Shortened> with_fewer(const Config& config, const Schedule& schedule,
+                                    std::int64_t few, std::int64_t groups) {
   const std::int64_t m = config.num_microbatches();
-  if (m <= few || !config.pipeline.schedule_file.empty() || schedule_rules(config).searched) {
-    return std::nullopt;
-  }
+  const ScheduleRules& rules = schedule_rules(config);
+  if (!config.pipeline.schedule_file.empty() || rules.searched) return std::nullopt;
   Shortened result{config, {}};
+  std::int64_t& group = result.config.pipeline.microbatch_group_size_per_vp_stage;
+  if (rules.grouped) {
+    group = interleaved_group_size(rules.name, schedule.stages, static_cast<int>(m),
+                                   static_cast<int>(group));
+    few = std::max(few, groups * group);
+    few += (group + m % group - few % group) % group;
+  }
+  if (m <= few) return std::nullopt;
   BatchConfig& batch = result.config.batch;
   batch.gradient_accumulation_steps = few;
   batch.global_batch_size = batch.global_batch_size / m * few;
@@ -61,7 +71,7 @@ Shortened shortened(const Config& config, const Schedule& schedule) {
   const auto wanted = held(schedule);
   const std::int64_t few = few_of(schedule), unit = std::max(few, config.stages() * 2);
   for (const std::int64_t microbatches : {few, unit, 2 * unit}) {
-    auto result = with_fewer(config, microbatches);
+    auto result = with_fewer(config, schedule, microbatches, 4);
     if (result && held(result->schedule) == wanted) return *std::move(result);
   }
   return {config, schedule};
@@ -70,7 +80,7 @@ Shortened shortened(const Config& config, const Schedule& schedule) {
 // Returns the config with fewer micro-batches in which each chunk runs a first, a last and other
 // micro-batches, in the order in which the whole schedule runs them.
 Shortened shortened_for_trace(const Config& config, const Schedule& schedule) {
-  auto result = with_fewer(config, few_of(schedule));
+  auto result = with_fewer(config, schedule, few_of(schedule), 3);
   return result ? *std::move(result) : Shortened{config, schedule};
 }
 

@@ -95,6 +95,13 @@ TEST(Machine, WrongValuesAreAllNamedAtOnce) {
   EXPECT_EQ(problems.size(), 8U);
   EXPECT_THAT(problems_of("[1]"), ::testing::Contains(HasSubstr("needs an object")));
   EXPECT_THAT(problems_of("{"), ::testing::Contains(HasSubstr("m.json:1:")));
+  json large = machine_file();
+  large["device"]["memory_bandwidth"] = 1e300;
+  large["name"] = "two\nlines\u001b[31m";
+  EXPECT_THAT(problems_of(large.dump()),
+              ::testing::UnorderedElementsAre(
+                  HasSubstr("/device/memory_bandwidth: 1e+300: needs a positive number of at most"),
+                  HasSubstr("/name: two\\nlines\\x1b[31m: has control characters")));
   json none = machine_file();
   none["device"]["peak"] = json::object();
   EXPECT_THAT(problems_of(none.dump()), ElementsAre(HasSubstr("/device: peak needs a rate")));
