@@ -118,6 +118,7 @@ def main():
             while not os.path.exists("runs/long/metrics.jsonl") or not trident.metrics("runs/long"):
                 time.sleep(0.05)
             os.kill(os.getpid(), signal.SIGINT)
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
         threading.Thread(target=interrupt).start()
         try:
             trident.run(CONFIG, set={"logging.dir": pathlib.Path("runs/long"), "training.train_iters": 10**6})
