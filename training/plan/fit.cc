@@ -127,9 +127,7 @@ std::optional<std::int64_t> planned_peak(const Config& config, const Architectur
       const PlannedRank& planned = places[static_cast<std::size_t>(place)];
       PlanColumn column(config, schedule, mesh, planned, *rule);
       for (const int rank : mesh.column(place)) {
-        const PlannedMemory& memory = rank == 0 ? planned.collecting : planned.memory;
-        peak = std::max(peak, needed(memory) - memory.of(Category::optimizer) +
-                                  column.own(rank).optimizer_bytes);
+        peak = std::max(peak, needed(column.memory(column.own(rank), rank == 0)));
       }
     }
     return peak + library;

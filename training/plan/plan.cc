@@ -52,8 +52,7 @@ double imbalance_of(const Schedule& schedule, const StageTimes& times) {
 
 // What all ranks have that are planned as this one.
 PlanRank rank_of(const Config& config, const std::vector<int>& stages, const PlannedRank& planned,
-                 bool collects) {
-  const PlannedMemory& memory = collects ? planned.collecting : planned.memory;
+                 const PlannedMemory& memory) {
   PlanRank rank;
   for (const int stage : stages) {
     rank.layers += config.pipeline.layer_split[static_cast<std::size_t>(stage)];
@@ -61,12 +60,13 @@ PlanRank rank_of(const Config& config, const std::vector<int>& stages, const Pla
   for (const BucketLayout& bucket : planned.buckets) {
     for (const BucketEntry& entry : bucket.entries) rank.parameters += entry.numel;
   }
-  for (const Category c : {Category::parameter, Category::gradient, Category::activation,
-                           Category::communication, Category::workspace, Category::staging}) {
+  for (const Category c :
+       {Category::parameter, Category::gradient, Category::optimizer, Category::activation,
+        Category::communication, Category::workspace, Category::staging}) {
     rank.bytes[std::string(name_of(c))] = memory.of(c);
   }
   rank.bytes["library"] = library_bytes(config);
-  rank.peak_bytes = memory.peak_total + library_bytes(config) - memory.of(Category::optimizer);
+  rank.peak_bytes = memory.peak_total + library_bytes(config);
   return rank;
 }
 
@@ -99,12 +99,11 @@ std::vector<PlanRank> ranks_of_column(const Config& config, const Schedule& sche
       ++known->second.count;  // the first has the lowest number
       continue;
     }
-    PlanRank& rank = known->second = rank_of(config, stages, planned, number == 0);
+    PlanRank& rank = known->second =
+        rank_of(config, stages, planned, column.memory(difference.first, number == 0));
     rank.pipeline = pipeline;
     rank.at = mesh.coordinates(number);
     rank.rank = number;
-    rank.bytes["optimizer"] = difference.first.optimizer_bytes;
-    rank.peak_bytes += difference.first.optimizer_bytes;
     for (const std::string& name : traffic_names(mesh)) rank.bytes_sent[name] = 0;
     for (const auto& [name, bytes] : column.bytes_sent(difference.first)) {
       rank.bytes_sent[name] = bytes;

@@ -106,6 +106,14 @@ PlanColumn::Own PlanColumn::own(int rank) {
   return own;
 }
 
+PlannedMemory PlanColumn::memory(const Own& own, bool collects) const {
+  PlannedMemory memory = collects ? planned_.collecting : planned_.memory;
+  std::int64_t& optimizer = memory.peak[static_cast<std::size_t>(Category::optimizer)];
+  memory.peak_total += own.optimizer_bytes - optimizer;
+  optimizer = own.optimizer_bytes;
+  return memory;
+}
+
 std::map<std::string, std::int64_t> PlanColumn::bytes_sent(const Own& own) const {
   std::map<std::string, std::int64_t> sent;
   for (std::size_t i = 0; i < carried_.size(); ++i) sent[carried_[i].traffic] += own.sent[i];

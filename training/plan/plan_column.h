@@ -28,6 +28,9 @@ class PlanColumn {
     auto operator<=>(const Own&) const = default;
   };
   Own own(int rank);
+  // Returns the memory of such a rank, with its own optimizer state; `collects`: it collects the
+  // monitor's reports.
+  PlannedMemory memory(const Own&, bool collects) const;
   // Bytes that a rank sends in a step, by the names of traffic.
   std::map<std::string, std::int64_t> bytes_sent(const Own&) const;
 
