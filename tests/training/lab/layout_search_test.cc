@@ -197,7 +197,13 @@ TEST(LayoutSearch, WhereNothingFitsItSaysByHowMuchAndWhatWould) {
   } catch (const RequestError& error) {
     EXPECT_THAT(error.what(), HasSubstr("nothing fits 2.79 GiB a rank on 2 ranks"));
     EXPECT_THAT(error.what(), HasSubstr("iB more; on "));
-    EXPECT_THAT(error.what(), HasSubstr(" ranks one takes "));
+    const std::string text = error.what();
+    const auto at = text.find("iB more; on ");
+    ASSERT_THAT(text, HasSubstr(" ranks one takes "));
+    // It is so, and of the numbers looked at the least.
+    const std::int64_t ranks = std::stoll(text.substr(at + 12));
+    EXPECT_FALSE(search_layouts(request({ranks}, 3'000'000'000)).plans.empty());
+    EXPECT_THROW(search_layouts(request({ranks / 2}, 3'000'000'000)), RequestError);
   }
   // More than the machine has is looked at, and said to be more.
   LayoutRequest small = request({2}, 3'000'000'000);
