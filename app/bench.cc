@@ -1,5 +1,5 @@
 // `bench gemm|collectives|machine|step`: this machine's speed, measured now.
-#include "training/bench/bench.h"
+#include "run/measurement/bench.h"
 
 #include <fmt/format.h>
 
@@ -12,12 +12,12 @@
 #include <string>
 
 #include "app/options.h"
-#include "core/error.h"
-#include "core/file.h"
-#include "core/process.h"
+#include "base/error.h"
+#include "base/files/file.h"
+#include "base/process/process.h"
 #include "kernels/cuda_device.h"
-#include "training/lab/grid.h"
-#include "training/run/bf16_products.h"
+#include "planner/search/grid.h"
+#include "run/startup/bf16_products.h"
 
 namespace trident::app {
 namespace {

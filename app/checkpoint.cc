@@ -12,15 +12,15 @@
 
 #include "app/commands.h"
 #include "app/options.h"
-#include "core/error.h"
-#include "core/json.h"
-#include "core/printable.h"
-#include "core/process.h"
-#include "core/units.h"
-#include "training/checkpoint/checkpoint_tools.h"
-#include "training/run/convert.h"
-#include "training/run/held_folder.h"
-#include "training/run/run_folder.h"
+#include "base/error.h"
+#include "base/files/json.h"
+#include "base/printable.h"
+#include "base/process/process.h"
+#include "base/units.h"
+#include "checkpoint/checkpoint_tools.h"
+#include "run/evaluation/convert.h"
+#include "run/folders/held_folder.h"
+#include "run/folders/run_folder.h"
 
 namespace trident::app {
 namespace {

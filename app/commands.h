@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "training/run/launch.h"
+#include "run/launch/launch.h"
 
 namespace CLI {
 class App;

@@ -1,6 +1,6 @@
 // `export` and `import`: between a run's weights and Hugging Face directories. Both sides have the
 // same form today, so each reads, checks and writes anew.
-#include "training/run/convert.h"
+#include "run/evaluation/convert.h"
 
 #include <fmt/format.h>
 
@@ -11,13 +11,13 @@
 #include <vector>
 
 #include "app/options.h"
-#include "core/error.h"
-#include "core/json.h"
-#include "core/printable.h"
-#include "core/process.h"
-#include "training/checkpoint/checkpoint_tools.h"
-#include "training/gguf/gguf_export.h"
-#include "training/hugging_face/model_directory.h"
+#include "base/error.h"
+#include "base/files/json.h"
+#include "base/printable.h"
+#include "base/process/process.h"
+#include "checkpoint/checkpoint_tools.h"
+#include "formats/gguf/gguf_export.h"
+#include "formats/hugging_face/model_directory.h"
 
 namespace trident::app {
 namespace {

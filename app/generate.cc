@@ -1,5 +1,5 @@
 // `generate`: continues a text with trained weights.
-#include "training/run/generate.h"
+#include "run/generation/generate.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -19,19 +19,19 @@
 #include <system_error>
 
 #include "app/options.h"
-#include "core/error.h"
-#include "core/file.h"
-#include "core/printable.h"
-#include "core/process.h"
-#include "core/utf8.h"
+#include "base/error.h"
+#include "base/files/file.h"
+#include "base/printable.h"
+#include "base/process/process.h"
+#include "base/utf8.h"
+#include "checkpoint/checkpoint_tools.h"
+#include "engine/setup/from_config.h"
+#include "engine/setup/text_setup.h"
+#include "formats/hugging_face/hugging_face_extras.h"
+#include "formats/hugging_face/model_directory.h"
 #include "kernels/cuda_device.h"
-#include "training/checkpoint/checkpoint_tools.h"
-#include "training/hugging_face/hugging_face_extras.h"
-#include "training/hugging_face/model_directory.h"
-#include "training/run/bf16_products.h"
-#include "training/run/text_stream.h"
-#include "training/setup/from_config.h"
-#include "training/setup/text_setup.h"
+#include "run/generation/text_stream.h"
+#include "run/startup/bf16_products.h"
 
 namespace trident::app {
 namespace {

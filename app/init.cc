@@ -7,12 +7,12 @@
 #include <nlohmann/json.hpp>
 
 #include "app/options.h"
-#include "core/error.h"
-#include "core/file.h"
-#include "core/json.h"
-#include "core/printable.h"
-#include "training/setup/kinds.h"
-#include "training/setup/presets.h"
+#include "base/error.h"
+#include "base/files/file.h"
+#include "base/files/json.h"
+#include "base/printable.h"
+#include "engine/setup/kinds.h"
+#include "engine/setup/presets.h"
 
 namespace trident::app {
 namespace {

@@ -23,17 +23,17 @@
 
 #include "app/options.h"
 #include "app/stop_signals.h"
-#include "core/child_process.h"
-#include "core/error.h"
-#include "core/file.h"
-#include "core/json.h"
-#include "core/process.h"
-#include "core/units.h"
+#include "base/error.h"
+#include "base/files/file.h"
+#include "base/files/json.h"
+#include "base/process/child_process.h"
+#include "base/process/process.h"
+#include "base/units.h"
 #include "kernels/cuda_device.h"
-#include "training/report/metrics_file.h"
-#include "training/run/elastic.h"
-#include "training/run/goodput.h"
-#include "training/run/held_folder.h"
+#include "report/metrics_file.h"
+#include "run/folders/held_folder.h"
+#include "run/launch/goodput.h"
+#include "run/startup/elastic.h"
 
 namespace trident::app {
 namespace {

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "app/commands.h"
-#include "core/error.h"
-#include "core/nearest.h"
-#include "core/printable.h"
+#include "base/error.h"
+#include "base/nearest.h"
+#include "base/printable.h"
 #include "parallel/transport/transport.h"
 
 namespace {

@@ -11,16 +11,16 @@
 
 #include "app/printer.h"
 #include "app/processors.h"
-#include "config/moot.h"
-#include "core/error.h"
-#include "core/file.h"
-#include "core/printable.h"
-#include "core/process.h"
-#include "core/terminal.h"
+#include "base/error.h"
+#include "base/files/file.h"
+#include "base/printable.h"
+#include "base/process/process.h"
+#include "base/process/terminal.h"
+#include "engine/setup/kinds.h"
 #include "kernels/cuda_device.h"
-#include "training/bench/bench.h"
-#include "training/run/measured_models.h"
-#include "training/setup/kinds.h"
+#include "run/measurement/bench.h"
+#include "run/startup/measured_models.h"
+#include "settings/moot.h"
 
 namespace trident::app {
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "app/commands.h"
-#include "training/lab/layout_search.h"
-#include "training/run/job_config.h"
+#include "planner/search/layout_search.h"
+#include "run/startup/job_config.h"
 
 namespace trident::app {
 
@@ -31,12 +31,12 @@ LoadedConfig load_told(const ConfigRequest&, const Launch&,
 void add_notes(nlohmann::ordered_json& document, const std::vector<std::string>& notes);
 // What "auto" stands for in layouts of a config that was loaded here.
 LoadOptions load_options(const Config&, const Launch&);
-// A grid (training/lab/grid.h) as it stands, or in a JSON file of that name.
+// A grid (planner/search/grid.h) as it stands, or in a JSON file of that name.
 std::string grid_text(const std::string& grid);
 // RequestError, with the option's name, where a file of that path can't be written, before hours
 // are spent on what goes into it. "" is none; an option of "" is that of a path without one.
 void need_writable(const std::string& option, const std::string& path);
-// The best rates of products that are known of machines (training/report/best_rates.h), kept from
+// The best rates of products that are known of machines (report/best_rates.h), kept from
 // run to run; "" where there is no place for it.
 std::string rates_file(const Launch&);
 // The items of a list with commas between them. RequestError, with the option's name, where one is

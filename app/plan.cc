@@ -1,4 +1,4 @@
-#include "training/plan/plan.h"
+#include "planner/plan/plan.h"
 
 #include <fmt/format.h>
 
@@ -8,14 +8,14 @@
 #include <optional>
 
 #include "app/options.h"
-#include "config/moot.h"
-#include "training/lab/machine.h"
-#include "training/plan/fit.h"
-#include "training/run/bf16_products.h"
-#include "training/run/ramp_lists.h"
-#include "training/setup/from_config.h"
-#include "training/setup/kinds.h"
-#include "training/setup/param_group_check.h"
+#include "engine/setup/from_config.h"
+#include "engine/setup/kinds.h"
+#include "engine/setup/param_group_check.h"
+#include "planner/machine/machine.h"
+#include "planner/plan/fit.h"
+#include "run/loop/ramp_lists.h"
+#include "run/startup/bf16_products.h"
+#include "settings/moot.h"
 
 namespace trident::app {
 namespace {

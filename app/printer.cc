@@ -10,11 +10,11 @@
 #include <ctime>
 #include <utility>
 
-#include "core/printable.h"
-#include "core/process.h"
-#include "core/terminal.h"
-#include "core/units.h"
-#include "training/run/summary.h"
+#include "base/printable.h"
+#include "base/process/process.h"
+#include "base/process/terminal.h"
+#include "base/units.h"
+#include "run/startup/summary.h"
 
 namespace trident::app {
 

@@ -5,11 +5,11 @@
 
 #include <string>
 
-#include "config/config.h"
-#include "core/background.h"
-#include "training/data/tokenize.h"
-#include "training/lab/layout_search.h"
-#include "training/run/trainer.h"
+#include "base/process/background.h"
+#include "datasets/tokenize.h"
+#include "planner/search/layout_search.h"
+#include "run/loop/trainer.h"
+#include "settings/config.h"
 
 namespace trident::app {
 

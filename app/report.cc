@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "app/options.h"
-#include "core/error.h"
-#include "core/file.h"
-#include "core/json.h"
-#include "core/printable.h"
-#include "training/report/run_report.h"
+#include "base/error.h"
+#include "base/files/file.h"
+#include "base/files/json.h"
+#include "base/printable.h"
+#include "report/run_report.h"
 
 namespace trident::app {
 namespace {

@@ -8,10 +8,10 @@
 #include <memory>
 
 #include "app/options.h"
-#include "core/error.h"
-#include "core/file.h"
-#include "core/terminal.h"
-#include "training/bench/schedule_reports.h"
+#include "base/error.h"
+#include "base/files/file.h"
+#include "base/process/terminal.h"
+#include "run/measurement/schedule_reports.h"
 
 namespace trident::app {
 namespace {

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "app/commands.h"
-#include "training/setup/kinds.h"
+#include "engine/setup/kinds.h"
 
 namespace trident::app {
 

@@ -9,12 +9,12 @@
 #include <optional>
 
 #include "app/options.h"
-#include "core/error.h"
-#include "core/file.h"
-#include "core/printable.h"
-#include "training/lab/layout_search.h"
-#include "training/plan/fit.h"
-#include "training/setup/kinds.h"
+#include "base/error.h"
+#include "base/files/file.h"
+#include "base/printable.h"
+#include "engine/setup/kinds.h"
+#include "planner/plan/fit.h"
+#include "planner/search/layout_search.h"
 
 namespace trident::app {
 namespace {

@@ -6,15 +6,15 @@
 #include <memory>
 
 #include "app/options.h"
-#include "core/error.h"
-#include "core/file.h"
-#include "core/printable.h"
-#include "core/process.h"
-#include "core/units.h"
-#include "training/lab/chakra.h"
-#include "training/lab/link_table.h"
-#include "training/lab/step_simulation.h"
-#include "training/setup/kinds.h"
+#include "base/error.h"
+#include "base/files/file.h"
+#include "base/printable.h"
+#include "base/process/process.h"
+#include "base/units.h"
+#include "engine/setup/kinds.h"
+#include "planner/machine/link_table.h"
+#include "planner/simulation/chakra.h"
+#include "planner/simulation/step_simulation.h"
 
 namespace trident::app {
 namespace {

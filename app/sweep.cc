@@ -1,5 +1,5 @@
 // `sweep`: runs a config in many layouts.
-#include "training/lab/sweep.h"
+#include "planner/sweep/sweep.h"
 
 #include <fmt/format.h>
 
@@ -12,19 +12,19 @@
 
 #include "app/options.h"
 #include "app/stop_signals.h"
+#include "base/error.h"
+#include "base/files/file.h"
+#include "base/printable.h"
+#include "base/process/process.h"
+#include "base/units.h"
+#include "base/utf8.h"
 #include "core/available_memory.h"
-#include "core/error.h"
-#include "core/file.h"
-#include "core/printable.h"
-#include "core/process.h"
-#include "core/units.h"
-#include "core/utf8.h"
+#include "engine/setup/from_config.h"
+#include "engine/setup/kinds.h"
 #include "kernels/cuda_device.h"
-#include "training/bench/measured.h"
-#include "training/lab/machine_fit.h"
-#include "training/report/sweep_report.h"
-#include "training/setup/from_config.h"
-#include "training/setup/kinds.h"
+#include "planner/sweep/machine_fit.h"
+#include "report/sweep_report.h"
+#include "run/measurement/measured.h"
 
 namespace trident::app {
 namespace {

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "kernels/cuda_device.h"
-#include "training/report/product_rate.h"
+#include "report/product_rate.h"
 
 namespace trident {
 

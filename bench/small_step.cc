@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
-#include "config/config.h"
-#include "training/engine/rank_model.h"
-#include "training/engine/stepper.h"
-#include "training/run/trainer.h"
-#include "training/setup/from_config.h"
-#include "training/setup/kinds.h"
+#include "engine/rank_model.h"
+#include "engine/setup/from_config.h"
+#include "engine/setup/kinds.h"
+#include "engine/stepper.h"
+#include "run/loop/trainer.h"
+#include "settings/config.h"
 
 namespace trident {
 namespace {

@@ -2,8 +2,8 @@
 # models, schedules, optimizers, transports and collective algorithms of their own
 # (tests/install/consumer is one). All other headers may change from one version to the next.
 set(TRIDENT_PUBLIC_HEADERS
-    config/config.h config/kinds.h
-    core/context.h core/device.h core/error.h core/tensor.h core/dtype.h core/rng.h core/axes.h
+    settings/config.h settings/kinds.h
+    core/context.h core/device.h base/error.h core/tensor.h core/dtype.h core/rng.h core/axes.h
     kernels/activation.h kernels/attention.h kernels/cross_entropy.h kernels/dropout.h
     kernels/elementwise.h kernels/embedding.h kernels/gemm.h kernels/norm.h kernels/optimizer.h
     parallel/process_group.h parallel/placement.h parallel/parameter.h parallel/topology.h
@@ -15,34 +15,34 @@ set(TRIDENT_PUBLIC_HEADERS
     models/block.h models/embedding.h models/head.h models/layer_name.h models/transformer.h
     scheduler/action.h scheduler/schedules.h scheduler/validate.h scheduler/simulate.h
     scheduler/csv.h
-    training/setup/kinds.h training/optimizer/optimizer.h training/run/trainer.h
-    training/run/training_inputs.h training/run/training_job.h training/run/job_config.h
-    training/run/launch.h training/plan/plan.h training/run/generate.h
+    engine/setup/kinds.h engine/optimizer/optimizer.h run/loop/trainer.h
+    run/loop/training_inputs.h run/startup/training_job.h run/startup/job_config.h
+    run/launch/launch.h planner/plan/plan.h run/generation/generate.h
     )
 
 # What these include. Not for programs to include by themselves.
 set(TRIDENT_INCLUDED_HEADERS
-    config/problems.h
-    core/file.h
-    core/allocator.h core/block_pool.h core/clock.h core/countdown.h core/file_system.h core/kernel_clock.h
+    settings/problems.h
+    base/files/file.h
+    core/allocator.h core/block_pool.h core/clock.h core/countdown.h base/files/file_system.h core/kernel_clock.h
     core/ledger.h
     core/thread_team.h
     kernels/peers.h kernels/reduce.h kernels/reduce_op.h
     parallel/collectives/communicator.h parallel/collectives/descriptor.h
     parallel/collectives/host_runs.h
-    parallel/data/bucket_layout.h parallel/data/buckets.h parallel/mesh.h parallel/nodes.h
+    parallel/zero/bucket_layout.h parallel/zero/buckets.h parallel/mesh.h parallel/nodes.h
     parallel/operation_log.h parallel/transport/file_work.h parallel/transport/meeting.h
     parallel/transport/mpi_job.h
     scheduler/execute.h scheduler/iterations.h scheduler/run_lists.h scheduler/timeline.h
     scheduler/warm_up.h
-    training/checkpoint/checkpoint_folder.h training/checkpoint/found_on_nodes.h training/checkpoint/kept_on_node.h training/checkpoint/manifest.h
-    training/checkpoint/starts.h training/checkpoint/taken_parts.h
-    training/data/batch_sizes.h training/data/dataset.h training/data/datasets.h training/data/document_encoder.h training/data/indexed_writer.h
-    training/data/interleave.h training/data/source_files.h training/data/text_marks.h training/data/token_source.h training/data/tokenize.h
-    training/tokenizer/tokenizer.h training/hugging_face/hugging_face_extras.h
-    training/optimizer/optimizer_kinds.h training/report/best_rates.h training/report/iteration_metrics.h
-    training/report/product_rate.h training/run/bf16_products.h kernels/cpu_library.h
-    training/lab/machine.h training/lab/search_progress.h
-    training/run/agreement.h training/run/auto_layout.h training/run/ramp_lists.h training/run/devices.h training/run/rendezvous.h training/run/sampling.h
-    training/run/starting_point.h
+    checkpoint/checkpoint_folder.h checkpoint/found_on_nodes.h checkpoint/kept_on_node.h checkpoint/manifest.h
+    checkpoint/starts.h checkpoint/taken_parts.h
+    datasets/batch_sizes.h datasets/dataset.h datasets/datasets.h datasets/document_encoder.h datasets/indexed_writer.h
+    datasets/interleave.h datasets/source_files.h datasets/text_marks.h datasets/token_source.h datasets/tokenize.h
+    datasets/tokenizer/tokenizer.h formats/hugging_face/hugging_face_extras.h
+    engine/optimizer/optimizer_kinds.h report/best_rates.h report/iteration_metrics.h
+    report/product_rate.h run/startup/bf16_products.h kernels/cpu_library.h
+    planner/machine/machine.h planner/search/search_progress.h
+    run/launch/agreement.h run/startup/auto_layout.h run/loop/ramp_lists.h run/launch/devices.h run/launch/rendezvous.h run/generation/sampling.h
+    run/folders/starting_point.h
     )

@@ -2,8 +2,8 @@
 
 #include <cstring>
 
-#include "core/byte_buffer.h"
-#include "core/error.h"
+#include "base/error.h"
+#include "base/files/byte_buffer.h"
 
 namespace trident {
 namespace {

@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "base/error.h"
 #include "core/device.h"
-#include "core/error.h"
 
 namespace trident {
 namespace {

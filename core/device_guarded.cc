@@ -10,8 +10,8 @@
 #include <mutex>
 #include <thread>
 
+#include "base/error.h"
 #include "core/device.h"
-#include "core/error.h"
 
 namespace trident {
 namespace {

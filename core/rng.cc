@@ -3,7 +3,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "core/fnv1a.h"
+#include "base/fnv1a.h"
 
 namespace trident {
 

@@ -1,7 +1,7 @@
 #include "core/tensor.h"
 
+#include "base/error.h"
 #include "core/allocator.h"
-#include "core/error.h"
 
 namespace trident {
 

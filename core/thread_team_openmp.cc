@@ -6,8 +6,8 @@
 #include <system_error>
 #include <thread>
 
+#include "base/error.h"
 #include "core/core_contention.h"
-#include "core/error.h"
 #include "core/thread_team.h"
 #include "core/threads.h"
 

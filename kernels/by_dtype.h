@@ -3,8 +3,8 @@
 
 #include <string>
 
+#include "base/error.h"
 #include "core/dtype.h"
-#include "core/error.h"
 
 namespace trident {
 

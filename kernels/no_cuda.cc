@@ -1,4 +1,4 @@
-#include "core/error.h"
+#include "base/error.h"
 #include "kernels/backend.h"
 #include "kernels/cuda_device.h"
 

@@ -1,6 +1,6 @@
 // A family of models: which modules stand at the ends and in between, and how its parameters are
 // called in a Hugging Face directory. A user's own model is one more of these, in a copy of
-// built_in_architectures() (training/setup/kinds.h); nothing registers itself.
+// built_in_architectures() (engine/setup/kinds.h); nothing registers itself.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@
 #include <utility>
 #include <vector>
 
-#include "config/config.h"
-#include "config/kinds.h"
 #include "models/module.h"
 #include "models/transformer.h"
-#include "parallel/data/bucket_layout.h"
 #include "parallel/tensor/linear.h"
+#include "parallel/zero/bucket_layout.h"
+#include "settings/config.h"
+#include "settings/kinds.h"
 
 namespace trident {
 

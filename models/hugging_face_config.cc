@@ -6,9 +6,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "core/error.h"
-#include "core/json.h"
-#include "core/printable.h"
+#include "base/error.h"
+#include "base/files/json.h"
+#include "base/printable.h"
 
 namespace trident {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/error.h"
-#include "core/json.h"
+#include "base/error.h"
+#include "base/files/json.h"
 #include "models/architecture.h"
 #include "models/hugging_face_config.h"
 #include "models/layer_name.h"

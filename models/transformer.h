@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
-#include "config/config.h"
 #include "core/dtype.h"
 #include "kernels/attention.h"
 #include "models/module.h"
 #include "parallel/tensor/linear.h"
+#include "settings/config.h"
 
 namespace trident {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "core/rng.h"
 #include "kernels/elementwise.h"
 #include "kernels/gemm.h"

@@ -35,7 +35,7 @@ struct ParameterSpec {
 
 class Parameter;
 
-// Gives a gradient its memory where that is not held all the time (parallel/data/).
+// Gives a gradient its memory where that is not held all the time (parallel/zero/).
 class GradientMemory {
  public:
   virtual ~GradientMemory() = default;
@@ -64,9 +64,9 @@ class Parameter {
   const ParameterSpec& spec() const { return spec_; }
   const std::string& name() const { return spec_.name; }
 
-  // The weight as of `version`: the live one, or one of the stash (parallel/data/weight_stash.h);
+  // The weight as of `version`: the live one, or one of the stash (parallel/zero/weight_stash.h);
   // Error where it is not there. Under ZeRO stage 3 it is there while a visit to its module lasts
-  // (parallel/data/weight_gathering.h).
+  // (parallel/zero/weight_gathering.h).
   WeightView acquire(WeightVersion version) const;
   // Versions count updates; without a stash there is one, 0.
   void stash(WeightVersion version, Tensor weight) { stashed_[version] = std::move(weight); }
@@ -77,7 +77,7 @@ class Parameter {
   int add_use() { return uses_++; }
   int uses() const { return uses_; }
 
-  // Set by the owners of the flat buffers (parallel/data/); local shape.
+  // Set by the owners of the flat buffers (parallel/zero/); local shape.
   void bind(Tensor weight, Tensor gradient, Tensor second_gradient) {
     bind_weight(std::move(weight));
     bind_gradient(0, std::move(gradient));

@@ -7,8 +7,8 @@
 #include <numeric>
 #include <utility>
 
-#include "core/content_hash.h"
-#include "core/error.h"
+#include "base/error.h"
+#include "base/files/content_hash.h"
 #include "kernels/backend.h"
 #include "parallel/collectives/direct.h"
 #include "parallel/process_group_alone.h"

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "kernels/backend.h"
 #include "parallel/collectives/table.h"
 #include "parallel/process_group.h"

@@ -5,7 +5,7 @@
 #include <thread>
 #include <utility>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "kernels/backend.h"
 #include "parallel/process_group.h"
 #include "parallel/process_group_alone.h"

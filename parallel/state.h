@@ -20,8 +20,8 @@ class Parameter;
 enum class StateKind : std::uint8_t {
   weight,     // what forward computes with; follows from the masters
   master,     // fp32, what updates change; the weights themselves in fp32 training
-  optimizer,  // what an update rule keeps (training/optimizer/optimizer.h)
-  stashed,    // older weights that micro-batches in flight use (parallel/data/weight_stash.h)
+  optimizer,  // what an update rule keeps (engine/optimizer/optimizer.h)
+  stashed,    // older weights that micro-batches in flight use (parallel/zero/weight_stash.h)
   gradient,   // of the last step: reduced, before clipping, times its loss scale
 };
 

@@ -10,7 +10,7 @@
 #include <optional>
 #include <utility>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "scheduler/greedy.h"
 #include "scheduler/local_search.h"
 #include "scheduler/lower_bound.h"

@@ -8,7 +8,7 @@
 #include <optional>
 #include <set>
 
-#include "core/error.h"
+#include "base/error.h"
 
 namespace trident {
 

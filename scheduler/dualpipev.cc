@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "scheduler/schedules.h"
 #include "scheduler/v_shape.h"
 

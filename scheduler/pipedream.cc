@@ -2,7 +2,7 @@
 // change, and so that nothing is flushed between iterations.
 #include <fmt/format.h>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "scheduler/schedules.h"
 
 namespace trident {

@@ -7,9 +7,9 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
-#include "core/error.h"
-#include "core/json.h"
-#include "core/units.h"
+#include "base/error.h"
+#include "base/files/json.h"
+#include "base/units.h"
 #include "scheduler/timeline.h"
 #include "scheduler/validate.h"
 

@@ -7,9 +7,9 @@
 #include <limits>
 #include <utility>
 
-#include "core/error.h"
-#include "core/nearest.h"
-#include "core/units.h"
+#include "base/error.h"
+#include "base/nearest.h"
+#include "base/units.h"
 #include "scheduler/analytic.h"
 #include "scheduler/automatic.h"
 #include "scheduler/interleaved.h"

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "config/kinds.h"
 #include "scheduler/action.h"
 #include "scheduler/simulate.h"
+#include "settings/kinds.h"
 
 namespace trident {
 

@@ -7,7 +7,7 @@
 #include <map>
 #include <utility>
 
-#include "core/error.h"
+#include "base/error.h"
 
 namespace trident {
 

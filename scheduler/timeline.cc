@@ -10,7 +10,7 @@
 #include <tuple>
 #include <utility>
 
-#include "core/json.h"
+#include "base/files/json.h"
 
 namespace trident {
 

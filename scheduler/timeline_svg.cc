@@ -6,8 +6,8 @@
 #include <iterator>
 #include <set>
 
-#include "core/escape_xml.h"
-#include "core/units.h"
+#include "base/escape_xml.h"
+#include "base/units.h"
 #include "scheduler/timeline.h"
 
 namespace trident {

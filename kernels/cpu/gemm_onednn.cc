@@ -4,8 +4,8 @@
 #include <oneapi/dnnl/dnnl.hpp>
 #include <unordered_map>
 
-#include "core/error.h"
-#include "core/fnv1a.h"
+#include "base/error.h"
+#include "base/fnv1a.h"
 #include "kernels/cpu/product_cache.h"
 #include "kernels/cpu_library.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <type_traits>
 
-#include "core/error.h"
+#include "base/error.h"
 
 namespace trident {
 namespace {

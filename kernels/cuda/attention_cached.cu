@@ -1,7 +1,7 @@
 #include <cmath>
 #include <string>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "kernels/attention.h"
 #include "kernels/by_dtype.h"
 #include "kernels/cuda/elementwise.cuh"

@@ -8,7 +8,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "kernels/cuda/attention_fused.h"
 #include "kernels/cuda/keys.h"
 #include "kernels/cuda/scratch.h"

@@ -9,8 +9,8 @@
 #include <regex>
 #include <string>
 
-#include "core/error.h"
-#include "core/units.h"
+#include "base/error.h"
+#include "base/units.h"
 #include "kernels/cuda/attention_fused.h"
 #include "kernels/cuda/products.h"
 #include "kernels/cuda/queue.h"

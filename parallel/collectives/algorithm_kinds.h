@@ -3,9 +3,9 @@
 
 #include <vector>
 
-#include "config/kinds.h"
 #include "parallel/collectives/collective.h"
 #include "parallel/process_group.h"
+#include "settings/kinds.h"
 
 namespace trident {
 

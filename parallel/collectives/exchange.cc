@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/error.h"
+#include "base/files/content_hash.h"
 #include "core/clock.h"
-#include "core/content_hash.h"
-#include "core/error.h"
 #include "kernels/backend.h"
 #include "parallel/collectives/collective.h"
 

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "parallel/collectives/by_transport.h"
 #include "parallel/collectives/carried.h"
 #include "parallel/collectives/desks.h"

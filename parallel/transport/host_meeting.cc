@@ -16,8 +16,8 @@
 #include <ctime>
 #include <optional>
 
+#include "base/error.h"
 #include "core/core_contention.h"
-#include "core/error.h"
 
 namespace trident {
 namespace {

@@ -3,7 +3,7 @@
 #include <string>
 #include <thread>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "core/threads.h"
 #include "parallel/process_group_impl.h"
 #include "parallel/transport/local_world.h"

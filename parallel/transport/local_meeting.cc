@@ -8,8 +8,8 @@
 #include <mutex>
 #include <thread>
 
+#include "base/error.h"
 #include "core/core_contention.h"
-#include "core/error.h"
 #include "parallel/transport/local_world.h"
 
 namespace trident::local {

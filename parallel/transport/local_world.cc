@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <thread>
 
-#include "core/error.h"
+#include "base/error.h"
 
 namespace trident::local {
 namespace {

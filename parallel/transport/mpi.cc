@@ -2,7 +2,7 @@
 #include <exception>
 #include <string>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "parallel/process_group_impl.h"
 #include "parallel/transport/mpi_endpoint.h"
 #include "parallel/transport/mpi_parts.h"

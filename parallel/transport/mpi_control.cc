@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/error.h"
-#include "core/printable.h"
-#include "core/process.h"
+#include "base/error.h"
+#include "base/printable.h"
+#include "base/process/process.h"
 #include "parallel/transport/endpoint.h"
 
 namespace trident {

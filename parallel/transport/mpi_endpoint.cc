@@ -8,8 +8,8 @@
 #include <random>
 #include <thread>
 
-#include "core/error.h"
-#include "core/process.h"
+#include "base/error.h"
+#include "base/process/process.h"
 #include "parallel/transport/host_meeting.h"
 #include "parallel/transport/mpi_parts.h"
 #include "parallel/transport/mpi_reduction.h"

@@ -8,8 +8,8 @@
 #include <memory>
 #include <utility>
 
+#include "base/process/process.h"
 #include "core/countdown.h"
-#include "core/process.h"
 #include "parallel/transport/mpi_library.h"
 #include "parallel/transport/mpi_parts.h"
 

@@ -9,9 +9,9 @@
 #include <cstdlib>
 #include <utility>
 
+#include "base/error.h"
+#include "base/process/process.h"
 #include "core/countdown.h"
-#include "core/error.h"
-#include "core/process.h"
 
 namespace trident {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "parallel/transport/mpi_parts.h"
 
 namespace trident {

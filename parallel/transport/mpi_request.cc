@@ -6,7 +6,7 @@
 #include <cstring>
 #include <optional>
 
-#include "core/error.h"
+#include "base/error.h"
 
 namespace trident {
 namespace {

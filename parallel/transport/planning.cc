@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "parallel/process_group_impl.h"
 #include "parallel/transport/endpoint.h"
 

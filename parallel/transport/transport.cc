@@ -2,7 +2,7 @@
 
 #include <system_error>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "core/threads.h"
 #include "parallel/process_group_impl.h"
 #include "parallel/transport/endpoint.h"

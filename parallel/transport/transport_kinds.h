@@ -4,8 +4,8 @@
 #include <functional>
 #include <vector>
 
-#include "config/kinds.h"
 #include "parallel/transport/transport.h"
+#include "settings/kinds.h"
 
 namespace trident {
 

@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "core/units.h"
+#include "base/units.h"
 #include "kernels/cuda_device.h"
 #include "support/source_dir.h"
 

@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "datasets/indexed_writer.h"
 #include "tests/app/cli.h"
-#include "training/data/indexed_writer.h"
 
 namespace trident::testing {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstring>
 #include <set>
 
+#include "base/error.h"
 #include "core/context.h"
-#include "core/error.h"
 #include "core/rng.h"
 #include "support/random_normal.h"
 

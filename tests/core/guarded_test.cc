@@ -7,8 +7,8 @@
 #include <span>
 #include <thread>
 
+#include "base/error.h"
 #include "core/context.h"
-#include "core/error.h"
 #include "kernels/elementwise.h"
 
 namespace trident {

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "core/crc64.h"
-#include "core/json.h"
+#include "base/files/crc64.h"
+#include "base/files/json.h"
+#include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/checkpoint_tools.h"
+#include "engine/setup/kinds.h"
 #include "fuzz/fuzzing.h"
-#include "training/checkpoint/checkpoint_reader.h"
-#include "training/checkpoint/checkpoint_tools.h"
-#include "training/run/config_differences.h"
-#include "training/setup/kinds.h"
+#include "run/folders/config_differences.h"
 
 namespace trident::fuzzing {
 namespace {

@@ -1,7 +1,7 @@
 // A config, then overrides, each after a NUL.
-#include "config/config.h"
+#include "engine/setup/kinds.h"
 #include "fuzz/fuzzing.h"
-#include "training/setup/kinds.h"
+#include "settings/config.h"
 
 namespace trident::fuzzing {
 

@@ -1,10 +1,10 @@
 // Files of texts: the first byte says of which kind. What is accepted has the tokens of its
 // documents, each ended.
-#include "core/utf8.h"
+#include "base/utf8.h"
+#include "datasets/indexed_source.h"
+#include "datasets/tokenize.h"
 #include "fuzz/fuzzing.h"
 #include "support/temp_dir.h"
-#include "training/data/indexed_source.h"
-#include "training/data/tokenize.h"
 
 namespace trident::fuzzing {
 

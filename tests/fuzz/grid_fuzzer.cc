@@ -3,7 +3,7 @@
 #include <set>
 
 #include "fuzz/fuzzing.h"
-#include "training/lab/grid.h"
+#include "planner/search/grid.h"
 
 namespace trident::fuzzing {
 

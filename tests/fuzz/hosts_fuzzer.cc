@@ -2,8 +2,8 @@
 #include <cstdint>
 
 #include "fuzz/fuzzing.h"
+#include "run/startup/elastic.h"
 #include "support/temp_dir.h"
-#include "training/run/elastic.h"
 
 namespace trident::fuzzing {
 

@@ -1,11 +1,11 @@
 // The config.json of a Hugging Face directory.
 #include <nlohmann/json.hpp>
 
-#include "config/config.h"
-#include "core/json.h"
+#include "base/files/json.h"
+#include "engine/setup/kinds.h"
 #include "fuzz/fuzzing.h"
 #include "models/architecture.h"
-#include "training/setup/kinds.h"
+#include "settings/config.h"
 
 namespace trident::fuzzing {
 namespace {

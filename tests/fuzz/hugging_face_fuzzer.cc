@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "engine/setup/kinds.h"
+#include "formats/hugging_face/hugging_face_extras.h"
+#include "formats/hugging_face/model_directory.h"
+#include "formats/hugging_face/safetensors.h"
+#include "formats/hugging_face/weights_folder.h"
 #include "fuzz/fuzzing.h"
 #include "support/temp_dir.h"
-#include "training/hugging_face/hugging_face_extras.h"
-#include "training/hugging_face/model_directory.h"
-#include "training/hugging_face/safetensors.h"
-#include "training/hugging_face/weights_folder.h"
-#include "training/setup/kinds.h"
 
 namespace trident::fuzzing {
 

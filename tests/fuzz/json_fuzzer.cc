@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "core/json.h"
+#include "base/files/json.h"
 #include "fuzz/fuzzing.h"
 
 namespace trident::fuzzing {

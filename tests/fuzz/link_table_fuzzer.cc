@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "fuzz/fuzzing.h"
-#include "training/lab/link_table.h"
+#include "planner/machine/link_table.h"
 
 namespace trident::fuzzing {
 

@@ -2,8 +2,8 @@
 #include <cmath>
 
 #include "fuzz/fuzzing.h"
-#include "training/lab/machine.h"
-#include "training/lab/operation_times.h"
+#include "planner/machine/machine.h"
+#include "planner/machine/operation_times.h"
 
 namespace trident::fuzzing {
 

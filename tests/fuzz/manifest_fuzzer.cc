@@ -1,7 +1,7 @@
 // A checkpoint's manifest, as it is and, as no mutation hits the sum, with the right one.
-#include "core/crc64.h"
+#include "base/files/crc64.h"
+#include "checkpoint/manifest.h"
 #include "fuzz/fuzzing.h"
-#include "training/checkpoint/manifest.h"
 
 namespace trident::fuzzing {
 namespace {

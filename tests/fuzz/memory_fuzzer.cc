@@ -2,7 +2,7 @@
 #include <cstdint>
 
 #include "fuzz/fuzzing.h"
-#include "training/plan/fit.h"
+#include "planner/plan/fit.h"
 
 namespace trident::fuzzing {
 

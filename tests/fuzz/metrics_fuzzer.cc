@@ -3,9 +3,9 @@
 #include <nlohmann/json.hpp>
 
 #include "fuzz/fuzzing.h"
+#include "report/metrics_file.h"
+#include "run/launch/goodput.h"
 #include "support/temp_dir.h"
-#include "training/report/metrics_file.h"
-#include "training/run/goodput.h"
 
 namespace trident::fuzzing {
 

@@ -1,9 +1,9 @@
 // Names: of parameters, of checkpoints' folders, and as a terminal may see them.
-#include "config/config.h"
-#include "core/printable.h"
+#include "base/printable.h"
+#include "checkpoint/checkpoint_folder.h"
 #include "fuzz/fuzzing.h"
 #include "models/layer_name.h"
-#include "training/checkpoint/checkpoint_folder.h"
+#include "settings/config.h"
 
 namespace trident::fuzzing {
 

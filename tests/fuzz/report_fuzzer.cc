@@ -3,8 +3,8 @@
 #include <filesystem>
 
 #include "fuzz/fuzzing.h"
+#include "report/run_report.h"
 #include "support/temp_dir.h"
-#include "training/report/run_report.h"
 
 namespace trident::fuzzing {
 

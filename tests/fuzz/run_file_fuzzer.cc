@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "fuzz/fuzzing.h"
+#include "run/folders/held_folder.h"
 #include "support/temp_dir.h"
-#include "training/run/held_folder.h"
 
 namespace trident::fuzzing {
 

@@ -1,9 +1,9 @@
 // A safetensors file (safetensors_file).
 #include <algorithm>
 
+#include "formats/hugging_face/safetensors.h"
 #include "fuzz/fuzzing.h"
 #include "support/temp_dir.h"
-#include "training/hugging_face/safetensors.h"
 
 namespace trident::fuzzing {
 

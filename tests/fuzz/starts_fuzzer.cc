@@ -1,8 +1,8 @@
 // The list of a run's starts, which says what nodes have has led to where the run is.
-#include "core/file_system.h"
+#include "base/files/file_system.h"
+#include "checkpoint/starts.h"
 #include "fuzz/fuzzing.h"
 #include "support/temp_dir.h"
-#include "training/checkpoint/starts.h"
 
 namespace trident::fuzzing {
 

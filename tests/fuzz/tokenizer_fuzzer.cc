@@ -2,10 +2,10 @@
 // are tokens, also where the text is cut, and a vocabulary for llama.cpp or none.
 #include <algorithm>
 
-#include "core/utf8.h"
+#include "base/utf8.h"
+#include "datasets/tokenizer/tokenizer.h"
+#include "formats/gguf/gguf_vocabulary.h"
 #include "fuzz/fuzzing.h"
-#include "training/gguf/gguf_vocabulary.h"
-#include "training/tokenizer/tokenizer.h"
 
 namespace trident::fuzzing {
 

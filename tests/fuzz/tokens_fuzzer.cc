@@ -1,9 +1,9 @@
 // Megatron's .idx and .bin: the input's first two bytes are the length of the .idx, little-endian.
 #include <algorithm>
 
+#include "datasets/token_source.h"
 #include "fuzz/fuzzing.h"
 #include "support/temp_dir.h"
-#include "training/data/token_source.h"
 
 namespace trident::fuzzing {
 

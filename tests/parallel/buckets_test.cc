@@ -1,6 +1,6 @@
 // Buckets carry the groups of their parameters: those that other ranks share lie apart, are reduced
 // over those ranks and gathered from them.
-#include "parallel/data/buckets.h"
+#include "parallel/zero/buckets.h"
 
 #include <gtest/gtest.h>
 
@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "kernels/elementwise.h"
-#include "parallel/data/gradient_reduction.h"
-#include "parallel/data/weight_gathering.h"
 #include "parallel/transport/transport.h"
+#include "parallel/zero/gradient_reduction.h"
+#include "parallel/zero/weight_gathering.h"
 
 namespace trident {
 namespace {

@@ -6,7 +6,7 @@
 #include <limits>
 #include <utility>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "parallel/collectives/algorithm_kinds.h"
 #include "parallel/collectives/volume.h"
 #include "parallel/collectives_seat.h"

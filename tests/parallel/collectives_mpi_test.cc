@@ -17,8 +17,8 @@
 #include <string>
 #include <thread>
 
+#include "base/error.h"
 #include "core/context.h"
-#include "core/error.h"
 #include "kernels/elementwise.h"
 #include "parallel/collectives_conformance.h"
 #include "parallel/transport/mpi_job.h"

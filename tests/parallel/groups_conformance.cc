@@ -7,7 +7,7 @@
 #include <limits>
 #include <thread>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "parallel/collectives_seat.h"
 #include "support/slowly.h"
 

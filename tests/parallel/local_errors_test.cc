@@ -10,8 +10,8 @@
 #include <string>
 #include <thread>
 
+#include "base/error.h"
 #include "core/context.h"
-#include "core/error.h"
 #include "parallel/transport/nccl/nccl.h"
 #include "parallel/transport/transport.h"
 #include "support/abort_on_unwind.h"

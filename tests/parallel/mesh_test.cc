@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "support/mesh.h"
 
 namespace trident {

@@ -8,8 +8,8 @@
 #include <string>
 #include <thread>
 
+#include "base/error.h"
 #include "core/context.h"
-#include "core/error.h"
 #include "kernels/cuda/queue.h"
 #include "kernels/cuda_device.h"
 #include "parallel/transport/nccl/nccl.h"

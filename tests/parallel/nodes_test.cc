@@ -7,7 +7,7 @@
 #include <map>
 #include <set>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "parallel/collectives/exchange.h"
 #include "support/mesh.h"
 

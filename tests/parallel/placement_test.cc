@@ -9,7 +9,7 @@
 #include <numeric>
 #include <random>
 
-#include "core/error.h"
+#include "base/error.h"
 
 namespace trident::testing {
 namespace {

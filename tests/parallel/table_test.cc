@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "core/context.h"
-#include "core/error.h"
 #include "parallel/collectives/algorithm_kinds.h"
 #include "parallel/collectives/communicator.h"
 #include "parallel/collectives/direct.h"

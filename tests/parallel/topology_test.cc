@@ -5,7 +5,7 @@
 
 #include <mutex>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "parallel/transport/planning.h"
 #include "parallel/transport/transport.h"
 #include "support/mesh.h"

@@ -1,5 +1,5 @@
 // ZeRO stage 3's gathering of weights: what is there, when it is asked for, and what it costs.
-#include "parallel/data/weight_gathering.h"
+#include "parallel/zero/weight_gathering.h"
 
 #include <gtest/gtest.h>
 

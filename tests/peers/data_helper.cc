@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "core/error.h"
-#include "training/data/indexed_source.h"
-#include "training/data/interleave.h"
-#include "training/hugging_face/safetensors.h"
-#include "training/report/tensorboard.h"
+#include "base/error.h"
+#include "datasets/indexed_source.h"
+#include "datasets/interleave.h"
+#include "formats/hugging_face/safetensors.h"
+#include "report/tensorboard.h"
 
 namespace trident {
 namespace {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Holds our files against the programs that define them, with freshly drawn contents.
 
-    python tests/peers/data_peer.py [--seed N] [--helper build/release/tests/training/data_helper]
+    python tests/peers/data_peer.py [--seed N] [--helper build/release/tests/datasets/data_helper]
 
 - .bin/.idx: megatron-core reads what scripts/tokenize_corpus.py wrote, we read what megatron-core
   wrote, in each integer type; the tokens equal those of the tokenizers package
@@ -270,7 +270,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**31))
     parser.add_argument("--helper", type=pathlib.Path,
-                        default=ROOT / "build/release/tests/training/data_helper")
+                        default=ROOT / "build/release/tests/datasets/data_helper")
     arguments = parser.parse_args()
     print(f"data peer: seed {arguments.seed}")
     folder = pathlib.Path(tempfile.mkdtemp(prefix="trident-data-peer-"))

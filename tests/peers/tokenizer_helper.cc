@@ -7,10 +7,10 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "core/error.h"
-#include "core/file.h"
-#include "core/utf8.h"
-#include "training/tokenizer/tokenizer.h"
+#include "base/error.h"
+#include "base/files/file.h"
+#include "base/utf8.h"
+#include "datasets/tokenizer/tokenizer.h"
 
 namespace trident {
 namespace {

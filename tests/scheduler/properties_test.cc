@@ -8,7 +8,7 @@
 #include <random>
 #include <tuple>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "scheduler/csv.h"
 #include "scheduler/lower_bound.h"
 #include "scheduler/schedules.h"

@@ -10,11 +10,11 @@
 #include <sstream>
 #include <string>
 
-#include "config/config.h"
-#include "core/error.h"
+#include "base/error.h"
 #include "scheduler/interleaved.h"
 #include "scheduler/simulate.h"
 #include "scheduler/validate.h"
+#include "settings/config.h"
 #include "tests/scheduler/sizes.h"
 #include "tests/support/source_dir.h"
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "scheduler/lower_bound.h"
 #include "scheduler/schedules.h"
 #include "scheduler/validate.h"

@@ -9,7 +9,7 @@
 #include <random>
 #include <string>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "scheduler/analytic.h"
 #include "scheduler/bubble.h"
 #include "scheduler/lower.h"

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "scheduler/interleaved.h"
 #include "scheduler/schedules.h"
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <random>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "scheduler/schedules.h"
 
 namespace trident {

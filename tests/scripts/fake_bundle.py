@@ -145,7 +145,7 @@ class GpuCheck(unittest.TestCase):
         self.program("bin/trident", TRIDENT)
         self.program("bin/kernels_bench", KERNELS_BENCH)
         for name in ("kernels_test", "parallel_collectives_local_test", "parallel_unit_test",
-                     "training_zero_test"):
+                     "engine_zero_test"):
             self.program(f"bin/{name}", GOOGLE_TEST)
         self.behave()
         path = unittest.mock.patch.dict(os.environ, PATH=f"{self.top}/path:{os.environ['PATH']}")

@@ -98,10 +98,10 @@ class Tests(GpuCheck):
             self.assertIn("exit code 7", result["reason"])
 
     def test_halves_are_all_tests(self):
-        self.behave(training_zero_test={"tests": {f"Zero.{n}": "ok" for n in "ABCDE"}})
+        self.behave(engine_zero_test={"tests": {f"Zero.{n}": "ok" for n in "ABCDE"}})
         found = [self.part(name)["found"]["tests"] for name in ("zero_1", "zero_2")]
-        self.assertEqual(found, [["training_zero_test: 3 of 3 passed"],
-                                 ["training_zero_test: 2 of 2 passed"]])
+        self.assertEqual(found, [["engine_zero_test: 3 of 3 passed"],
+                                 ["engine_zero_test: 2 of 2 passed"]])
 
     def test_nccl_is_asked_for_what_the_gpus_allow(self):
         local = {"Cuda2.A": "ok", "G/NcclAlone.B/0": "ok"}

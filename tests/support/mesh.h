@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "config/config.h"
 #include "parallel/mesh.h"
+#include "settings/config.h"
 
 namespace trident::testing {
 

@@ -10,12 +10,12 @@
 #include <random>
 #include <span>
 
+#include "engine/setup/from_config.h"
+#include "formats/hugging_face/safetensors.h"
 #include "support/covering.h"
 #include "support/mesh.h"
 #include "support/source_dir.h"
 #include "support/temp_dir.h"
-#include "training/hugging_face/safetensors.h"
-#include "training/setup/from_config.h"
 
 namespace trident::testing {
 

@@ -6,14 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "config/config.h"
+#include "datasets/batch_sampler.h"
+#include "engine/evaluator.h"
+#include "engine/rank_model.h"
+#include "engine/setup/kinds.h"
+#include "engine/stepper.h"
+#include "run/loop/trainer.h"
+#include "settings/config.h"
 #include "support/devices.h"
-#include "training/data/batch_sampler.h"
-#include "training/engine/evaluator.h"
-#include "training/engine/rank_model.h"
-#include "training/engine/stepper.h"
-#include "training/run/trainer.h"
-#include "training/setup/kinds.h"
 
 namespace trident::testing {
 

@@ -1,6 +1,6 @@
 #include "kernels/cpu/simd/table.h"
 
-#include "core/error.h"
+#include "base/error.h"
 
 namespace trident::cpu::simd {
 

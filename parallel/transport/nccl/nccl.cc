@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "kernels/cuda/queue.h"
 #include "parallel/collectives/communicator.h"
 

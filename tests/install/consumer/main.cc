@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "bag.h"
-#include "config/config.h"
-#include "training/plan/plan.h"
-#include "training/run/trainer.h"
-#include "training/setup/kinds.h"
+#include "engine/setup/kinds.h"
+#include "planner/plan/plan.h"
+#include "run/loop/trainer.h"
+#include "settings/config.h"
 
 namespace {
 

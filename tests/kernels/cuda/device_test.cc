@@ -11,8 +11,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/error.h"
 #include "core/context.h"
-#include "core/error.h"
 #include "kernels/cuda/queue.h"
 #include "kernels/cuda_device.h"
 #include "kernels/elementwise.h"

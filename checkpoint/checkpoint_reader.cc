@@ -1,0 +1,230 @@
+#include "checkpoint/checkpoint_reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/files/bytes.h"
+#include "base/files/crc64.h"
+#include "base/printable.h"
+#include "checkpoint/checkpoint_folder.h"
+
+namespace trident {
+namespace {
+
+std::string file_in(const std::string& folder, const std::string& file) {
+  return (std::filesystem::path(folder) / file).string();
+}
+
+constexpr std::size_t kUnshared = 2;  // blocks kept: each rank of a process has as many
+
+Box common(const Box& a, const Box& b) {
+  Box box{std::max(a.row, b.row), std::max(a.column, b.column), 0, 0};
+  box.rows = std::min(a.row + a.rows, b.row + b.rows) - box.row;
+  box.columns = std::min(a.column + a.columns, b.column + b.columns) - box.column;
+  return box;
+}
+
+// Elements that follow each other to `line`, `step` bytes apart: the bytes from `done` on, which
+// may begin and end within an element, as blocks do.
+void spread(std::span<const std::byte> bytes, std::uint64_t done, std::size_t element,
+            std::byte* line, std::size_t step) {
+  const auto put = [&](std::size_t count) {
+    std::memcpy(line + done / element * step + done % element, bytes.data(), count);
+    bytes = bytes.subspan(count);
+    done += count;
+  };
+  if (done % element != 0) put(std::min<std::size_t>(element - done % element, bytes.size()));
+  const auto put_all = [&]<std::size_t size>(std::integral_constant<std::size_t, size>) {
+    if (element != size) return;
+    std::byte* to = line + done / size * step;
+    for (; bytes.size() >= size; bytes = bytes.subspan(size), done += size, to += step) {
+      std::memcpy(to, bytes.data(), size);
+    }
+  };
+  put_all(std::integral_constant<std::size_t, 2>{});
+  put_all(std::integral_constant<std::size_t, 4>{});
+  while (!bytes.empty()) put(std::min(element, bytes.size()));
+}
+
+}  // namespace
+
+CheckpointReader::CheckpointReader(const std::string& folder)
+    : CheckpointReader(folder, open_checkpoint(folder)) {}
+
+CheckpointReader::CheckpointReader(const std::string& folder, Manifest manifest)
+    : folder_(folder),
+      manifest_(std::move(manifest)),
+      blocks_(ProvedBlocks::of(folder, manifest_)) {}
+
+CheckpointReader::CheckpointReader(const std::string& folder, Manifest manifest,
+                                   ProvedBlocks::Locate locate)
+    : folder_(folder),
+      manifest_(std::move(manifest)),
+      blocks_(std::make_shared<ProvedBlocks>(manifest_.files, std::move(locate), kUnshared)) {}
+
+const SavedTensor* CheckpointReader::find(const std::string& name) const {
+  const auto it = manifest().tensors.find(name);
+  return it == manifest().tensors.end() ? nullptr : &it->second;
+}
+
+std::span<const std::byte> CheckpointReader::at(const std::string& file, std::uint64_t offset,
+                                                std::uint64_t most) {
+  const std::uint64_t index = offset / checkpoint_block;
+  if (block_ == nullptr || index != index_ || file != file_) {
+    block_ = nullptr;  // its buffer may serve
+    block_ = blocks_->block(file, index);
+    file_ = file;
+    index_ = index;
+  }
+  const auto bytes = std::span(*block_).subspan(offset % checkpoint_block);
+  return bytes.first(std::min<std::uint64_t>(bytes.size(), most));
+}
+
+const SafetensorsFile& CheckpointReader::tensors_of(const std::string& file) {
+  std::unique_ptr<SafetensorsFile>& tensors = files_[file];
+  if (tensors != nullptr) return *tensors;
+  // Its header, before anything believes it.
+  const std::uint64_t size = manifest().files.at(file).bytes;
+  std::uint64_t end = 8;
+  for (std::uint64_t offset = 0; offset < std::min(end, size);) {
+    const auto bytes = at(file, offset, std::min(end, size) - offset);
+    if (offset == 0 && bytes.size() == 8) {
+      end += std::min(size, load_little_endian<std::uint64_t>(bytes.data()));
+    }
+    offset += bytes.size();
+  }
+  tensors = std::make_unique<SafetensorsFile>(blocks_->path(file));
+  return *tensors;
+}
+
+std::string CheckpointReader::text(const std::string& file) {
+  const auto saved = manifest().files.find(file);
+  if (saved == manifest().files.end()) {
+    throw RequestError(fmt::format("{}: {} doesn't list it", blocks_->path(file), manifest_name));
+  }
+  std::string text;
+  while (text.size() < saved->second.bytes) {
+    const auto bytes = at(file, text.size(), saved->second.bytes - text.size());
+    text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
+  return text;
+}
+
+const SafetensorsEntry& CheckpointReader::entry_of(const SavedTensor& tensor,
+                                                   const SavedPiece& piece) {
+  const SafetensorsEntry& entry = tensors_of(piece.file).at(piece.tensor);
+  std::vector<std::int64_t> shape{piece.box.rows};
+  if (tensor.shape.rank() == 2) shape.push_back(piece.box.columns);
+  if (piece.transposed) std::ranges::reverse(shape);
+  if (entry.dtype == tensor.dtype && entry.shape == shape) return entry;
+  throw RequestError(fmt::format("{}: tensor \"{}\" has another type or shape than {} says",
+                                 blocks_->path(piece.file), printable(piece.tensor),
+                                 manifest_name));
+}
+
+std::vector<CheckpointReader::Part> CheckpointReader::parts_of(const std::string& name,
+                                                               const Box& box) {
+  std::vector<Part> parts;
+  const SavedTensor* tensor = find(name);
+  if (tensor == nullptr) return parts;
+  for (const SavedPiece& piece : tensor->pieces) {
+    const Box meet = common(piece.box, box);
+    if (meet.rows <= 0 || meet.columns <= 0) continue;
+    const SafetensorsFile& file = tensors_of(piece.file);
+    const SafetensorsEntry* entry = file.find(piece.tensor);
+    parts.push_back({{piece.file, entry == nullptr ? 0 : file.offset_of(*entry)}, meet});
+  }
+  return parts;
+}
+
+void CheckpointReader::read(const std::string& name, const Box& box, std::int64_t stride,
+                            std::span<std::byte> out) {
+  const SavedTensor* tensor = find(name);
+  if (tensor == nullptr) {
+    throw RequestError(
+        fmt::format("{}: no tensor \"{}\"", file_in(folder_, manifest_name), printable(name)));
+  }
+  std::int64_t elements = 0;
+  for (const SavedPiece& piece : tensor->pieces) {
+    const Box meet = common(piece.box, box);
+    if (meet.rows <= 0 || meet.columns <= 0) continue;
+    read_piece(*tensor, piece, meet, box, stride, out);
+    elements += meet.rows * meet.columns;
+  }
+  if (elements == box.rows * box.columns) return;
+  throw RequestError(
+      fmt::format("{}: tensor \"{}\" has shape {}, asked for rows {} to {} and columns {} to {}",
+                  file_in(folder_, manifest_name), printable(name), tensor->shape.to_string(),
+                  box.row, box.row + box.rows, box.column, box.column + box.columns));
+}
+
+void CheckpointReader::read_piece(const SavedTensor& tensor, const SavedPiece& piece,
+                                  const Box& meet, const Box& box, std::int64_t stride,
+                                  std::span<std::byte> out) {
+  const SafetensorsEntry& entry = entry_of(tensor, piece);
+  const std::size_t element = size_of(tensor.dtype);
+  // Lines of the file: rows, or columns where it has the transposed tensor.
+  const bool turned = piece.transposed;
+  const std::int64_t first = turned ? meet.column - piece.box.column : meet.row - piece.box.row;
+  const std::int64_t inside = turned ? meet.row - piece.box.row : meet.column - piece.box.column;
+  const std::int64_t pitch = turned ? piece.box.rows : piece.box.columns;
+  const std::int64_t lines = turned ? meet.columns : meet.rows;
+  const std::int64_t length = turned ? meet.rows : meet.columns;
+  const auto target = [&](std::int64_t line, std::int64_t i) {  // byte of `out`
+    const std::int64_t row = meet.row - box.row + (turned ? i : line);
+    const std::int64_t column = meet.column - box.column + (turned ? line : i);
+    return &out[static_cast<std::size_t>(row * stride + column) * element];
+  };
+  // Whole lines that follow each other in the file and in `out` alike are one.
+  const bool at_once = !turned && length == pitch && length == stride;
+  const std::uint64_t begin = tensors_of(piece.file).offset_of(entry);
+  for (std::int64_t line = 0; line < (at_once ? 1 : lines); ++line) {
+    std::uint64_t offset =
+        begin + static_cast<std::uint64_t>((first + line) * pitch + inside) * element;
+    auto left = static_cast<std::uint64_t>(at_once ? lines * length : length) * element;
+    std::uint64_t done = 0;
+    while (left > 0) {
+      const auto bytes = at(piece.file, offset, left);
+      if (turned) {
+        spread(bytes, done, element, target(line, 0), static_cast<std::size_t>(stride) * element);
+      } else {
+        std::memcpy(target(line, 0) + done, bytes.data(), bytes.size());
+      }
+      offset += bytes.size();
+      done += bytes.size();
+      left -= bytes.size();
+    }
+  }
+}
+
+std::vector<std::string> damages(const std::string& folder, const Manifest& manifest) {
+  std::vector<std::string> list;
+  for (const auto& [name, saved] : manifest.files) {
+    try {
+      ProvedFile(file_in(folder, name), saved).prove_all();
+    } catch (const RequestError& error) {  // an Error is of this moment
+      list.emplace_back(error.what());
+    }
+  }
+  // And that the tensors are there as the manifest says.
+  CheckpointReader reader(folder, manifest);
+  for (const auto& [name, tensor] : manifest.tensors) {
+    if (!list.empty()) break;
+    try {
+      std::vector<std::byte> one(size_of(tensor.dtype));
+      for (const SavedPiece& piece : tensor.pieces) {
+        if (piece.box.rows * piece.box.columns == 0) continue;
+        reader.read(name, {piece.box.row, piece.box.column, 1, 1}, 1, one);
+      }
+    } catch (const RequestError& error) {
+      list.emplace_back(error.what());
+    }
+  }
+  return list;
+}
+
+}  // namespace trident

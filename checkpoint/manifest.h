@@ -1,0 +1,96 @@
+// What a checkpoint holds: trident/manifest.json in its folder. It names every tensor with its
+// whole shape and says which box of it lies in which safetensors file, so that a reader needs to
+// know nothing of the layout that saved it; and the sums of all files' blocks, so that each rank
+// can prove just what it reads.
+//
+//   {"format": "trident checkpoint", "version": 1, "block_bytes": 16777216,
+//    "iteration": 40, "sequence": 4, "run_id": "...",
+//    "made_by": {"layout": "dp 2 x tp 1 x pp 1", ...},
+//    "data": {"samples": 640, "tokens": 81920},
+//    "numbers": {"optimizer.step": 40, ...},
+//    "tensors": {"exp_avg/layers.0.mlp.up.weight": {"dtype": "F32", "shape": [512, 128],
+//       "pieces": [["trident/state-00001-of-00002.safetensors", NAME, row, column, rows, columns],
+//                  ...]}, ...},
+//    "files": {"model.safetensors": {"bytes": N, "blocks": ["<CRC-64/XZ in hex>", ...]}, ...},
+//    "root": "<CRC-64/XZ of the text before this key>"}
+//
+// A tensor of one dimension is a column. A seventh member `true` of a piece says that the file's
+// tensor is the box transposed. Files of later versions that this program can't read are refused;
+// those of version 1 it reads for ever.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/error.h"
+#include "core/dtype.h"
+#include "core/tensor.h"
+#include "parallel/placement.h"
+
+namespace trident {
+
+// Of a checkpoint with which nothing may be wrong, but which can't be taken here: somebody else's
+// rights, or a later format.
+class ForeignCheckpoint : public RequestError {
+ public:
+  using RequestError::RequestError;
+};
+
+inline constexpr std::uint64_t checkpoint_block = std::uint64_t{16} << 20;  // bytes
+inline constexpr const char* manifest_name = "trident/manifest.json";
+
+struct SavedPiece {
+  std::string file, tensor;  // a safetensors file of the folder, and its tensor
+  Box box;                   // of the whole tensor
+  bool transposed = false;
+  bool operator==(const SavedPiece&) const = default;
+};
+
+struct SavedTensor {
+  DType dtype = DType::f32;
+  Shape shape;
+  std::vector<SavedPiece> pieces;  // tile the shape
+  bool operator==(const SavedTensor&) const = default;
+};
+
+struct SavedFile {
+  std::uint64_t bytes = 0;
+  std::vector<std::uint64_t> blocks;  // CRC-64/XZ of each checkpoint_block of it
+  bool operator==(const SavedFile&) const = default;
+};
+
+using SavedNumber = std::variant<std::int64_t, double>;
+
+struct Manifest {
+  static constexpr std::int64_t version = 1;
+
+  std::int64_t iteration = 0;  // updates that the state has had
+  // Of two checkpoints in one folder the one that was saved later has the larger number, whatever
+  // their iterations and the clocks of their hosts say.
+  std::int64_t sequence = 0;
+  std::string run_id;
+  std::map<std::string, std::string> made_by;  // for people, and to explain other last digits
+  std::int64_t samples = 0, tokens = 0;        // consumed
+  std::map<std::string, SavedNumber> numbers;
+  std::map<std::string, SavedTensor> tensors;  // by "<state>/<parameter>"
+  std::map<std::string, SavedFile> files;      // by path in the folder; all but the manifest
+  std::string root;                            // of the text that was read or written
+};
+
+// The text of the file. Sets `root`.
+std::string manifest_text(Manifest& manifest);
+// RequestError that begins with `name` and gives the JSON pointer and the rule where the text is no
+// manifest of a whole checkpoint: root and format are right, every file that a piece names is
+// listed, names stay in the folder, counts are at most 2^53, and the pieces of each tensor tile it
+// and fit into their files. ForeignCheckpoint where it is of another version of the format.
+Manifest parse_manifest(std::string_view text, const std::string& name);
+
+// "exp_avg/layers.0.mlp.up.weight"
+std::string saved_name(std::string_view state, std::string_view parameter);
+std::string hex64(std::uint64_t value);
+
+}  // namespace trident

@@ -1,0 +1,298 @@
+#include "checkpoint/restore.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/error.h"
+#include "base/printable.h"
+#include "engine/optimizer/optimizer.h"
+#include "formats/hugging_face/hugging_face_check.h"
+#include "parallel/parameter.h"
+
+namespace trident {
+namespace {
+
+std::string manifest_of(const CheckpointReader& reader) {
+  return fmt::format("{}/{}", reader.folder(), manifest_name);
+}
+
+// fp32 values of `bytes` elements of another floating-point type.
+std::vector<std::byte> as_f32(DType dtype, const std::vector<std::byte>& bytes) {
+  const std::size_t count = bytes.size() / size_of(dtype);
+  std::vector<std::byte> out(count * sizeof(float));
+  const auto convert = [&]<class T>(T) {
+    for (std::size_t i = 0; i < count; ++i) {
+      T value;
+      std::memcpy(&value, &bytes[i * sizeof(T)], sizeof(T));
+      const auto wide = static_cast<float>(value);
+      std::memcpy(&out[i * sizeof(float)], &wide, sizeof(float));
+    }
+  };
+  if (dtype == DType::bf16) convert(BFloat16{});
+  if (dtype == DType::f16) convert(Float16{});
+  return out;
+}
+
+// The tensor of the checkpoint that `into` is restored from, under its name there.
+std::pair<std::string, const SavedTensor*> source_of(const StateTensor& into,
+                                                     const CheckpointReader& reader) {
+  std::string name = saved_name(into.name, into.parameter->name());
+  const SavedTensor* saved = reader.find(name);
+  // An average that the run had not kept begins with the weights.
+  const bool average = into.kind == StateKind::optimizer && into.name == average_name;
+  if (saved == nullptr && average) {
+    name = saved_name("master", into.parameter->name());
+    saved = reader.find(name);
+  }
+  if (saved == nullptr && (average || into.kind == StateKind::master)) {
+    name = saved_name("weight", into.parameter->name());
+    saved = reader.find(name);
+  }
+  if (saved == nullptr) {
+    throw MismatchedState(fmt::format(
+        "{}: no tensor \"{}\"{}", manifest_of(reader), printable(name),
+        into.kind == StateKind::optimizer
+            ? "; the weights alone can be taken (checkpoint.exclude_from_loading: [\"optimizer\"])"
+            : ""));
+  }
+  return {name, saved};
+}
+
+// Whether `saved` has a row for each of so many entries of a vocabulary, and `into` more.
+bool fewer_rows(const Shape& saved, const StateTensor& into, std::int64_t entries) {
+  const Shape& whole = into.placement.global;
+  return entries > 0 && is_of_vocabulary(into.parameter->name()) && saved.rank() == whole.rank() &&
+         saved.dim(0) == entries && whole.dim(0) > entries &&
+         (saved.rank() == 1 || saved.dim(1) == whole.dim(1));
+}
+
+// fp32 of what is saved in 16 bits.
+void read_wider(CheckpointReader& reader, const std::string& name, const SavedTensor& saved,
+                const Box& box, std::int64_t stride, std::span<std::byte> out) {
+  const auto columns = static_cast<std::size_t>(box.columns);
+  std::vector<std::byte> narrow(static_cast<std::size_t>(box.rows) * columns *
+                                size_of(saved.dtype));
+  reader.read(name, box, box.columns, narrow);
+  const std::vector<std::byte> wide = as_f32(saved.dtype, narrow);
+  for (std::size_t row = 0; row < static_cast<std::size_t>(box.rows); ++row) {
+    std::memcpy(&out[row * static_cast<std::size_t>(stride) * sizeof(float)],
+                &wide[row * columns * sizeof(float)], columns * sizeof(float));
+  }
+}
+
+// What a tensor of the state is restored from.
+struct TensorSource {
+  const StateTensor* into = nullptr;
+  std::string name;  // there
+  const SavedTensor* saved = nullptr;
+  bool widens = false;
+  bool grown = false;  // it has rows that aren't there
+};
+
+TensorSource checked_source(const StateTensor& into, const CheckpointReader& reader,
+                            std::int64_t entries) {
+  const auto [name, saved] = source_of(into, reader);
+  const bool widens = into.tensor.dtype() == DType::f32 &&
+                      (saved->dtype == DType::bf16 || saved->dtype == DType::f16);
+  const bool grown = fewer_rows(saved->shape, into, entries);
+  if ((saved->shape != into.placement.global && !grown) ||
+      (saved->dtype != into.tensor.dtype() && !widens)) {
+    throw MismatchedState(fmt::format(
+        "{}: tensor \"{}\" has shape {} and type {}, the run needs {} and {}", manifest_of(reader),
+        printable(name), saved->shape.to_string(), name_of(saved->dtype),
+        into.placement.global.to_string(), name_of(into.tensor.dtype())));
+  }
+  return {&into, name, saved, widens, grown};
+}
+
+// A box of it that lies in one piece of a file, and where it belongs.
+struct Part {
+  std::pair<std::string, std::uint64_t> place;  // in the files
+  const TensorSource* from = nullptr;
+  Box box;
+  std::int64_t at = 0, stride = 0;  // elements of the tensor
+
+  std::int64_t elements() const { return (box.rows - 1) * stride + box.columns; }
+};
+
+std::vector<Part> parts_of(const TensorSource& from, CheckpointReader& reader) {
+  std::vector<Part> parts;
+  const StateTensor& into = *from.into;
+  for (const HeldBox& held : into.placement.boxes(into.begin, into.tensor.numel())) {
+    Box box = held.box;
+    box.rows = std::min(box.rows, from.saved->shape.dim(0) - box.row);
+    if (box.rows <= 0) continue;
+    for (const CheckpointReader::Part& part : reader.parts_of(from.name, box)) {
+      const std::int64_t at = held.local - into.begin + (part.box.row - box.row) * held.stride +
+                              part.box.column - box.column;
+      parts.push_back({part.place, &from, part.box, at, held.stride});
+    }
+  }
+  return parts;
+}
+
+std::int64_t elements_of(const std::vector<Part>& parts) {
+  std::int64_t elements = 0;
+  for (const Part& part : parts) elements += part.box.rows * part.box.columns;
+  return elements;
+}
+
+// `out`: from the part's first element on.
+void read_part(CheckpointReader& reader, const Part& part, std::span<std::byte> out) {
+  if (part.from->widens) {
+    read_wider(reader, part.from->name, *part.from->saved, part.box, part.stride, out);
+  } else {
+    reader.read(part.from->name, part.box, part.stride, out);
+  }
+}
+
+// `out`: of the whole tensor.
+void read_parts(CheckpointReader& reader, const std::vector<Part>& parts,
+                std::span<std::byte> out) {
+  for (const Part& part : parts) {
+    const std::size_t element = size_of(part.from->into->tensor.dtype());
+    read_part(reader, part, out.subspan(static_cast<std::size_t>(part.at) * element));
+  }
+}
+
+void restore_tensor(Context& context, const TensorSource& from, CheckpointReader& reader,
+                    const std::vector<Part>& parts) {
+  const Tensor& tensor = from.into->tensor;
+  if (!from.grown) {
+    return context.write_on_host(tensor, [&](std::span<std::byte> out) {
+      // Padding is in no part.
+      if (elements_of(parts) < tensor.numel()) std::ranges::fill(out, std::byte{0});
+      read_parts(reader, parts, out);
+    });
+  }
+  // Of the rows that are new weights stay, and states are 0.
+  std::vector<std::byte> values(static_cast<std::size_t>(tensor.bytes()));
+  if (from.into->kind != StateKind::optimizer) context.copy_to_host(values, tensor);
+  context.synchronize();
+  read_parts(reader, parts, values);
+  context.copy_from_host(tensor, values);
+}
+
+// Where the state lies in the host's memory: all parts of all tensors in the files' order, so that
+// no block is read twice, whoever has cut the tensors.
+void restore_in_place(Context& context, const std::vector<TensorSource>& sources,
+                      CheckpointReader& reader) {
+  std::vector<Part> all;
+  for (const TensorSource& from : sources) {
+    const std::vector<Part> parts = parts_of(from, reader);
+    const Tensor& tensor = from.into->tensor;
+    if (from.grown) {
+      restore_tensor(context, from, reader, parts);
+      continue;
+    }
+    if (elements_of(parts) < tensor.numel()) {
+      context.write_on_host(tensor,
+                            [](std::span<std::byte> out) { std::ranges::fill(out, std::byte{0}); });
+    }
+    all.insert(all.end(), parts.begin(), parts.end());
+  }
+  std::ranges::stable_sort(all, {}, &Part::place);
+  for (const Part& part : all) {
+    context.write_on_host(part.from->into->tensor.flat(part.at, part.elements()),
+                          [&](std::span<std::byte> out) { read_part(reader, part, out); });
+  }
+}
+
+void restore_number(const StateNumber& into, const CheckpointReader& reader) {
+  const auto& numbers = reader.manifest().numbers;
+  const auto saved = numbers.find(into.name);
+  if (saved == numbers.end()) {
+    throw MismatchedState(
+        fmt::format("{}: /numbers: no \"{}\"", manifest_of(reader), printable(into.name)));
+  }
+  const bool whole = std::holds_alternative<std::int64_t*>(into.value);
+  if (whole != std::holds_alternative<std::int64_t>(saved->second)) {
+    throw MismatchedState(fmt::format("{}: /numbers/{}: needs a {}", manifest_of(reader),
+                                      printable(into.name), whole ? "whole number" : "fraction"));
+  }
+  const double value = std::visit([](auto n) { return static_cast<double>(n); }, saved->second);
+  if (!(value >= into.least && value <= into.most)) {
+    throw MismatchedState(fmt::format("{}: /numbers/{}: needs a number from {} to {}",
+                                      manifest_of(reader), printable(into.name), into.least,
+                                      into.most));
+  }
+  if (whole) {
+    *std::get<std::int64_t*>(into.value) = std::get<std::int64_t>(saved->second);
+  } else {
+    *std::get<double*>(into.value) = std::get<double>(saved->second);
+  }
+}
+
+// What follows from other states, or is left in the checkpoint.
+bool is_restored(const StateTensor& tensor, const TakenParts& taken) {
+  const bool follows = tensor.kind == StateKind::weight || tensor.kind == StateKind::gradient;
+  return !follows && (tensor.kind != StateKind::optimizer || taken.optimizer);
+}
+
+bool meet(const Box& a, const Box& b) {
+  return a.row < b.row + b.rows && b.row < a.row + a.rows && a.column < b.column + b.columns &&
+         b.column < a.column + a.columns;
+}
+
+}  // namespace
+
+std::set<std::string> needed_files(const State& state, const Manifest& manifest,
+                                   const TakenParts& taken) {
+  std::set<std::string> files;
+  for (const StateTensor& tensor : state.tensors) {
+    if (!is_restored(tensor, taken)) continue;
+    auto saved = manifest.tensors.find(saved_name(tensor.name, tensor.parameter->name()));
+    if (saved == manifest.tensors.end()) {
+      saved = manifest.tensors.find(saved_name("weight", tensor.parameter->name()));
+    }
+    if (saved == manifest.tensors.end()) continue;
+    for (const HeldBox& held : tensor.placement.boxes(tensor.begin, tensor.tensor.numel())) {
+      for (const SavedPiece& piece : saved->second.pieces) {
+        if (meet(piece.box, held.box)) files.insert(piece.file);
+      }
+    }
+  }
+  return files;
+}
+
+void restore_state(Context& context, State& state, CheckpointReader& reader,
+                   const TakenParts& taken) {
+  std::vector<TensorSource> sources;
+  for (const StateTensor& tensor : state.tensors) {
+    if (!is_restored(tensor, taken) || tensor.tensor.numel() == 0) continue;
+    sources.push_back(checked_source(tensor, reader, taken.entries));
+  }
+  if (context.device().kind() == DeviceKind::cpu) {
+    restore_in_place(context, sources, reader);
+  } else {
+    for (const TensorSource& from : sources) {
+      std::vector<Part> parts = parts_of(from, reader);
+      std::ranges::stable_sort(parts, {}, &Part::place);
+      restore_tensor(context, from, reader, parts);
+    }
+  }
+  const bool scaled = std::ranges::any_of(reader.manifest().tensors, [](const auto& tensor) {
+    return tensor.first.starts_with("weight/") && tensor.second.dtype == DType::f16;
+  });
+  std::int64_t whole = 0;  // what is checked and not taken
+  double fraction = 0;
+  for (StateNumber number : state.numbers) {
+    if (!taken.optimizer) break;
+    if (!scaled && number.name.starts_with("loss_scale.")) {
+      const bool is_whole = std::holds_alternative<std::int64_t*>(number.value);
+      if (is_whole) number.value = &whole;
+      if (!is_whole) number.value = &fraction;
+    }
+    restore_number(number, reader);
+  }
+  context.synchronize();
+}
+
+}  // namespace trident

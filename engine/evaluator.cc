@@ -1,0 +1,138 @@
+#include "engine/evaluator.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "kernels/elementwise.h"
+#include "scheduler/execute.h"
+
+namespace trident {
+
+Evaluator::Evaluator(RankModel& model, const Schedule& schedule)
+    : Evaluator(model, std::make_shared<RunLists>(schedule, 1)) {}
+
+Evaluator::Evaluator(RankModel& model, std::shared_ptr<const RunLists> lists)
+    : model_(model),
+      lists_(std::move(lists)),
+      list_(lower_rank(lists_->forward, model.topology().place(Group::pipeline))),
+      runner_(model.make_runner(2)) {}  // behind a Stepper's channels
+
+void Evaluator::need_settled(const char* what) const {
+  if (!model_.provisional()) return;
+  throw Error(
+      fmt::format("Evaluator::{}: the last update is not settled; settle the stepper first", what));
+}
+
+Tensor Evaluator::run(const std::vector<HostMicroBatch>& batches) {
+  runner_->begin(model_.upload(batches, false), nullptr);
+  ExecutionTrace trace;
+  std::size_t done = 0;
+  for (int end = lists_->window; done < list_.size(); end += lists_->window) {
+    // A rank without backwards would run ahead of the next ones, and keep what it sends.
+    runner_->deliver();
+    const auto next = std::find_if(
+        list_.begin() + static_cast<std::ptrdiff_t>(done), list_.end(),
+        [&](const LoweredAction& a) { return a.step == Step::compute && a.microbatch >= end; });
+    const auto until = static_cast<std::size_t>(next - list_.begin());
+    execute(list_, done, until, *runner_, trace);
+    done = until;
+  }
+  return runner_->finish();
+}
+
+std::optional<double> Evaluator::mean_loss(const std::vector<HostMicroBatch>& batches,
+                                           const std::atomic<bool>* stop) {
+  need_settled("mean_loss");
+  Context& context = model_.context();
+  const Tensor losses = run(batches);
+  const double local[]{losses ? sum_on_host(context, losses) : 0,
+                       stop != nullptr && stop->load() ? 1.0 : 0.0};
+  // One row of the last stage carries the values; gathering to every rank in world order keeps the
+  // order of additions fixed.
+  const Topology& topology = model_.topology();
+  const Tensor mine = context.from_host<double>({2}, local, Category::workspace);
+  const Tensor all = context.empty({2 * topology.world.size()}, DType::f64, Category::workspace);
+  topology.world.all_gather(context, mine, all);
+  const std::vector<double> sums = context.to_host<double>(all);
+  for (std::size_t at = 1; at < sums.size(); at += 2) {
+    if (sums[at] != 0) return std::nullopt;
+  }
+  double total = 0;
+  const Mesh& mesh = topology.mesh;
+  for (const int rank :
+       mesh.group(mesh.moved(0, Group::pipeline, model_.last_stage_rank()), Group::loss)) {
+    total += sums[2 * static_cast<std::size_t>(rank)];
+  }
+  return total / model_.batch_tokens();
+}
+
+std::vector<float> Evaluator::token_losses(const std::vector<HostMicroBatch>& batches) {
+  need_settled("token_losses");
+  Context& context = model_.context();
+  runner_->keep_token_losses(true);
+  run(batches);
+  runner_->keep_token_losses(false);
+  const Config& config = model_.config();
+  const std::int64_t own =
+      config.num_microbatches() * config.batch.micro_batch_size * config.data.sequence_length;
+  // Behind them the place whose they are; -1 where this rank hasn't any.
+  const Tensor losses = runner_->token_losses();
+  std::vector<float> mine =
+      losses ? context.to_host<float>(losses) : std::vector<float>(static_cast<std::size_t>(own));
+  const Topology& topology = model_.topology();
+  mine.push_back(losses ? static_cast<float>(topology.place(Group::batch)) : -1.0f);
+  const Tensor sent = context.from_host<float>({own + 1}, mine, Category::workspace);
+  const Tensor all =
+      context.empty({(own + 1) * topology.world.size()}, DType::f32, Category::workspace);
+  topology.world.all_gather(context, sent, all);
+  const std::vector<float> gathered = context.to_host<float>(all);
+  std::vector<float> result(static_cast<std::size_t>(own * topology.size(Group::batch)));
+  for (auto from = gathered.begin(); from != gathered.end(); from += own + 1) {
+    const auto place = static_cast<std::int64_t>(*(from + own));
+    if (place >= 0) std::copy(from, from + own, result.begin() + place * own);
+  }
+  return result;
+}
+
+std::vector<float> Evaluator::logits(std::span<const std::int32_t> tokens, std::int64_t first) {
+  return last_logits(tokens, std::ssize(tokens) - first, nullptr, 0);
+}
+
+std::vector<float> Evaluator::next_logits(std::span<const std::int32_t> tokens,
+                                          KeyValueCache& cache, std::int64_t begin) {
+  return last_logits(tokens, 1, &cache, begin);
+}
+
+std::vector<float> Evaluator::last_logits(std::span<const std::int32_t> tokens, std::int64_t rows,
+                                          KeyValueCache* cache, std::int64_t begin) {
+  need_settled("logits");
+  const int ranks = model_.topology().size(Group::tensor) * model_.topology().size(Group::pipeline);
+  const auto length = static_cast<std::int64_t>(tokens.size());
+  if (ranks > 1 || rows < 1 || rows > length) {
+    throw Error(fmt::format(
+        "Evaluator::logits: got {} tokens, the last {} of them, and a model on {} ranks, need a "
+        "token and one rank",
+        length, rows, ranks));
+  }
+  Context& context = model_.context();
+  MicroBatch batch{.batch = 1,
+                   .sequence = length,
+                   .training = false,
+                   .version = model_.stash() != nullptr ? model_.stash()->live() : 0,
+                   .begin = begin,
+                   .cache = cache,
+                   .logit_rows = rows};
+  batch.tokens = context.from_host<std::int32_t>({length}, tokens, Category::activation);
+  const Tensor padded = runner_->logits(batch);  // (rows, V'), V' padded
+  const std::int64_t vocabulary = model_.shape().vocabulary;
+  const Tensor result = context.empty({rows, vocabulary}, DType::f32, Category::activation);
+  for (std::int64_t i = 0; i < rows; ++i) {
+    copy(context, padded.flat(i * padded.dim(1), vocabulary),
+         result.flat(i * vocabulary, vocabulary));
+  }
+  return context.to_host<float>(result);
+}
+
+}  // namespace trident

@@ -1,0 +1,167 @@
+#include "engine/optimizer/optimizer.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "engine/optimizer/param_groups.h"
+#include "kernels/elementwise.h"
+
+namespace trident {
+
+std::vector<UpdateRange> update_ranges(const BucketLayout& layout, int zero_stage, int place) {
+  const auto [begin, count] = layout.updated(zero_stage, place);
+  const auto [own_begin, own_count] = layout.own(place);
+  // Where [from, from + n) of the bucket meets an entry, counted within the entry.
+  const auto meet = [](const BucketEntry& entry, std::int64_t from, std::int64_t n) {
+    const std::int64_t first = std::clamp<std::int64_t>(from - entry.offset, 0, entry.numel);
+    const std::int64_t end = std::clamp<std::int64_t>(from + n - entry.offset, 0, entry.numel);
+    return std::pair(first, end - first);
+  };
+  std::vector<UpdateRange> ranges;
+  for (const BucketEntry& entry : layout.entries) {
+    const auto [at, n] = meet(entry, begin, count);
+    const auto [own, own_n] = meet(entry, own_begin, own_count);
+    ranges.push_back({entry.parameter.get(), at, n, own, own_n});
+  }
+  return ranges;
+}
+
+const ProcessGroup& UpdateStep::cutting_group() const {
+  static const ProcessGroup none;
+  if (cutting.size() > 1) {
+    throw Error("Optimizer: sums over whole parameters go over one group, and these are cut by '" +
+                cutting[0].name() + "' and by '" + cutting[1].name() +
+                "'; use an optimizer without such sums");
+  }
+  return cutting.empty() ? none : cutting.front();
+}
+
+Placement StateSpec::placement(const Placement& parameter) const {
+  if (extent == Extent::elements) return parameter;
+  return parameter.along(extent == Extent::rows ? 0 : 1);
+}
+
+std::int64_t StateSpec::count(const UpdateRange& range) const {
+  if (extent == Extent::elements) return range.count;
+  return placement(range.parameter->spec().placement).numel();
+}
+
+std::vector<KeptState> kept_states(const UpdateRule& rule, const UpdateRange& range) {
+  std::vector<KeptState> kept;
+  std::vector<StateSpec> specs = rule.states(range.parameter->spec());
+  kept.reserve(specs.size());
+  for (StateSpec& spec : specs) {
+    const std::int64_t count = spec.count(range);
+    kept.push_back({std::move(spec), count});
+  }
+  return kept;
+}
+
+Optimizer::Optimizer(Context& context, const ParameterBuckets& buckets,
+                     std::unique_ptr<UpdateRule> rule, const Topology& topology,
+                     const std::vector<ParamGroup>& groups)
+    : rule_(std::move(rule)) {
+  for (const Bucket& bucket : buckets.buckets()) {
+    add_bucket(topology, bucket, parts_.size());
+    auto& parts = parts_.emplace_back();
+    for (const UpdateRange& range :
+         update_ranges(bucket.layout, buckets.zero_stage(), bucket.sharing.rank())) {
+      UpdatePart& part = parts.emplace_back(UpdatePart{.range = range});
+      if (const ParamGroup* group = group_of(groups, range.parameter->name())) {
+        part.lr_mult = group->lr_mult;
+        part.weight_decay = group->weight_decay;
+      }
+      for (const KeptState& kept : kept_states(*rule_, range)) {
+        part.state.push_back(context.empty({kept.count}, kept.spec.dtype, Category::optimizer));
+        fill(context, part.state.back(), kept.spec.initial);
+      }
+    }
+  }
+}
+
+void Optimizer::add_bucket(const Topology& topology, const Bucket& bucket, std::size_t index) {
+  auto found = std::find_if(together_.begin(), together_.end(),
+                            [&](const Together& one) { return one.data == bucket.layout.data; });
+  if (found == together_.end()) {
+    found = together_.insert(found, {bucket.layout.data, bucket.sharing, {}, {}});
+  }
+  found->buckets.push_back(index);
+  for (const BucketEntry& entry : bucket.layout.entries) {
+    for (const auto& cut : entry.parameter->spec().placement.cuts) {
+      if (!cut) continue;
+      const ProcessGroup& group = topology.of(cut->group);
+      const bool known = std::any_of(
+          found->cutting.begin(), found->cutting.end(),
+          [&](const ProcessGroup& one) { return one.world_ranks() == group.world_ranks(); });
+      if (!known) found->cutting.push_back(group);
+    }
+  }
+}
+
+void Optimizer::list(const ParameterBuckets& buckets, const Topology& topology, State& into) {
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    const Bucket& bucket = buckets.buckets()[i];
+    for (const UpdatePart& part : parts_[i]) {
+      const auto specs = rule_->states(part.range.parameter->spec());
+      for (std::size_t k = 0; k < specs.size(); ++k) {
+        const bool elements = specs[k].extent == StateSpec::Extent::elements;
+        const Placement placement = specs[k].placement(part.range.parameter->spec().placement);
+        into.tensors.push_back(
+            {.kind = StateKind::optimizer,
+             .name = specs[k].name,
+             .parameter = part.range.parameter,
+             .placement = placement,
+             .begin = elements ? part.range.begin : 0,
+             .tensor = part.state[k],
+             .holder = bucket.holder(topology.holder(placement),
+                                     elements && bucket.count < bucket.layout.elements)});
+      }
+    }
+  }
+  into.numbers.push_back({"optimizer.step", &steps_});
+}
+
+void Optimizer::take_average(Context& context, ParameterBuckets& buckets) {
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    const Bucket& bucket = buckets.buckets()[i];
+    for (std::size_t p = 0; p < parts_[i].size(); ++p) {
+      const UpdatePart& part = parts_[i][p];
+      if (part.range.count == 0) continue;
+      const auto specs = rule_->states(part.range.parameter->spec());
+      const auto found = std::ranges::find(specs, average_name, &StateSpec::name);
+      if (found == specs.end()) throw Error("Optimizer: there is no average of the weights");
+      const std::int64_t at = bucket.layout.entries[p].offset + part.range.begin - bucket.begin;
+      copy(context, part.state[static_cast<std::size_t>(found - specs.begin())],
+           bucket.master.flat(at, part.range.count));
+    }
+  }
+}
+
+void Optimizer::step(Context& context, ParameterBuckets& buckets, float learning_rate,
+                     float gradient_scale) {
+  ++steps_;
+  const bool mixed = buckets.dtype() != DType::f32;
+  for (const Together& together : together_) {
+    std::vector<UpdatePart> parts;
+    for (const std::size_t i : together.buckets) {
+      const Bucket& bucket = buckets.buckets()[i];
+      for (std::size_t p = 0; p < parts_[i].size(); ++p) {
+        UpdatePart& part = parts.emplace_back(parts_[i][p]);
+        const std::int64_t at = part.range.count == 0 ? 0
+                                                      : bucket.layout.entries[p].offset +
+                                                            part.range.begin - bucket.begin;
+        part.weight = bucket.master.flat(at, part.range.count);
+        part.gradient = bucket.gradient.flat(at, part.range.count);
+        if (mixed) part.model_weight = bucket.shard.flat(at, part.range.count);
+      }
+    }
+    rule_->update(context, parts,
+                  {.learning_rate = learning_rate,
+                   .gradient_scale = gradient_scale,
+                   .step = steps_,
+                   .sharing = together.sharing,
+                   .cutting = together.cutting});
+  }
+}
+
+}  // namespace trident

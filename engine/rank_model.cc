@@ -1,0 +1,120 @@
+#include "engine/rank_model.h"
+
+#include <algorithm>
+
+#include "engine/setup/from_config.h"
+
+namespace trident {
+
+RankModel::RankModel(Context& context, const Config& config, const Architecture& architecture,
+                     const Schedule& schedule, const Topology& topology)
+    : context_(context),
+      config_(config),
+      architecture_(architecture),
+      topology_(topology),
+      shape_(architecture.shape(config)),
+      placement_(schedule.placement),
+      total_stages_(schedule.total_stages()),
+      last_stage_rank_(schedule.rank_of_stage(total_stages_ - 1)) {
+  std::vector<ProcessGroup> groups{topology.embedding};
+  for (const auto& [group, members] : topology.groups) {
+    if (group != Group::pipeline) groups.push_back(members);  // its messages have their links
+  }
+  topology.world.connect(context, groups);
+  chunks_ = build_chunks(architecture, shape_, tensor_parallel_of(config, topology),
+                         config.pipeline.layer_split,
+                         placement_[static_cast<std::size_t>(topology.place(Group::pipeline))]);
+  const ZeroConfig& zero = config.zero_optimization;
+  buckets_ =
+      std::make_unique<ParameterBuckets>(context, backward_groups(chunks_),
+                                         BucketOptions{.dtype = shape_.dtype,
+                                                       .zero_stage = static_cast<int>(zero.stage),
+                                                       .limits = bucket_limits(config)},
+                                         topology);
+  gathering_ = std::make_unique<WeightGathering>(*buckets_, zero.overlap_comm,
+                                                 zero.stage3_prefetch_bucket_size);
+}
+
+void RankModel::initialise() {
+  for (const Bucket& bucket : buckets_->buckets()) {
+    for (const BucketEntry& entry : bucket.layout.entries) {
+      // In pieces, so that no whole fp32 copy of a table is needed.
+      const ParameterSpec& spec = entry.parameter->spec();
+      const Shape local = spec.placement.local();
+      const std::int64_t rows = local.dim(0),
+                         columns = local.numel() / std::max<std::int64_t>(1, rows);
+      const std::int64_t step =
+          std::max<std::int64_t>(1, 250'000 / std::max<std::int64_t>(1, columns));
+      for (std::int64_t row = 0; row < rows; row += step) {
+        const std::int64_t count = std::min(step, rows - row);
+        const Tensor values =
+            context_.empty(local.rank() == 1 ? Shape{count} : Shape{count, columns}, DType::f32,
+                           Category::workspace);
+        trident::initialise(context_, spec, shape_.seed, values, row);
+        buckets_->set(context_, *entry.parameter, values, row * columns);
+      }
+    }
+  }
+}
+
+double RankModel::batch_tokens() const {
+  return static_cast<double>(config_.batch.global_batch_size) *
+         static_cast<double>(config_.data.sequence_length);
+}
+
+std::unique_ptr<ModelStageRunner> RankModel::make_runner(int first_channel) {
+  const TensorParallel tensor = tensor_parallel_of(config_, topology_);
+  std::int64_t rows = config_.batch.micro_batch_size * config_.data.sequence_length;
+  if (tensor.sequence_parallel) rows /= tensor.size;
+  return std::make_unique<ModelStageRunner>(
+      context_, chunks_, topology_.of(Group::pipeline), placement_, *gathering_,
+      ModelStageRunner::Shape{.rows = rows,
+                              .hidden = shape_.hidden,
+                              .dtype = shape_.dtype,
+                              .recompute_layers = recompute_layers(config_)},
+      first_channel);
+}
+
+bool RankModel::reads_tokens() const {
+  return std::ranges::any_of(chunks_, [&](const Chunk& chunk) {
+    return chunk.stage == 0 || chunk.stage + 1 == total_stages_;
+  });
+}
+
+std::vector<MicroBatch> RankModel::upload(const std::vector<HostMicroBatch>& batches,
+                                          bool training) const {
+  bool first = false, last = false;
+  for (const Chunk& chunk : chunks_) {
+    first = first || chunk.stage == 0;
+    last = last || chunk.stage + 1 == total_stages_;
+  }
+  std::vector<MicroBatch> result;
+  for (const HostMicroBatch& host : batches) {
+    // A plan has no tokens, but for their number.
+    const std::int64_t samples = context_.plans()
+                                     ? config_.batch.micro_batch_size
+                                     : static_cast<std::int64_t>(host.sample_ids.size());
+    const std::int64_t tokens = host.tokens.empty() ? samples * config_.data.sequence_length
+                                                    : static_cast<std::int64_t>(host.tokens.size());
+    const auto uploaded = [&]<class T>(std::int64_t count, const std::vector<T>& values) {
+      if (context_.plans()) return context_.empty({count}, DTypeOf<T>::value, Category::activation);
+      return context_.from_host<T>({count}, values, Category::activation);
+    };
+    MicroBatch batch{.batch = samples,
+                     .sequence = tokens / samples,
+                     .training = training,
+                     .version = stash_ ? stash_->live() : 0};
+    batch.samples = uploaded(samples, host.sample_ids);
+    if (first) batch.tokens = uploaded(tokens, host.tokens);
+    if (last) batch.labels = uploaded(tokens, host.labels);
+    result.push_back(std::move(batch));
+  }
+  return result;
+}
+
+WeightStash& RankModel::keep_versions(std::int64_t batch) {
+  stash_ = std::make_unique<WeightStash>(*buckets_, batch);
+  return *stash_;
+}
+
+}  // namespace trident

@@ -1,0 +1,156 @@
+#include "engine/setup/from_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/files/file.h"
+#include "engine/setup/kinds.h"
+#include "engine/setup/model_costs.h"
+#include "scheduler/csv.h"
+#include "scheduler/schedules.h"
+#include "scheduler/validate.h"
+
+namespace trident {
+namespace {
+
+// The user's own schedule, which has to be of the sizes of the run.
+Schedule schedule_of_file(const std::string& path, const ScheduleRequest& run) {
+  const std::string text = read_file(path);
+  try {
+    Schedule schedule = from_csv(text, "file");
+    const auto same = [](const char* what, int has, const char* key, int wanted) {
+      if (has == wanted) return;
+      throw RequestError(
+          fmt::format("has {} {}, but {} is {}; set it to {}", has, what, key, wanted, has));
+    };
+    same("rows (ranks)", schedule.stages, "parallel.pipeline_model_parallel_size", run.stages);
+    same("stages in each row", schedule.chunks, "parallel.virtual_pipeline_model_parallel_size",
+         run.chunks);
+    same("micro-batches", schedule.microbatches, "batch.gradient_accumulation_steps",
+         run.microbatches);
+    validate(schedule);
+    return schedule;
+  } catch (const RequestError& error) {
+    throw error.at(path + ": ");
+  }
+}
+
+}  // namespace
+
+std::string schedule_name(const Config& config) {
+  return config.pipeline.schedule_file.empty() ? config.pipeline.schedule
+                                               : config.pipeline.schedule_file;
+}
+
+Schedule schedule_of(const Config& config) {
+  const ScheduleRules& kind = schedule_rules(config);
+  ScheduleRequest request{
+      .kind = kind.name,
+      .stages = static_cast<int>(config.parallel.pipeline_model_parallel_size),
+      .microbatches = static_cast<int>(config.num_microbatches()),
+      .chunks = static_cast<int>(config.parallel.virtual_pipeline_model_parallel_size),
+      .group_size = static_cast<int>(config.pipeline.microbatch_group_size_per_vp_stage),
+      .kinds = &kinds_of(config).schedules};
+  const std::string& file = config.pipeline.schedule_file;
+  if (kind.searched && file.empty()) {
+    // Searched with the FLOPs of each stage, within the memory of 1F1B.
+    request.memory.most = {static_cast<double>(request.stages)};
+    request.stage_times =
+        stage_costs(model_costs(config, *architecture_of(config)), config.pipeline.layer_split);
+  }
+  try {
+    if (!file.empty()) return schedule_of_file(file, request);
+    Schedule schedule = make_schedule(request);
+    validate(schedule);
+    return schedule;
+  } catch (const RequestError& error) {
+    throw error.at(file.empty() ? "config: /pipeline/schedule: "
+                                : "config: /pipeline/schedule_file: ");
+  }
+}
+
+std::unique_ptr<UpdateRule> make_update_rule(const Config& config) {
+  auto rule = optimizer_of(config).make(config.optimizer.params);
+  const double decay = config.training.ema_decay;
+  return decay > 0 ? with_average(std::move(rule), decay) : std::move(rule);
+}
+
+BucketLimits bucket_limits(const Config& config) {
+  const ZeroConfig& zero = config.zero_optimization;
+  return {.elements = std::min(zero.reduce_bucket_size, zero.allgather_bucket_size),
+          .persistence_threshold = zero.stage3_param_persistence_threshold,
+          .axes = config.parallel.axes()};
+}
+
+bool reduces_each_micro_batch(const Config& config) {
+  // Where stages update after each by themselves, there is nothing more to reduce.
+  return config.zero_optimization.reduce_each_micro_batch && config.num_microbatches() > 1 &&
+         config.parallel.ranks(Group::loss) > 1 && !schedule_rules(config).each_microbatch;
+}
+
+std::int64_t recompute_layers(const Config& config) {
+  const ActivationCheckpointingConfig& how = config.activation_checkpointing;
+  return how.granularity == "full" ? how.num_layers : 0;
+}
+
+Mesh mesh_of(const Config& config) {
+  return Mesh(config.parallel.axes(), config.parallel.rank_order);
+}
+
+StageEnds ends_of(const Schedule& schedule) {
+  return {.first = schedule.rank_of_stage(0),
+          .last = schedule.rank_of_stage(schedule.total_stages() - 1)};
+}
+
+TransportOptions transport_options(const Config& config) {
+  const auto& algorithms = kinds_of(config).algorithms;
+  const AlgorithmKind* const algorithm = find_kind(algorithms, config.runtime.collective_algorithm);
+  auto more = std::make_shared<std::vector<Collective>>();
+  for (const AlgorithmKind& kind : algorithms) {
+    more->insert(more->end(), kind.rows.begin(), kind.rows.end());
+  }
+  return {.deterministic = config.training.deterministic,
+          .timeout = std::chrono::milliseconds(
+              static_cast<std::int64_t>(config.runtime.timeout_seconds * 1000)),
+          .algorithm = algorithm == nullptr ? Algorithm::automatic : algorithm->algorithm,
+          .ranks_per_node = static_cast<int>(config.runtime.ranks_per_node),
+          .threads_per_rank = static_cast<int>(config.runtime.threads_per_rank),
+          .more_collectives = std::move(more),
+          .library = transport_of(config).library};
+}
+
+KernelOptions kernel_options(const Config& config) {
+  return {.deterministic = config.training.deterministic,
+          .tf32 = config.precision.tf32,
+          .widen_bf16 = config.runtime.bf16_products == "widened"};
+}
+
+Topology topology_of(const Config& config, const Schedule& schedule, Transport& transport) {
+  return make_topology(transport.world(), mesh_of(config), transport.nodes(), ends_of(schedule));
+}
+
+BatchRamp ramp_of(const Config& config) {
+  const std::vector<std::int64_t>& ramp = config.batch.rampup_batch_size;
+  if (ramp.empty()) return {};
+  return {.start = ramp.at(0), .increment = ramp.at(1), .samples = ramp.at(2)};
+}
+
+BatchShape batch_shape(const Config& config, const Topology& topology) {
+  return {.global_batch_size = config.batch.global_batch_size,
+          .micro_batch_size = config.batch.micro_batch_size,
+          .place = topology.place(Group::batch),
+          .places = topology.size(Group::batch)};
+}
+
+TensorParallel tensor_parallel_of(const Config& config, const Topology& topology) {
+  return {.group = topology.of(Group::tensor),
+          .rank = topology.place(Group::tensor),
+          .size = topology.size(Group::tensor),
+          .sequence_parallel = config.parallel.sequence_parallel,
+          .gathers_again = config.activation_checkpointing.granularity == "selective",
+          .overlap = config.parallel.tp_comm_overlap};
+}
+
+}  // namespace trident

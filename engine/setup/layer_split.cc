@@ -1,0 +1,76 @@
+#include "engine/setup/layer_split.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "engine/setup/model_costs.h"
+
+namespace trident {
+
+std::vector<std::int64_t> balanced_split(const SplitProblem& problem) {
+  const auto& rank_of = problem.rank_of_stage;
+  const std::size_t stages = rank_of.size();
+  const auto ranks =
+      static_cast<std::size_t>(1 + *std::max_element(rank_of.begin(), rank_of.end()));
+  std::vector<std::int64_t> split(stages, 1), held(ranks, 0);
+  std::vector<double> stage_time(stages, problem.layer), rank_time(ranks, 0);
+  stage_time.front() += problem.first;
+  stage_time.back() += problem.last;
+  for (std::size_t s = 0; s < stages; ++s) {
+    const auto rank = static_cast<std::size_t>(rank_of[s]);
+    rank_time[rank] += stage_time[s];
+    ++held[rank];
+  }
+  const auto has_room = [&](std::size_t rank, std::int64_t more) {
+    return problem.most.empty() || held[rank] + more <= problem.most[rank];
+  };
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    if (!has_room(rank, 0)) return {};
+  }
+  for (auto left = problem.layers - static_cast<std::int64_t>(stages); left > 0; --left) {
+    std::size_t rank = ranks;
+    for (std::size_t r = 0; r < ranks; ++r) {
+      if (has_room(r, 1) && (rank == ranks || rank_time[r] < rank_time[rank])) rank = r;
+    }
+    if (rank == ranks) return {};
+    std::size_t stage = stages;
+    for (std::size_t s = 0; s < stages; ++s) {
+      if (static_cast<std::size_t>(rank_of[s]) != rank) continue;
+      if (stage == stages || stage_time[s] < stage_time[stage]) stage = s;
+    }
+    ++split[stage], ++held[rank];
+    stage_time[stage] += problem.layer;
+    rank_time[rank] += problem.layer;
+  }
+  return split;
+}
+
+std::vector<int> rank_of_stages(int ranks, int chunks, bool v_shaped) {
+  std::vector<int> rank_of;
+  for (int s = 0; s < ranks * chunks; ++s) {
+    rank_of.push_back(v_shaped && s >= ranks ? 2 * ranks - 1 - s : s % ranks);
+  }
+  return rank_of;
+}
+
+std::vector<std::int64_t> automatic_split(const Config& config, const Architecture& architecture) {
+  const auto chunks = static_cast<int>(config.parallel.virtual_pipeline_model_parallel_size);
+  // A file's own placement is not known here, nor that of a search: taken as looped.
+  const bool v_shaped = config.pipeline.schedule_file.empty() && chunks == 2 &&
+                        schedule_rules(config).chunks == ChunkRule::two;
+  const auto p = static_cast<int>(config.parallel.pipeline_model_parallel_size);
+  SplitProblem problem{.layers = config.model.num_layers,
+                       .layer = 1,
+                       .rank_of_stage = rank_of_stages(p, chunks, v_shaped)};
+  try {
+    const ModelCosts costs = model_costs(config, architecture);
+    problem.layer = costs.mean_layer().total();
+    problem.first = costs.embedding.total();
+    problem.last = costs.head.total();
+  } catch (const Error&) {
+    // Sizes that don't go together, of which the config's rules tell.
+  }
+  return balanced_split(problem);
+}
+
+}  // namespace trident

@@ -1,0 +1,271 @@
+#include "engine/stepper.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <span>
+#include <utility>
+
+#include "base/error.h"
+#include "engine/gradient_norm.h"
+#include "engine/setup/from_config.h"
+#include "scheduler/sent_messages.h"
+
+namespace trident {
+
+Stepper::Stepper(RankModel& model, const Schedule& schedule)
+    : Stepper(model,
+              std::make_shared<RunLists>(
+                  schedule, std::max<std::int64_t>(1, model.config().training.train_iters))) {}
+
+Stepper::Stepper(RankModel& model, std::shared_ptr<const RunLists> lists)
+    : model_(model),
+      context_(model.context()),
+      config_(model.config()),
+      topology_(model.topology()),
+      buckets_(model.buckets()),
+      lists_(std::move(lists)),
+      executed_(&lists_->iterations.of(0)),
+      loss_scale_(config_.precision),
+      check_(topology_.world.duplicate("check"), topology_.size(Group::loss)),
+      unclipped_(config_.gradient_clipping == 0) {
+  topology_.world.connect(context_, std::span(&check_.group(), 1));
+  buckets_.keep_masters(context_);
+  const bool each = reduces_each_micro_batch(config_);
+  gradients_ = std::make_unique<GradientReduction>(
+      context_, buckets_, topology_,
+      GradientOptions{.dtype = dtype_of(config_.precision.grad_accum_dtype),
+                      .overlap = config_.zero_optimization.overlap_comm,
+                      .each_round = each,
+                      .long_rounds = !each && config_.num_microbatches() > 1});
+  optimizer_ = std::make_unique<Optimizer>(context_, buckets_, make_update_rule(config_), topology_,
+                                           config_.optimizer.param_groups);
+  if (!lists_->warm_up.length.empty()) keep_for_roll_back();
+  runner_ = model.make_runner(0);
+  if (schedule().asynchronous()) become_asynchronous();
+}
+
+void Stepper::keep_for_roll_back() {
+  State changed;
+  buckets_.list(StateKind::master, topology_, changed);
+  optimizer_->list(buckets_, topology_, changed);
+  roll_back_ = std::make_unique<RollBack>(context_, std::move(changed));
+}
+
+void Stepper::become_asynchronous() {
+  const bool each = updates_each_microbatch();
+  unchecked_ =
+      each || (config_.gradient_clipping == 0 && config_.training.on_non_finite == "stop" &&
+               model_.shape().dtype != DType::f16);
+  WeightStash& stash = model_.keep_versions(each ? 0 : schedule().microbatches);
+  in_flight_ = &lists_->iterations.in_flight(topology_.place(Group::pipeline));
+  const std::int64_t next = lists_->begun.iterations * schedule().microbatches;
+  stash.go_on(context_, lists_->begun.updates, next, in_flight_->backwards_since);
+  runner_->go_on(next);
+  runner_->use(&stash, each, [this] {
+    gradients_->finish(context_);
+    update(1.0);
+    model_.gathering().gather_updated(context_);
+    gradients_->begin();
+  });
+}
+
+void Stepper::update(double clipping) {
+  if (before_update_) before_update_();
+  if (model_.stash() != nullptr) model_.stash()->before_update(context_);
+  optimizer_->step(context_, buckets_, static_cast<float>(learning_rate_),
+                   static_cast<float>(clipping / gradient_scale_));
+}
+
+State Stepper::state() {
+  State state;
+  for (const StateKind kind : {StateKind::weight, StateKind::master, StateKind::gradient}) {
+    buckets_.list(kind, topology_, state);
+  }
+  optimizer_->list(buckets_, topology_, state);
+  if (model_.stash() != nullptr) model_.stash()->list(topology_, state);
+  loss_scale_.list(state);
+  return state;
+}
+
+void Stepper::restored() {
+  loss_scale_.restored();
+  buckets_.round_masters(context_);
+  model_.gathering().gather_updated(context_);
+}
+
+int Stepper::look_ahead(std::int64_t later) const {
+  const std::int64_t at = (iteration_ + later) % lists_->iterations.count();
+  return lists_->iterations.of(at).schedule.microbatches - schedule().microbatches;
+}
+
+void Stepper::use(std::shared_ptr<const RunLists> lists) {
+  if (check_.open() || schedule().asynchronous() || lists->schedule.asynchronous() ||
+      lists->schedule.placement != schedule().placement) {
+    throw Error("Stepper::use: the lists follow an open iteration, or aren't of the same stages");
+  }
+  lists_ = std::move(lists);
+  iteration_ = 0;
+  executed_ = &lists_->iterations.of(0);
+}
+
+double Stepper::batch_tokens() const {
+  return static_cast<double>(schedule().microbatches * config_.batch.micro_batch_size *
+                             config_.parallel.ranks(Group::batch)) *
+         static_cast<double>(config_.data.sequence_length);
+}
+
+bool Stepper::has_average() const {
+  return config_.training.ema_decay > 0 && optimizer_->steps() > 0;
+}
+
+void Stepper::take_average() {
+  optimizer_->take_average(context_, buckets_);
+  buckets_.round_masters(context_);
+  model_.gathering().gather_updated(context_);
+}
+
+std::int64_t Stepper::weight_version() const {
+  return model_.stash() != nullptr ? model_.stash()->live() : optimizer_->steps();
+}
+
+double Stepper::clipping(const StepResult& result) const {
+  const double limit = config_.gradient_clipping;
+  return limit > 0 && result.grad_norm > limit ? limit / (result.grad_norm + 1e-6) : 1.0;
+}
+
+void Stepper::update(const StepResult& result) {
+  if (result.applied) {
+    update(clipping(result));
+  } else if (model_.stash() != nullptr) {
+    if (before_update_) before_update_();
+    model_.stash()->before_update(context_);  // 2BW counts a batch that is left out, too
+  }
+}
+
+bool Stepper::settle(StepResult& result) {
+  result = check_.end(context_);
+  result.grad_norm /= gradient_scale_;
+  result.loss_scale = gradient_scale_;
+  // A smaller scale doesn't help where the loss itself, which has none, is not finite.
+  result.rescales = !result.applied && std::isfinite(result.loss) && loss_scale_.excuses_overflow();
+  loss_scale_.update(!result.applied);
+  const bool right = result.applied && clipping(result) == 1.0;
+  unclipped_ = right;
+  const bool wrong = model_.provisional() && !right;
+  model_.set_provisional(false);
+  if (!wrong) return false;
+  ++rolled_back_;
+  result.rolled_back = true;
+  roll_back_->restore(context_);
+  buckets_.round_masters(context_);
+  update(result);
+  model_.gathering().gather_updated(context_);
+  return true;
+}
+
+std::optional<StepResult> Stepper::settle() {
+  if (!check_.open()) return std::nullopt;
+  StepResult result;
+  settle(result);
+  context_.synchronize();
+  return result;
+}
+
+StepResult Stepper::train(const std::vector<HostMicroBatch>& batches, double learning_rate) {
+  return *advance(batches, {.learning_rate = learning_rate}).own;
+}
+
+void Stepper::begin_iteration(const std::vector<HostMicroBatch>& batches) {
+  executed_ = &lists_->iterations.of(iteration_);
+  if (std::ssize(batches) < executed_->schedule.microbatches) {
+    throw Error(
+        fmt::format("Stepper::train: got {} micro-batches, {} of this and {} of later "
+                    "iterations are needed",
+                    batches.size(), schedule().microbatches, look_ahead()));
+  }
+  context_.mark(clock_.begin);
+  runner_->begin(model_.upload(batches, true), gradients_.get(),
+                 static_cast<std::size_t>(schedule().microbatches),
+                 reduces_each_micro_batch(config_));
+}
+
+void Stepper::keep_sent(const SentMessages& sent) {
+  runner_->keep_sent(sent.found_taken(topology_.place(Group::pipeline)));
+}
+
+std::size_t Stepper::run_warm_up(const std::vector<LoweredAction>& list, Advance& result) {
+  const auto place = static_cast<std::size_t>(topology_.place(Group::pipeline));
+  const std::size_t length = lists_->warm_up.length[place];
+  execute(list, 0, length, *runner_, trace_);
+  const bool again = settle(result.before.emplace());
+  result.ran = !result.before->stop && (result.before->applied || result.before->rescales ||
+                                        config_.training.on_non_finite != "stop");
+  if (result.ran && !again) return length;
+  context_.synchronize();
+  runner_->discard(lists_->warm_up.unmatched[place]);
+  model_.gathering().forget(context_);  // what a warm-up's end has asked for may be of before
+  return 0;
+}
+
+void Stepper::finish_step(const Tensor& losses, const StepRequest& request, Advance& result) {
+  const NamedRange range(context_.device(), [] { return std::string("optimizer"); });
+  const bool close =
+      request.close || keeps_gradients_ || !(unchecked_ || (post_validation() && unclipped_));
+  const bool speaks = topology_.place(Group::pipeline) == model_.last_stage_rank() &&
+                      topology_.place(Group::tensor) == 0;
+  // Before the loss, for which the host waits.
+  const Tensor squares = gradient_squares(context_, buckets_, topology_);
+  const double loss = speaks ? sum_on_host(context_, losses) : 0;
+  check_.begin(context_, squares, speaks ? &loss : nullptr, topology_.place(Group::loss),
+               {request.stop != nullptr && request.stop->load(), request.save}, batch_tokens(),
+               close ? Async::no : Async::yes);
+  const bool optimistic = !close && !unchecked_;
+  model_.set_provisional(optimistic);
+  if (close) settle(result.own.emplace());
+  context_.mark(clock_.checked);
+  if (optimistic) roll_back_->keep(context_);
+  const bool updates = !updates_each_microbatch();         // else it has
+  if (updates) update(result.own.value_or(StepResult{}));  // open: optimistic, or not to be changed
+  context_.mark(clock_.updated);
+  if (updates && (!result.own || result.own->applied)) model_.gathering().gather_updated(context_);
+  context_.mark(clock_.end);
+}
+
+Advance Stepper::advance(const std::vector<HostMicroBatch>& batches, const StepRequest& request) {
+  begin_iteration(batches);
+  const auto& list = executed_->lists[static_cast<std::size_t>(topology_.place(Group::pipeline))];
+  const std::int64_t iterations = lists_->iterations.count();
+  const bool goes_on = schedule().asynchronous() && iteration_ + 1 < iterations;
+  Advance result;
+  std::size_t done = 0;
+  if (model_.provisional()) done = run_warm_up(list, result);
+  if (!result.ran) {
+    runner_->finish();
+    context_.synchronize();
+    return result;
+  }
+  learning_rate_ = request.learning_rate;
+  // PipeDream's update has the mean over the tokens of one micro-batch of all data ranks.
+  const double tokens = batch_tokens();
+  const double mean_over = updates_each_microbatch() ? tokens / schedule().microbatches : tokens;
+  gradient_scale_ = loss_scale_.value();
+  runner_->scale_losses(static_cast<float>(gradient_scale_ / mean_over));
+  gradients_->begin();
+  if (const auto* again = std::exchange(in_flight_, nullptr)) {
+    execute(again->actions, *runner_, repeated_);
+  }
+  execute(list, done, list.size(), *runner_, trace_);
+  const Tensor losses = runner_->finish(goes_on);
+  iteration_ = (iteration_ + 1) % iterations;
+  context_.mark(clock_.executed);
+  if (!updates_each_microbatch()) gradients_->finish(context_);
+  context_.mark(clock_.reduced);
+  if (check_.open()) settle(result.before.emplace());
+  finish_step(losses, request, result);
+  context_.synchronize();
+  return result;
+}
+
+}  // namespace trident

@@ -1,0 +1,79 @@
+// GGUF files, as llama.cpp reads them: keys and values, the names, shapes and places of tensors,
+// then their data. Version 3, little-endian, each tensor at a multiple of 32 bytes.
+// https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/files/file.h"
+
+namespace trident {
+
+// How elements are stored; the numbers are the format's. q8_0: 32 neighbours of a row share a
+// binary16 scale, which comes first, and have an int8 each.
+enum class GgufType : std::uint32_t { f32 = 0, f16 = 1, q8_0 = 8, bf16 = 30 };
+
+struct GgufTensor {
+  std::string name;
+  std::vector<std::int64_t> shape;  // row-major, as everywhere else here; one or two dimensions
+  GgufType type = GgufType::f32;
+
+  std::int64_t row() const { return shape.back(); }  // elements
+  std::int64_t rows() const { return shape.size() == 1 ? 1 : shape.front(); }
+  std::uint64_t row_bytes() const;
+  std::uint64_t bytes() const { return row_bytes() * static_cast<std::uint64_t>(rows()); }
+};
+
+// Whether rows of so many elements can be stored so.
+bool fits(GgufType type, std::int64_t row);
+
+// Rows of a tensor's type. Error where a value isn't finite in it, which names no tensor.
+void to_gguf(std::span<const float> rows, GgufType type, std::span<std::byte> out);
+
+// What stands before the tensors, in the order in which it is set.
+class GgufKeys {
+ public:
+  void set(std::string_view key, const std::string& value);
+  void set(std::string_view key, const char* value) { set(key, std::string(value)); }
+  void set(std::string_view key, std::uint32_t value);
+  void set(std::string_view key, float value);
+  void set(std::string_view key, bool value);
+  void set(std::string_view key, const std::vector<std::string>& values);
+  void set(std::string_view key, const std::vector<float>& values);
+  void set(std::string_view key, const std::vector<std::int32_t>& values);
+
+  std::uint64_t count() const { return count_; }
+  const std::string& bytes() const { return bytes_; }
+
+ private:
+  void begin(std::string_view key, std::uint32_t type);
+  void begin_list(std::string_view key, std::uint32_t type, std::size_t size);
+
+  std::uint64_t count_ = 0;
+  std::string bytes_;
+};
+
+// Writes one file. It appears under its name with finish().
+class GgufWriter {
+ public:
+  GgufWriter(const std::string& path, const GgufKeys& keys, std::vector<GgufTensor> tensors);
+
+  // The next rows of tensor `index`, from the first on; their number follows from the bytes.
+  void append(std::size_t index, std::span<const std::byte> rows);
+  // Error where all aren't written, or, unless it `replaces`, there is a file of that name by now.
+  void finish(bool replaces);
+
+ private:
+  AtomicFile file_;
+  std::vector<GgufTensor> tensors_;
+  std::vector<std::uint64_t> offsets_;  // of each in the file
+  std::vector<std::uint64_t> written_;  // bytes of each
+};
+
+}  // namespace trident

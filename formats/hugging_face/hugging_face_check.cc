@@ -1,0 +1,246 @@
+#include "formats/hugging_face/hugging_face_check.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <unordered_set>
+
+#include "base/error.h"
+#include "base/files/file.h"
+#include "base/files/json.h"
+#include "base/printable.h"
+#include "formats/hugging_face/hugging_face.h"
+#include "formats/hugging_face/model_directory.h"
+#include "formats/hugging_face/weights_folder.h"
+
+namespace trident {
+namespace {
+
+constexpr std::size_t kMaxProblems = 8;
+constexpr std::uint64_t kMaxModelConfig = 4 << 20;  // bytes; parsed, a list takes ten times as many
+
+// Directories of a bare model (without its language-model class) lack the first part of the name.
+std::string bare_name(const std::string& name) {
+  const std::size_t dot = name.find('.');
+  // "lm_head.weight" has no such part.
+  return dot == name.rfind('.') ? name : name.substr(dot + 1);
+}
+
+const SafetensorsEntry* find(const SafetensorsSet& set, const std::string& name) {
+  const SafetensorsEntry* entry = set.find(name);
+  return entry != nullptr ? entry : set.find(bare_name(name));
+}
+
+// A tied model's file may hold the table under the head's name, too.
+void require_same(const SafetensorsSet& set, const std::string& a, const std::string& b) {
+  const SafetensorsEntry& first = set.at(a);
+  const SafetensorsEntry& second = set.at(b);
+  bool same = first.dtype_name == second.dtype_name && first.shape == second.shape;
+  const std::uint64_t row =
+      first.bytes() / static_cast<std::uint64_t>(std::max<std::int64_t>(1, first.rows()));
+  const std::int64_t rows =
+      std::max<std::int64_t>(1, static_cast<std::int64_t>((1 << 20) / std::max(row, 1ul)));
+  std::vector<std::byte> x, y;
+  for (std::int64_t at = 0; same && at < first.rows(); at += rows) {
+    const std::int64_t count = std::min(rows, first.rows() - at);
+    x.resize(static_cast<std::size_t>(count) * row);
+    y.resize(x.size());
+    set.read_rows(a, at, count, x);
+    set.read_rows(b, at, count, y);
+    same = x == y;
+  }
+  if (same) return;
+  throw RequestError(
+      fmt::format("{}: tensor {} differs from {}, but config.json ties them: /tie_word_embeddings",
+                  set.file_of(b), b, a));
+}
+
+class TensorCheck {
+ public:
+  TensorCheck(const SafetensorsSet& set, const Architecture& architecture,
+              const TransformerShape& shape, std::int64_t entries)
+      : set_(set), architecture_(architecture), shape_(shape), entries_(entries) {}
+
+  DType run() {
+    const auto ends = build_chunks(architecture_, shape_, {}, {0}, {0});
+    for (const auto& parameter : unique_parameters(ends)) take(*parameter);
+    take_buffers(0);
+    // One layer after the other: a config of a few bytes can ask for any number of them.
+    for (std::int64_t i = 0; i < shape_.layers; ++i) {
+      const auto layer = architecture_.layer({}, shape_, static_cast<int>(i));
+      for (const auto& parameter : layer->parameters()) take(*parameter);
+      take_buffers(i);
+    }
+    finish();
+    if (shape_.tied) take_tied_head();
+    for (const SafetensorsEntry* entry : set_.tensors()) {
+      if (taken_.contains(entry->name)) continue;
+      problem(
+          fmt::format("{}: tensor {} belongs to nothing in this model, which would compute "
+                      "without it",
+                      set_.file_of(entry->name), printable(entry->name)));
+    }
+    finish();
+    return types_.size() == 1            ? *types_.begin()
+           : types_.contains(DType::f64) ? DType::f64
+                                         : DType::f32;
+  }
+
+ private:
+  void take(const Parameter& parameter) {
+    const Shape& global = parameter.spec().placement.global;
+    for (const auto& tensor : architecture_.hugging_face(shape_, parameter.name(), global)) {
+      try {
+        const bool grown = entries_ > 0 && is_of_vocabulary(parameter.name());
+        const std::string name = checked_name(set_, tensor, global, grown);
+        if (const std::int64_t rows = set_.at(name).rows(); grown && rows != entries_) {
+          throw RequestError(fmt::format("{}: tensor {} has {} rows, config.json says {}",
+                                         set_.file_of(name), name, rows, entries_));
+        }
+        taken_.insert(name);
+        types_.insert(*set_.at(name).dtype);
+      } catch (const RequestError& error) {
+        problem(error.what());
+      }
+    }
+  }
+  void take_buffers(std::int64_t layer) {
+    for (const std::string& name : architecture_.buffers(layer)) {
+      taken_.insert(name);
+      taken_.insert(bare_name(name));
+    }
+  }
+  void take_tied_head() {
+    const Shape global{shape_.vocabulary, shape_.hidden};
+    const auto names = [&](const char* parameter) {
+      return architecture_.hugging_face(shape_, parameter, global);
+    };
+    const std::string table = names("embedding.weight").front().name;
+    const std::string head = names("output.weight").front().name;
+    const SafetensorsEntry* one = find(set_, table);
+    const SafetensorsEntry* other = set_.find(head);
+    if (one == nullptr || other == nullptr) return;
+    taken_.insert(head);
+    require_same(set_, one->name, head);
+  }
+  void problem(std::string text) {
+    problems_.push_back(std::move(text));
+    if (problems_.size() == kMaxProblems) finish();
+  }
+  void finish() const {
+    if (!problems_.empty()) throw RequestError(problems_);
+  }
+
+  const SafetensorsSet& set_;
+  const Architecture& architecture_;
+  const TransformerShape& shape_;
+  std::int64_t entries_;
+  std::unordered_set<std::string> taken_;
+  std::set<DType> types_;
+  std::vector<std::string> problems_;
+};
+
+}  // namespace
+
+std::string model_keys(const Architecture& architecture, const std::string& directory) {
+  const std::string text = read_model_config(directory);
+  try {
+    return architecture.model_config(text);
+  } catch (const RequestError& error) {
+    throw error.at(directory + "/config.json: ");
+  }
+}
+
+std::string read_model_config(const std::string& directory) {
+  const std::string path = directory + "/config.json";
+  std::error_code none;
+  if (!std::filesystem::exists(path, none) && !none) {
+    if (const std::string rest = unfinished_save(directory); !rest.empty()) {
+      const auto old = left_of_old_set(directory);
+      throw RequestError(fmt::format(
+          "{}: there is no such file: a save ended while it moved its files here; {}move the rest "
+          "of them from {} as well, config.json last",
+          path, old.empty() ? "" : fmt::format("remove {} here, ", fmt::join(old, ", ")), rest));
+    }
+    throw RequestError(
+        fmt::format("{}: there is no such file; name a Hugging Face directory", path));
+  }
+  return read_file(path, kMaxModelConfig);
+}
+
+bool is_of_vocabulary(const std::string& parameter) {
+  return parameter == "embedding.weight" || parameter == "output.weight";
+}
+
+std::string checked_name(const SafetensorsSet& set, const HuggingFaceTensor& tensor,
+                         const Shape& global, bool grown) {
+  const SafetensorsEntry* entry = find(set, tensor.name);
+  if (entry == nullptr) {
+    throw RequestError(fmt::format("{}: tensor {} is missing", set.directory(), tensor.name));
+  }
+  std::vector<std::int64_t> expected{tensor.rows};
+  if (global.rank() == 2) expected.push_back(global.dim(1));
+  if (tensor.transposed) std::reverse(expected.begin(), expected.end());
+  const bool fewer = grown && !tensor.transposed && entry->shape.size() == expected.size() &&
+                     entry->rows() < expected[0];
+  if (fewer) expected[0] = entry->rows();
+  if (entry->shape != expected) {
+    throw RequestError(fmt::format("{}: tensor {} has the shape [{}], the config needs [{}]",
+                                   set.file_of(entry->name), entry->name,
+                                   fmt::join(entry->shape, ", "), fmt::join(expected, ", ")));
+  }
+  if (!entry->dtype || !is_floating(*entry->dtype)) {
+    throw RequestError(fmt::format("{}: tensor {} has the dtype {}, need F64, F32, BF16 or F16",
+                                   set.file_of(entry->name), entry->name, entry->dtype_name));
+  }
+  return entry->name;
+}
+
+DType check_tensors(const SafetensorsSet& set, const Architecture& architecture,
+                    const TransformerShape& shape, std::int64_t entries) {
+  return TensorCheck(set, architecture, shape, entries).run();
+}
+
+std::int64_t check_hugging_face(const std::string& directory, const Config& config,
+                                const Architecture& architecture) {
+  const std::string path = directory + "/config.json";
+  nlohmann::json theirs;
+  try {
+    if (const std::string saved = weights_directory(directory); saved != directory) {
+      throw RequestError(fmt::format("{} is the folder of a run; name that of its weights, \"{}\"",
+                                     printable(directory), printable(saved)));
+    }
+    theirs = parse_json(model_keys(architecture, directory), directory);
+  } catch (const RequestError& error) {
+    throw error.at("config: /checkpoint/load: ");
+  }
+  const auto ours = parse_json(config_to_json(config), "config").at("model");
+  std::vector<std::string> problems;
+  std::int64_t grown = 0;
+  for (const auto& [key, value] : theirs.items()) {
+    const nlohmann::json& own = ours.at(key);
+    if (key == "pad_token_id") continue;  // of training, not of the weights
+    if (config.checkpoint.grow_vocabulary && key == "vocab_size" && value < own) {
+      grown = value.get<std::int64_t>();
+      continue;
+    }
+    // Kernels take numbers that aren't sizes as fp32.
+    const bool same = value.is_number_float() || own.is_number_float()
+                          ? value.get<float>() == own.get<float>()
+                          : value == own;
+    if (same) continue;
+    problems.push_back(fmt::format("config: /model/{}: {} differs from {} in {}; use that value",
+                                   key, json_text(own), json_text(value), path));
+  }
+  if (!problems.empty()) throw RequestError(problems);
+  SafetensorsSet set(directory);
+  set.rename(config.checkpoint.key_mapping);
+  check_tensors(set, architecture, architecture.shape(config), grown);
+  return grown;
+}
+
+}  // namespace trident

@@ -1,0 +1,79 @@
+#include "formats/hugging_face/weight_rows.h"
+
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "formats/hugging_face/hugging_face_check.h"
+
+namespace trident {
+namespace {
+
+std::vector<float> to_floats(DType dtype, std::span<const std::byte> bytes) {
+  std::vector<float> values(bytes.size() / size_of(dtype));
+  const auto convert = [&]<class T>(T) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      T value;
+      std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
+      values[i] = static_cast<float>(value);
+    }
+  };
+  switch (dtype) {
+    case DType::f64:
+      convert(double{});
+      break;
+    case DType::f32:
+      convert(float{});
+      break;
+    case DType::bf16:
+      convert(BFloat16{});
+      break;
+    case DType::f16:
+      convert(Float16{});
+      break;
+    default:
+      throw RequestError("weights must be floating point, got " + std::string(name_of(dtype)));
+  }
+  return values;
+}
+
+}  // namespace
+
+WeightRows::WeightRows(const SafetensorsSet& set, HuggingFaceTensor tensor, const Shape& global,
+                       bool grown)
+    : set_(set),
+      tensor_(std::move(tensor)),
+      entry_(set.at(checked_name(set, tensor_, global, grown))),
+      columns_(global.rank() == 1 ? 1 : global.dim(1)) {}
+
+Box WeightRows::box() const {
+  const std::int64_t rows = tensor_.transposed ? tensor_.rows : entry_.rows();
+  return {tensor_.row_begin, 0, rows, columns_};
+}
+
+std::vector<float> WeightRows::read(std::int64_t begin, std::int64_t end) const {
+  begin -= tensor_.row_begin;
+  end -= tensor_.row_begin;
+  if (!tensor_.transposed) {
+    std::vector<std::byte> bytes(static_cast<std::size_t>((end - begin) * columns_) *
+                                 size_of(*entry_.dtype));
+    set_.read_rows(entry_.name, begin, end - begin, bytes);
+    return to_floats(*entry_.dtype, bytes);
+  }
+  std::vector<std::byte> bytes(entry_.bytes());
+  set_.read(entry_.name, bytes);
+  const std::vector<float> stored = to_floats(*entry_.dtype, bytes);  // (columns, rows)
+  std::vector<float> values(static_cast<std::size_t>((end - begin) * columns_));
+  for (std::int64_t row = begin; row < end; ++row) {
+    for (std::int64_t column = 0; column < columns_; ++column) {
+      values[static_cast<std::size_t>((row - begin) * columns_ + column)] =
+          stored[static_cast<std::size_t>(column * tensor_.rows + row)];
+    }
+  }
+  return values;
+}
+
+}  // namespace trident

@@ -1,0 +1,35 @@
+// A tensor of a Hugging Face directory, read as rows of a parameter.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "formats/hugging_face/safetensors.h"
+#include "models/architecture.h"
+#include "parallel/placement.h"
+
+namespace trident {
+
+class WeightRows {
+ public:
+  // RequestError where the set doesn't hold it (checked_name() in hugging_face_check.h).
+  WeightRows(const SafetensorsSet& set, HuggingFaceTensor tensor, const Shape& global, bool grown);
+
+  // Of the whole parameter; fewer than it has where the vocabulary has grown.
+  Box box() const;
+  // Rows [begin, end) of the parameter, (rows, columns). A tensor that is stored transposed is read
+  // whole.
+  std::vector<float> read(std::int64_t begin, std::int64_t end) const;
+  const SafetensorsEntry& entry() const { return entry_; }
+  bool transposed() const { return tensor_.transposed; }
+  const std::string& directory() const { return set_.directory(); }
+
+ private:
+  const SafetensorsSet& set_;
+  HuggingFaceTensor tensor_;
+  const SafetensorsEntry& entry_;
+  std::int64_t columns_;
+};
+
+}  // namespace trident

@@ -1,0 +1,92 @@
+#include "formats/hugging_face/whole_weights.h"
+
+#include <algorithm>
+
+#include "engine/setup/from_config.h"
+
+namespace trident {
+namespace {
+
+std::vector<std::int64_t> stored_shape(const HuggingFaceTensor& tensor, const Shape& global) {
+  if (global.rank() == 1) return {tensor.rows};
+  if (tensor.transposed) return {global.dim(1), tensor.rows};
+  return {tensor.rows, global.dim(1)};
+}
+
+void add(std::vector<WholeWeight>& list, const Architecture& architecture,
+         const TransformerShape& shape, const Parameter& parameter) {
+  const ParameterSpec& spec = parameter.spec();
+  if (spec.placement.copy) return;
+  const Shape& global = spec.placement.global;
+  list.push_back({spec.name, global, architecture.hugging_face(shape, spec.name, global)});
+}
+
+}  // namespace
+
+std::vector<WholeWeight> whole_weights(const Architecture& architecture,
+                                       const TransformerShape& shape) {
+  std::vector<WholeWeight> list;
+  const auto chunks = build_chunks(architecture, shape, {}, {shape.layers}, {0});
+  for (const auto& parameter : unique_parameters(chunks))
+    add(list, architecture, shape, *parameter);
+  return list;
+}
+
+std::vector<WholeWeight> whole_weights(const RankModel& model) {
+  std::vector<WholeWeight> list;
+  const TensorParallel parallel = tensor_parallel_of(model.config(), model.topology());
+  for (int stage = 0; stage < model.total_stages(); ++stage) {
+    const auto chunks = build_chunks(model.architecture(), model.shape(), parallel,
+                                     model.config().pipeline.layer_split, {stage});
+    for (const auto& parameter : unique_parameters(chunks)) {
+      add(list, model.architecture(), model.shape(), *parameter);
+    }
+  }
+  return list;
+}
+
+std::vector<TensorDeclaration> declarations(const std::vector<WholeWeight>& whole, DType dtype) {
+  std::vector<TensorDeclaration> list;
+  for (const WholeWeight& weight : whole) {
+    for (const HuggingFaceTensor& tensor : weight.tensors) {
+      list.push_back({tensor.name, dtype, stored_shape(tensor, weight.shape)});
+    }
+  }
+  return list;
+}
+
+void add_weight(PortionList& list, const std::vector<WholeWeight>& whole,
+                const SafetensorsSetLayout& layout, const StateTensor& state, const Share& share) {
+  const auto weight = std::ranges::find(whole, state.parameter->name(), &WholeWeight::name);
+  const std::int64_t columns = weight->shape.rank() == 1 ? 1 : weight->shape.dim(1);
+  for (const HuggingFaceTensor& target : weight->tensors) {
+    const SafetensorsSetLayout::Place& at = layout.places.find(target.name)->second;
+    const FilePlace place{.file = at.file,
+                          .offset = at.offset,
+                          .row = target.row_begin,
+                          .pitch = target.transposed ? target.rows : columns,
+                          .transposed = target.transposed};
+    for (HeldBox held : state.placement.boxes(state.begin, state.tensor.numel())) {
+      Box& box = held.box;
+      std::int64_t first = std::max(box.row, target.row_begin);
+      std::int64_t end = std::min(box.row + box.rows, target.row_begin + target.rows);
+      if (first >= end) continue;
+      if (target.transposed) {
+        const std::int64_t from = share.edge(share.part, box.columns);
+        box.columns = share.edge(share.part + 1, box.columns) - from;
+        box.column += from;
+        held.local += from;
+      } else {
+        const std::int64_t rows = end - first;
+        end = first + share.edge(share.part + 1, rows);
+        first += share.edge(share.part, rows);
+      }
+      held.local += (first - box.row) * held.stride;
+      box.row = first;
+      box.rows = end - first;
+      if (box.rows > 0 && box.columns > 0) list.add(state, held, place);
+    }
+  }
+}
+
+}  // namespace trident

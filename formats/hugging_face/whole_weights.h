@@ -1,0 +1,40 @@
+// The weights of the whole model as Hugging Face files hold them, and this rank's part of them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/rank_model.h"
+#include "formats/hugging_face/portions.h"
+#include "formats/hugging_face/safetensors_layout.h"
+#include "models/architecture.h"
+#include "parallel/state.h"
+
+namespace trident {
+
+struct WholeWeight {
+  std::string name;
+  Shape shape;
+  std::vector<HuggingFaceTensor> tensors;
+};
+
+// Of all stages, in the order of the files.
+std::vector<WholeWeight> whole_weights(const RankModel&);
+// The same of a model in one piece.
+std::vector<WholeWeight> whole_weights(const Architecture&, const TransformerShape&);
+
+std::vector<TensorDeclaration> declarations(const std::vector<WholeWeight>&, DType dtype);
+
+// One of `parts` equal shares of what this rank holds of a tensor.
+struct Share {
+  std::int64_t part = 0, parts = 1;
+  std::int64_t edge(std::int64_t i, std::int64_t lines) const { return lines * i / parts; }
+};
+
+// A share of the tensor, which has the placement of a weight of `whole`, to where `layout` puts it:
+// of its rows, or of its columns where the files have these as rows.
+void add_weight(PortionList&, const std::vector<WholeWeight>& whole,
+                const SafetensorsSetLayout& layout, const StateTensor&, const Share& = {});
+
+}  // namespace trident

@@ -1,0 +1,193 @@
+#include "parallel/zero/gradient_reduction.h"
+
+#include <utility>
+
+#include "base/error.h"
+#include "kernels/elementwise.h"
+
+namespace trident {
+
+GradientReduction::GradientReduction(Context& context, ParameterBuckets& buckets,
+                                     const Topology& topology, const GradientOptions& options)
+    : buckets_(buckets), topology_(topology), options_(options) {
+  for (Bucket& bucket : buckets_.buckets()) {
+    auto& list = slots_.emplace_back(static_cast<std::size_t>(bucket.layout.uses()));
+    for (std::size_t use = 0; use < list.size(); ++use) {
+      Slot& slot = list[use];
+      if (!transient(bucket)) {
+        slot.whole = context.empty({bucket.layout.elements}, options.dtype, Category::gradient);
+        slot.sum = slot.whole.flat(bucket.begin, bucket.count);
+        bind(bucket, static_cast<int>(use), slot.whole);
+      } else if (use == 0 || each_round(bucket)) {
+        slot.sum = context.empty({bucket.count}, options.dtype, Category::gradient);
+      }
+    }
+    bucket.gradient = list[0].sum;
+    for (const BucketEntry& entry : bucket.layout.entries) {
+      if (entry.parameter->uses() != bucket.layout.uses()) {
+        throw Error("GradientReduction: parameter " + entry.parameter->name() +
+                    " has other uses than its bucket");
+      }
+      entry.parameter->set_gradient_memory(this);
+    }
+  }
+}
+
+GradientReduction::~GradientReduction() {
+  for (const Bucket& bucket : buckets_.buckets()) {
+    for (const BucketEntry& entry : bucket.layout.entries) {
+      entry.parameter->set_gradient_memory(nullptr);
+    }
+  }
+}
+
+void GradientReduction::bind(const Bucket& bucket, int use, const Tensor& whole) {
+  for (const BucketEntry& entry : bucket.layout.entries) {
+    Parameter& parameter = *entry.parameter;
+    parameter.bind_gradient(
+        use, whole ? whole.flat(entry.offset, entry.numel).view(parameter.spec().placement.local())
+                   : Tensor());
+    parameter.set_stale(use);
+  }
+}
+
+void GradientReduction::open(Context& context, Parameter& parameter, int use) {
+  // Else this buffer would come on top of those that wait for their reduction.
+  reduce_put_off(context);
+  const std::size_t index = buckets_.bucket_of(parameter);
+  Tensor& whole = slot(index, use).whole;
+  whole = context.empty({bucket(index).layout.elements}, options_.dtype,
+                        options_.long_rounds ? Category::gradient : Category::communication);
+  bind(bucket(index), use, whole);
+}
+
+void GradientReduction::begin() {
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    for (std::size_t use = 0; use < slots_[i].size(); ++use) {
+      Slot& slot = slots_[i][use];
+      slot.missing = static_cast<int>(bucket(i).layout.entries.size());
+      slot.begun = false;
+      if (transient(bucket(i))) slot.whole = Tensor();
+      bind(bucket(i), static_cast<int>(use), slot.whole);
+    }
+  }
+}
+
+void GradientReduction::ready(Context& context, const Parameter& parameter, int use) {
+  const std::size_t index = buckets_.bucket_of(parameter);
+  Slot& slot = this->slot(index, use);
+  if (slot.missing == 0) {
+    throw Error("GradientReduction: the gradient of " + parameter.name() + " is ready twice");
+  }
+  if (--slot.missing > 0) return;
+  clear_stale(context, index, use);
+  if (adds_uses_first(bucket(index))) return;  // finish() reduces it
+  if (each_round(bucket(index))) {
+    // The next round adds to another buffer, so this one can't wait.
+    slot.missing = static_cast<int>(bucket(index).layout.entries.size());
+  } else if (puts_off(bucket(index))) {
+    put_off_.emplace_back(index, use);
+    return;
+  }
+  reduce(context, index, use);
+}
+
+void GradientReduction::reduce_put_off(Context& context) {
+  for (const auto& [index, use] : std::exchange(put_off_, {})) reduce(context, index, use);
+}
+
+// What no micro-batch has added to is zero.
+void GradientReduction::clear_stale(Context& context, std::size_t index, int use) {
+  for (const BucketEntry& entry : bucket(index).layout.entries) {
+    Parameter& parameter = *entry.parameter;
+    const Tensor gradient = parameter.open_gradient(context, use);
+    if (parameter.take_stale(use)) fill(context, gradient, 0);
+  }
+}
+
+void GradientReduction::reduce(Context& context, std::size_t index, int use) {
+  const Bucket& of = bucket(index);
+  if (!of.reduced()) return;
+  // Whole buffers are large: one on its way, others being filled.
+  if (transient(of)) collect(context);
+  Slot& slot = this->slot(index, use);
+  const Async async = options_.overlap ? Async::yes : Async::no;
+  // Over the replicas in collect(), unless there is nothing before it.
+  const ProcessGroup& first = of.shared() ? of.sharing : of.replicas;
+  Work work = buckets_.zero_stage() == 0 || !of.shared()
+                  ? first.all_reduce(context, slot.whole, ReduceOp::sum, async)
+                  : first.reduce_scatter(context, slot.whole, slot.whole.flat(of.begin, of.count),
+                                         ReduceOp::sum, async);
+  running_.push_back({index, use, slot.whole, std::move(work)});
+  if (!transient(of)) return;
+  // The next round's gradients open a buffer of their own.
+  slot.whole = Tensor();
+  bind(of, use, {});
+}
+
+void GradientReduction::collect(Context& context) {
+  for (const Reduction& reduction : running_) {
+    reduction.work.wait(context);
+    const Bucket& of = bucket(reduction.bucket);
+    const Tensor part = reduction.whole.flat(of.begin, of.count);
+    if (of.replicas.defined() && of.shared()) of.replicas.all_reduce(context, part);
+    if (!transient(of)) continue;
+    Slot& slot = this->slot(reduction.bucket, reduction.use);
+    if (std::exchange(slot.begun, true)) {
+      add(context, part, slot.sum);
+    } else {
+      copy(context, part, slot.sum);
+    }
+  }
+  running_.clear();
+}
+
+// A tied weight's gradient is that of both uses, here or on the first and the last stage.
+void GradientReduction::add_uses(Context& context, std::size_t index) {
+  const auto of = [&](int use) {
+    const Slot& from = slot(index, use);
+    return adds_uses_first(bucket(index)) ? from.whole : from.sum;
+  };
+  if (bucket(index).layout.uses() > 1) {
+    add(context, of(1), of(0));
+  } else if (topology_.embedding.defined() && topology_.embedding.size() > 1) {
+    const Parameter& table = *bucket(index).layout.entries.front().parameter;
+    topology_.embedding.all_reduce(
+        context, adds_uses_first(bucket(index)) ? table.gradient(0) : slot(index, 0).sum);
+  }
+}
+
+void GradientReduction::finish(Context& context) {
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    for (const Slot& slot : slots_[i]) {
+      const auto all = static_cast<int>(bucket(i).layout.entries.size());
+      if (slot.missing == (each_round(bucket(i)) ? all : 0)) continue;
+      throw Error("GradientReduction: " + std::to_string(slot.missing) + " of " +
+                  std::to_string(all) + " gradients of bucket " + std::to_string(i) +
+                  " are not ready, first " + bucket(i).layout.entries.front().parameter->name());
+    }
+  }
+  reduce_put_off(context);
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    if (!adds_uses_first(bucket(i))) continue;
+    add_uses(context, i);
+    if (transient(bucket(i)) && slots_[i].size() > 1) {
+      slots_[i][1].whole = Tensor();
+      bind(bucket(i), 1, {});
+    }
+    reduce(context, i, 0);
+  }
+  collect(context);
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    if (bucket(i).layout.tied() && !adds_uses_first(bucket(i))) add_uses(context, i);
+    sum_partial(context, bucket(i));
+  }
+}
+
+void GradientReduction::sum_partial(Context& context, const Bucket& of) {
+  for (const auto& [group, begin, count] : partial_sums(of.layout, of.begin, of.count)) {
+    topology_.of(group).all_reduce(context, of.gradient.flat(begin - of.begin, count));
+  }
+}
+
+}  // namespace trident

@@ -1,0 +1,402 @@
+#include "planner/search/layout_bounds.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "base/error.h"
+#include "engine/setup/from_config.h"
+#include "engine/setup/kinds.h"
+#include "engine/setup/layer_split.h"
+#include "parallel/topology.h"
+
+namespace trident {
+namespace {
+
+bool is_whole_backward(const Action& action) {
+  return action.kind == Kind::backward && !action.fused;
+}
+
+// Returns the devices a node with which no tensor group of `tp` ranks, `stride` apart, lies on more
+// nodes than the best group of any layout does on nodes of `devices`.
+std::int64_t whole_groups(std::int64_t devices, std::int64_t tp, std::int64_t stride) {
+  std::int64_t inside = std::min(tp, devices);
+  while (tp % inside != 0) ++inside;  // a part of a group on each of its nodes
+  const std::int64_t span = inside * stride;
+  return inside == tp && span <= devices ? devices - devices % span : span;
+}
+
+double least_of(const std::vector<const ActionCost*>& costs, const std::vector<Action>& list,
+                Kind kind) {
+  double least = std::numeric_limits<double>::infinity();
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    if (list[i].kind == kind) least = std::min(least, costs[i]->seconds.total());
+  }
+  return least;
+}
+
+}  // namespace
+
+LayoutBounds::LayoutBounds(const LayoutRequest& request, const LayoutChoices& choices)
+    : request_(request), choices_(choices), machine_(request.machine), links_(request.machine) {
+  const Config& base = choices.base();
+  machine_.peak_of(dtype_of(base.precision.dtype));  // throws where there is none
+  machine_.device.skew = 0;
+  links_.inside.latency = links_.across.latency = 1e-30;
+  habits_ = Habits::of(base);
+  habits_.tensor_sums_beside_products = choices.overlaps();
+  if (!request.assume.empty()) habits_.assume(request.assume);
+}
+
+std::string LayoutBounds::bound(Layout& l) {
+  const Piece& of = piece(l);
+  if (!of.problem.empty()) return of.problem;
+  const Lists& list = lists(l);
+  if (!list.problem.empty()) return list.problem;
+  const std::vector<std::int64_t>& layers = split(l, list);
+  if (!l.even && choices_.set_of_held({"pipeline.layer_split"}).empty()) {
+    Layout even = l;
+    even.even = true;
+    if (layers == split(even, list)) return "split by work as evenly as without";
+  }
+  // Sums in another order differ in their last digits.
+  constexpr double rounded = 1 - 1e-9;
+  l.seconds = rounded * seconds(l, of, list, layers);
+  l.bytes = rounded * bytes(l, of, list, layers);
+  return "";
+}
+
+double LayoutBounds::Measured::dynamic() const {
+  // Copies for saves may go where there is room.
+  const auto others = memory.of(Category::parameter) + memory.of(Category::gradient) +
+                      memory.of(Category::optimizer) + memory.of(Category::staging);
+  return static_cast<double>(memory.peak_total - others) - messages;
+}
+
+// The first place of a pipeline of two ranks, with `first` layers, and the last, with `last`.
+std::array<LayoutBounds::Measured, 2> LayoutBounds::measure(const Layout& l, std::int64_t first,
+                                                            std::int64_t last) const {
+  constexpr int microbatches = 4;
+  Layout small = l;
+  small.dp = small.chunks = 1;
+  small.pp = 2;
+  small.schedule = "1f1b";
+  small.zero = 0;
+  small.even = true;
+  std::vector<std::string> set = choices_.set_of_all(small);
+  set.push_back(fmt::format("model.num_layers={}", first + last));
+  set.push_back(fmt::format("pipeline.layer_split=[{},{}]", first, last));
+  set.push_back(fmt::format("batch.global_batch_size={}", microbatches * l.micro));
+  set.emplace_back("batch.rampup_batch_size=null");
+  const Config config = choices_.parse(set);
+  const auto architecture = architecture_of(config);
+  const Schedule schedule = schedule_of(config);
+  const RankPlanner planner(config, *architecture, schedule);
+  const std::vector<int> pipeline = mesh_of(config).pipeline(0);
+  Machine machine = machine_;
+  machine.devices_per_node =
+      whole_groups(machine_.devices_per_node, l.tp, pipeline[1] - pipeline[0] == 1 ? 2 : 1);
+  const std::int64_t persistent = config.zero_optimization.stage3_param_persistence_threshold;
+  std::array<Measured, 2> places;
+  for (std::size_t place = 0; place < places.size(); ++place) {
+    const TracedStep step = planner.trace(static_cast<int>(place));
+    const RankCosts costs(config, machine, mesh_of(config), ends_of(schedule), habits_, step,
+                          schedule.placement[place], pipeline[place]);
+    const auto of = costs.of(schedule.ranks[place], schedule.placement[place]);
+    Measured& measured = places[place];
+    measured.forward = least_of(of, schedule.ranks[place], Kind::forward);
+    measured.backward = least_of(of, schedule.ranks[place], Kind::backward);
+    const PlannedRank planned = planner.plan_memory(static_cast<int>(place));
+    measured.memory = planned.memory;
+    // The one that has come, the one after it and a gradient: of one stage alone there are none.
+    measured.messages =
+        3 * static_cast<double>(l.micro * config.data.sequence_length * config.model.hidden_size) *
+        static_cast<double>(size_of(dtype_of(config.precision.dtype))) /
+        static_cast<double>(l.sequence_parallel ? l.tp : 1);
+    for (const BucketLayout& bucket : planned.buckets) {
+      for (const BucketEntry& entry : bucket.entries) {
+        if (entry.numel < persistent) continue;
+        measured.gathered += static_cast<double>(entry.numel) *
+                             static_cast<double>(size_of(dtype_of(config.precision.dtype)));
+      }
+    }
+  }
+  return places;
+}
+
+LayoutBounds::Piece LayoutBounds::measured_piece(const Layout& l) const {
+  Piece piece;
+  Layout one = l;
+  one.dp = one.pp = one.chunks = 1;
+  one.schedule = "1f1b";
+  one.zero = 0;
+  piece.unit =
+      std::max<std::int64_t>(1, recompute_layers(choices_.parse(choices_.set_of_all(one))));
+  const std::int64_t u = piece.unit;
+  const auto [first_one, last_two] = measure(l, u, 2 * u);
+  const auto [first_two, last_one] = measure(l, 2 * u, u);
+  const auto parts = [&](auto value) {
+    const double first = value(first_two) - value(first_one);
+    const double last = value(last_two) - value(last_one);
+    return Parts{std::min(first, last), std::max(0.0, value(first_one) - first),
+                 std::max(0.0, value(last_one) - last)};
+  };
+  const auto of = [](Category category) {
+    return [category](const Measured& m) { return static_cast<double>(m.memory.of(category)); };
+  };
+  piece.forward = parts([](const Measured& m) { return m.forward; });
+  piece.backward = parts([](const Measured& m) { return m.backward; });
+  piece.weights = parts(of(Category::parameter));
+  piece.gradients = parts(of(Category::gradient));
+  piece.state = parts(of(Category::optimizer));
+  piece.gathered = last_two.gathered - last_one.gathered;
+  // The first place holds two micro-batches at once.
+  piece.record = std::max(0.0, std::min((first_two.dynamic() - first_one.dynamic()) / 2,
+                                        last_two.dynamic() - last_one.dynamic()));
+  piece.one_last = last_one.dynamic();
+  piece.two_last = last_two.dynamic();
+  return piece;
+}
+
+const LayoutBounds::Piece& LayoutBounds::piece(const Layout& l) {
+  const auto [at, added] = pieces_.try_emplace({l.tp, l.micro, l.sequence_parallel, l.recompute});
+  if (!added) return at->second;
+  try {
+    at->second = measured_piece(l);
+  } catch (const RequestError& error) {
+    at->second.problem = "not valid: " + error.problems().front();
+  }
+  return at->second;
+}
+
+LayoutBounds::Lists LayoutBounds::lists_of(const Layout& l) const {
+  Layout one = l;
+  one.tp = one.dp = one.micro = 1;
+  one.zero = 0;
+  one.sequence_parallel = false;
+  one.recompute = "none";
+  one.even = true;
+  std::vector<std::string> set = choices_.set_of_all(one);
+  set.push_back(fmt::format("batch.global_batch_size={}", l.microbatches));
+  set.emplace_back("batch.rampup_batch_size=null");
+  for (const std::string& own :
+       choices_.set_of_held({"pipeline.microbatch_group_size_per_vp_stage"})) {
+    set.push_back(own);
+  }
+  Lists lists;
+  const auto p = static_cast<std::size_t>(l.pp);
+  const Config config = choices_.parse(set);
+  const ScheduleRules& rules = schedule_rules(config);
+  if (rules.searched) {  // for seconds, by times that aren't known here
+    lists.placement.resize(p);
+    const auto ranks = rank_of_stages(static_cast<int>(l.pp), static_cast<int>(l.chunks), false);
+    for (std::size_t s = 0; s < ranks.size(); ++s) {
+      lists.placement[static_cast<std::size_t>(ranks[s])].push_back(static_cast<int>(s));
+    }
+    lists.in_flight.assign(p, 1.0 / static_cast<double>(l.chunks));
+    lists.first.assign(p, 0);
+    lists.last.assign(p, 0);
+    return lists;
+  }
+  const Schedule schedule = schedule_of(config);
+  lists.asynchronous = schedule.asynchronous();
+  lists.placement = schedule.placement;
+  lists.in_flight = peak_in_flight(schedule, 0);
+  // Where all backwards are whole the first rank, which begins first, ends last: iterations don't
+  // overlap.
+  const bool whole = std::ranges::all_of(schedule.ranks, [](const std::vector<Action>& list) {
+    return std::ranges::all_of(
+        list, [](const Action& a) { return a.kind == Kind::forward || is_whole_backward(a); });
+  });
+  for (const std::vector<Action>& list : schedule.ranks) {
+    lists.first.push_back(whole && !list.empty() ? list.front().stage : 0);
+    lists.last.push_back(whole && !list.empty() ? list.back().stage : 0);
+  }
+  return lists;
+}
+
+const LayoutBounds::Lists& LayoutBounds::lists(const Layout& l) {
+  const auto [at, added] = lists_.try_emplace({l.schedule, l.pp, l.microbatches, l.chunks});
+  if (!added) return at->second;
+  try {
+    at->second = lists_of(l);
+  } catch (const RequestError& error) {
+    at->second.problem = "not valid: " + error.problems().front();
+  }
+  return at->second;
+}
+
+// By which layers are split (automatic_split()).
+const ModelCosts& LayoutBounds::costs(const Layout& l) {
+  const auto [at, added] = costs_.try_emplace(l.recompute);
+  if (!added) return at->second;
+  const Config config = choices_.parse(choices_.set_of_all({.recompute = l.recompute}));
+  return at->second = model_costs(config, *architecture_of(config));
+}
+
+// Layers of each stage.
+const std::vector<std::int64_t>& LayoutBounds::split(const Layout& l, const Lists& lists) {
+  const auto [at, added] =
+      splits_.try_emplace({l.schedule, l.pp, l.chunks, l.even, l.even ? "" : l.recompute});
+  if (!added) return at->second;
+  std::vector<std::int64_t>& layers = at->second;
+  const std::int64_t stages = l.pp * l.chunks, all = choices_.base().model.num_layers;
+  if (const auto held = choices_.held_split(); !held.empty()) return layers = held;
+  if (l.even) {
+    for (std::int64_t s = 0; s < stages; ++s) {
+      layers.push_back(all / stages + (s < all % stages ? 1 : 0));
+    }
+    return layers;
+  }
+  const ModelCosts& costs = this->costs(l);
+  SplitProblem problem{.layers = all,
+                       .layer = costs.mean_layer().total(),
+                       .first = costs.embedding.total(),
+                       .last = costs.head.total(),
+                       .rank_of_stage = std::vector<int>(static_cast<std::size_t>(stages), 0)};
+  for (std::size_t rank = 0; rank < lists.placement.size(); ++rank) {
+    for (const int stage : lists.placement[rank]) {
+      problem.rank_of_stage[static_cast<std::size_t>(stage)] = static_cast<int>(rank);
+    }
+  }
+  return layers = balanced_split(problem);
+}
+
+bool LayoutBounds::sums_each_micro_batch(const Layout& l) {
+  if (l.dp == 1 || l.microbatches == 1) return false;
+  const auto [at, added] = sums_.try_emplace(l.zero, false);
+  if (!added) return at->second;
+  Layout one{.dp = 2, .zero = l.zero};
+  one.microbatches = 2;
+  try {
+    std::vector<std::string> set = choices_.set_of_all(one);
+    set.emplace_back("batch.global_batch_size=4");
+    set.emplace_back("batch.rampup_batch_size=null");
+    for (const std::string& own :
+         choices_.set_of_held({"zero_optimization.reduce_each_micro_batch"})) {
+      set.push_back(own);
+    }
+    at->second = reduces_each_micro_batch(choices_.parse(set));
+  } catch (const RequestError&) {
+    at->second = false;
+  }
+  return at->second;
+}
+
+const LayoutBounds::World& LayoutBounds::world(const Layout& l) {
+  const auto [at, added] = worlds_.try_emplace({l.tp, l.pp, l.dp});
+  if (!added) return at->second;
+  at->second.sharers = {l.dp, l.dp};
+  const Layout one{.tp = l.tp, .pp = l.pp, .dp = l.dp};
+  std::vector<std::string> set = choices_.set_of_all(one);
+  set.push_back(fmt::format("batch.global_batch_size={}", l.dp));
+  set.emplace_back("batch.rampup_batch_size=null");
+  try {
+    const Config config = choices_.parse(set);
+    at->second.sharers = group_shape(mesh_of(config), {}, "data", 0, machine_.devices_per_node);
+    at->second.library = static_cast<double>(library_bytes(config));
+  } catch (const RequestError&) {
+    return at->second;  // such a layout is refused where it is simulated
+  }
+  return at->second;
+}
+
+// Seconds of the gradients' sums and of the weights' gathers of a micro-batch, which go one after
+// the other.
+double LayoutBounds::sent_beside(const Layout& l, const Piece& piece, std::int64_t layers) {
+  if (!habits_.gradients_beside_backward || !sums_each_micro_batch(l)) return 0;
+  const GroupShape& shape = world(l).sharers;
+  const double units = static_cast<double>(layers) / static_cast<double>(piece.unit);
+  const Operation sum = l.zero == 0 ? Operation::all_reduce : Operation::reduce_scatter;
+  double seconds = collective_seconds(links_, sum, piece.gradients.layer * units, shape);
+  // For forward and backward; between one action and the next a layer's may stay.
+  if (l.zero == 3 && units > 1) {
+    seconds +=
+        collective_seconds(links_, Operation::all_gather, piece.gathered * (2 * units - 2), shape);
+  }
+  return seconds;
+}
+
+double LayoutBounds::seconds(const Layout& l, const Piece& piece, const Lists& lists,
+                             const std::vector<std::int64_t>& split) {
+  const auto stages = split.size();
+  std::vector<double> before_forward(stages, 0), after_backward(stages, 0);
+  std::vector<Parts> of(stages);  // forward and backward of each stage in layer and first
+  double forwards = 0, backwards = 0;
+  for (std::size_t s = 0; s < stages; ++s) {
+    const double units = static_cast<double>(split[s]) / static_cast<double>(piece.unit);
+    const double forward = piece.forward.of(units, s == 0, s + 1 == stages);
+    const double backward = piece.backward.of(units, s == 0, s + 1 == stages);
+    before_forward[s] = forwards, after_backward[s] = backwards;
+    forwards += forward, backwards += backward;
+    of[s] = {forward, backward};
+  }
+  double most = 0;
+  for (std::size_t place = 0; place < lists.placement.size(); ++place) {
+    double work = 0;
+    std::int64_t layers = 0;
+    for (const int stage : lists.placement[place]) {
+      const auto s = static_cast<std::size_t>(stage);
+      work += of[s].layer + of[s].first;
+      layers += split[s];
+    }
+    const double sent = sent_beside(l, piece, layers);
+    work += machine_.device.taken_by_collectives * sent;
+    work *= static_cast<double>(l.microbatches);
+    most = std::max(most, static_cast<double>(l.microbatches) * sent);
+    if (!lists.asynchronous) {
+      work += before_forward[static_cast<std::size_t>(lists.first[place])] +
+              after_backward[static_cast<std::size_t>(lists.last[place])];
+    }
+    most = std::max(most, work);
+  }
+  return most;
+}
+
+// Of a place that holds both ends of the model: a tied table is one.
+double LayoutBounds::held(const Parts& parts, double units, bool has_first, bool has_last) const {
+  const double both = has_first && has_last && choices_.base().model.tie_word_embeddings
+                          ? std::min(parts.first, parts.last)
+                          : 0;
+  return parts.of(units, has_first, has_last) - both;
+}
+
+double LayoutBounds::bytes(const Layout& l, const Piece& piece, const Lists& lists,
+                           const std::vector<std::int64_t>& split) {
+  const auto stages = split.size();
+  const double data = static_cast<double>(l.dp);
+  double most = 0;
+  for (std::size_t place = 0; place < lists.placement.size(); ++place) {
+    double units = 0, smallest = std::numeric_limits<double>::infinity();
+    bool has_first = false, has_last = false;
+    for (const int stage : lists.placement[place]) {
+      const auto s = static_cast<std::size_t>(stage);
+      const double own = static_cast<double>(split[s]) / static_cast<double>(piece.unit);
+      units += own;
+      smallest = std::min(smallest, own);
+      has_first = has_first || s == 0;
+      has_last = has_last || s + 1 == stages;
+    }
+    const double weights = held(piece.weights, units, has_first, has_last);
+    const double gradients = held(piece.gradients, units, has_first, has_last);
+    const double state = held(piece.state, units, has_first, has_last);
+    const double states = weights / (l.zero == 3 ? data : 1) +
+                          gradients / (l.zero >= 2 ? data : 1) + state / (l.zero >= 1 ? data : 1);
+    const double chunks_in_flight = lists.in_flight[place] * static_cast<double>(l.chunks);
+    double dynamic = chunks_in_flight * smallest * piece.record;
+    if (has_last && l.chunks == 1) {
+      dynamic = std::max(
+          dynamic, units < 2 ? piece.one_last
+                             : piece.two_last + (units - 2) * (piece.two_last - piece.one_last));
+    }
+    // A single micro-batch may be at its most before it has any gradient.
+    const double before =
+        l.microbatches == 1 ? states - gradients / (l.zero >= 2 ? data : 1) : states;
+    most = std::max({most, states, before + dynamic});
+  }
+  return most + world(l).library;
+}
+
+}  // namespace trident

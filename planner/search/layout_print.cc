@@ -1,0 +1,253 @@
+// Found layouts for people and programs.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/units.h"
+#include "engine/setup/from_config.h"
+#include "planner/machine/prediction_error.h"
+#include "planner/search/layout_search.h"
+
+namespace trident {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// What costs it most, beside products.
+std::string reasons_of(const FoundLayout& plan) {
+  std::vector<std::pair<double, std::string>> parts{{plan.recomputed, "computing again"},
+                                                    {plan.waiting, "bubble"},
+                                                    {plan.communication, "communication"},
+                                                    {plan.kernels, "other kernels"}};
+  std::sort(parts.begin(), parts.end(), std::greater<>());
+  std::string text;
+  for (const auto& [part, name] : parts) {
+    if (part < 0.01) continue;
+    text += fmt::format("{}{} {:.0f}%", text.empty() ? "" : ", ", name, 100 * part);
+  }
+  return text;
+}
+
+std::string axes_of(const Config& config) {
+  std::string text;
+  for (const MeshAxis& axis : config.parallel.axes()) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", axis.name, axis.size);
+  }
+  return text;
+}
+
+// Where stages have other numbers of layers.
+std::string split_of(const Config& config) {
+  const std::vector<std::int64_t>& split = config.pipeline.layer_split;
+  const auto [least, most] = std::minmax_element(split.begin(), split.end());
+  if (split.empty() || *most == *least) return "";
+  if (split.size() <= 16) return fmt::format(", layers {}", fmt::join(split, "+"));
+  return fmt::format(", {} to {} layers a stage", *least, *most);
+}
+
+std::string states_of(const Config& config) {
+  std::string text = fmt::format("ZeRO {}", config.zero_optimization.stage);
+  if (config.parallel.sequence_parallel) text += ", sequence parallel";
+  const std::string& recompute = config.activation_checkpointing.granularity;
+  if (recompute != "none") text += ", " + recompute + " recomputation";
+  return text;
+}
+
+std::string schedule_text(const Config& c) {
+  const std::int64_t chunks = c.parallel.virtual_pipeline_model_parallel_size;
+  return c.pipeline.schedule + (chunks > 1 ? fmt::format(" of {} chunks", chunks) : "");
+}
+
+std::size_t most_of_a_size(const LayoutSearch& search) {
+  std::map<std::int64_t, std::size_t> of_size;
+  std::size_t most = 0;
+  for (const FoundLayout& plan : search.plans) {
+    most = std::max(most, ++of_size[plan.config.world_size()]);
+  }
+  return most;
+}
+
+// At most as many of each number of ranks as are wanted, the fastest.
+std::vector<const FoundLayout*> listed(const LayoutSearch& search, const LayoutRequest& request) {
+  std::vector<const FoundLayout*> plans;
+  std::map<std::int64_t, std::size_t> of_size;
+  for (const FoundLayout& plan : search.plans) {
+    if (of_size[plan.config.world_size()]++ < request.wanted) plans.push_back(&plan);
+  }
+  return plans;
+}
+
+// Layouts that were found, folded ones included.
+std::size_t found_of(const LayoutSearch& search) {
+  std::size_t count = 0;
+  for (const FoundLayout& plan : search.plans) count += 1 + plan.near.size();
+  return count;
+}
+
+Json near_json(const FoundLayout& plan) {
+  Json near = Json::array();
+  for (const FoundLayout& one : plan.near) {
+    near.push_back(
+        {{"step_seconds", one.seconds}, {"peak_bytes", one.peak_bytes}, {"set", one.set}});
+  }
+  return near;
+}
+
+// What a layout near to another has otherwise than that one.
+std::string differences(const FoundLayout& near, const FoundLayout& plan) {
+  std::string text;
+  const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
+  const Config &c = near.config, &of = plan.config;
+  if (axes_of(c) != axes_of(of)) add(axes_of(c));
+  if (schedule_text(c) != schedule_text(of)) add(schedule_text(c));
+  if (c.batch.micro_batch_size != of.batch.micro_batch_size) {
+    add(fmt::format("micro-batch {}", c.batch.micro_batch_size));
+  }
+  if (states_of(c) != states_of(of)) add(states_of(c));
+  if (c.pipeline.layer_split != of.pipeline.layer_split && split_of(c) != split_of(of)) {
+    add(split_of(c).empty() ? "layers split evenly" : split_of(c).substr(2));
+  }
+  return text;
+}
+
+// Those near to a layout, in a line; the first few of many.
+std::string near_text(const FoundLayout& plan) {
+  constexpr std::size_t shown = 2;
+  if (plan.near.empty()) return "";
+  std::string text = "      near: ";
+  for (std::size_t i = 0; i < std::min(shown, plan.near.size()); ++i) {
+    const FoundLayout& one = plan.near[i];
+    text += fmt::format("{}{} and {} with {}", i > 0 ? "; " : "", seconds_text(one.seconds),
+                        bytes_text(one.peak_bytes), differences(one, plan));
+  }
+  if (plan.near.size() > shown) text += fmt::format("; {} more", plan.near.size() - shown);
+  return text + "\n";
+}
+
+// How many layouts were left out, and why. Reasons that differ in numbers alone share a line, which
+// has the most frequent one.
+std::string left_out_text(const LayoutSearch& search) {
+  struct Line {
+    std::int64_t count = 0, most = 0, others = -1;
+    std::string reason;
+  };
+  std::map<std::string, Line> lines;
+  for (const auto& [reason, count] : search.pruned) {
+    if (count == 0) continue;
+    std::string kind = reason;
+    std::erase_if(kind, [](char c) { return c >= '0' && c <= '9'; });
+    Line& line = lines[kind];
+    line.count += count;
+    ++line.others;
+    if (count > line.most) line.most = count, line.reason = reason;
+  }
+  std::vector<Line> sorted;
+  for (auto& [kind, line] : lines) sorted.push_back(std::move(line));
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const Line& a, const Line& b) { return a.count > b.count; });
+  std::string text = "\nleft out\n";
+  for (const Line& line : sorted) {
+    text += fmt::format(
+        "{:>8}  {}{}\n", line.count, line.reason,
+        line.others > 0 ? fmt::format(" (and {} with other numbers)", line.others) : std::string());
+  }
+  return text;
+}
+
+// How whole the search was.
+std::string about_text(const LayoutSearch& search, const LayoutRequest& request) {
+  return fmt::format(
+      "predictions for {}, {} a rank; of {} {} were simulated whole, the others are {}, by their "
+      "bounds\n{}\n\n",
+      request.machine.name,
+      bytes_text(request.memory > 0 ? static_cast<double>(request.memory)
+                                    : request.machine.device.memory),
+      counted(search.considered, "layout"), search.simulated,
+      request.fastest ? "slower or too large" : "beaten or too large", error_text(request.machine));
+}
+
+}  // namespace
+
+Json layouts_json(const LayoutSearch& search, const LayoutRequest& request) {
+  Json plans = Json::array();
+  for (const FoundLayout* one : listed(search, request)) {
+    const FoundLayout& plan = *one;
+    const Config& c = plan.config;
+    const double tokens = static_cast<double>(c.batch.global_batch_size) *
+                          static_cast<double>(c.data.sequence_length);
+    Json axes;
+    for (const MeshAxis& axis : c.parallel.axes()) axes[axis.name] = axis.size;
+    plans.push_back({{"ranks", c.world_size()},
+                     {"step_seconds", plan.seconds},
+                     {"least_seconds", plan.least_seconds},
+                     {"tokens_per_second", tokens / plan.seconds},
+                     {"peak_bytes", plan.peak_bytes},
+                     {"mfu", plan.mfu},
+                     {"bubble_ratio", plan.bubble_ratio},
+                     {"axes", axes},
+                     {"chunks", c.parallel.virtual_pipeline_model_parallel_size},
+                     {"schedule", c.pipeline.schedule},
+                     {"micro_batch_size", c.batch.micro_batch_size},
+                     {"zero", c.zero_optimization.stage},
+                     {"sequence_parallel", c.parallel.sequence_parallel},
+                     {"recomputation", c.activation_checkpointing.granularity},
+                     {"layer_split", c.pipeline.layer_split},
+                     {"lost",
+                      {{"computing_again", plan.recomputed},
+                       {"bubble", plan.waiting},
+                       {"communication", plan.communication},
+                       {"other_kernels", plan.kernels}}},
+                     {"on_front", plan.on_front},
+                     {"near", near_json(plan)},
+                     {"set", plan.set},
+                     {"config", Json::parse(plan.written)}});
+  }
+  return {{"prediction", true},
+          {"machine", request.machine.name},
+          {"error", error_json(request.machine)},
+          {"memory_bytes", request.memory > 0 ? static_cast<double>(request.memory)
+                                              : request.machine.device.memory},
+          {"considered", search.considered},
+          {"simulated", search.simulated},
+          {"found", found_of(search)},
+          {"plans", plans},
+          {"nothing_on", search.nothing_on},
+          {"pruned", search.pruned}};
+}
+
+std::string layouts_text(const LayoutSearch& search, const LayoutRequest& request) {
+  std::string text = about_text(search, request);
+  const std::vector<const FoundLayout*> shown = listed(search, request);
+  std::int64_t ranks = 0;
+  int number = 0;
+  for (const FoundLayout* one : shown) {
+    const FoundLayout& plan = *one;
+    const Config& c = plan.config;
+    if (c.world_size() != ranks) {
+      ranks = c.world_size();
+      number = 0;
+      text += counted(ranks, "rank") + "\n";
+    }
+    text += fmt::format(
+        "{:>3}{} {:>9}  MFU {:>5}  {:>10}  {}; {}, micro-batch {}; {}\n"
+        "      lost: {}\n{}",
+        ++number, plan.on_front ? "*" : " ", seconds_text(plan.seconds), percent_text(plan.mfu),
+        bytes_text(plan.peak_bytes), axes_of(c), schedule_text(c), c.batch.micro_batch_size,
+        states_of(c) + split_of(c), reasons_of(plan), near_text(plan));
+  }
+  if (shown.size() < search.plans.size()) {
+    text += fmt::format("{} more that are slower and take less memory: --plans {}\n",
+                        search.plans.size() - shown.size(), most_of_a_size(search));
+  }
+  for (const std::int64_t none : search.nothing_on) {
+    text += counted(none, "rank") + ": nothing fits, or no layout divides\n";
+  }
+  text += request.fastest ? "* nothing listed is better in time, memory and ranks at once\n"
+                          : "* none of all these is better in time, memory and ranks at once\n";
+  return text + left_out_text(search);
+}
+
+}  // namespace trident

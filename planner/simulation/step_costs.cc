@@ -1,0 +1,315 @@
+#include "planner/simulation/step_costs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "base/error.h"
+#include "parallel/topology.h"
+
+namespace trident {
+namespace {
+
+// Enters operations into costs.
+class Pricer {
+ public:
+  Pricer(const Config& config, const Machine& machine, const Mesh& mesh, StageEnds ends,
+         const Habits& habits, const OperationTrace& trace, int rank)
+      : config_(config), machine_(machine), habits_(habits), operations_(trace.operations()) {
+    for (const OperationTrace::Group& group : trace.groups()) {
+      const std::string traffic(traffic_of(group.name));
+      groups_.push_back(
+          {traffic, group_shape(mesh, ends, traffic, rank, machine.devices_per_node)});
+    }
+  }
+
+  // Operation `at` of the trace. `cost`: of its action, a backward or not; `after`: of what comes
+  // after the last one.
+  void add(std::size_t at, ActionCost& cost, ActionCost& after, bool backward = false) {
+    const TracedOperation& one = operations_[at];
+    if (one.action != action_) action_ = one.action, hidden_.clear();
+    if (one.group < 0) return add_kernel(one, cost);
+    const auto& [traffic, shape] = groups_[static_cast<std::size_t>(one.group)];
+    const auto operation = static_cast<Operation>(one.operation);
+    const auto bytes =
+        static_cast<double>(one.shape.numel()) * static_cast<double>(size_of(one.dtype));
+    if (operation == Operation::message) {
+      cost.sent_on += bytes;
+      return;
+    }
+    // A gather's tensor is a member's own part.
+    const bool part = operation == Operation::all_gather || operation == Operation::gather;
+    const double whole = part ? bytes * static_cast<double>(shape.members) : bytes;
+    const bool within = is_within_layers(traffic);
+    const bool narrow = habits_.one_adapter && !within && shape.nodes() > 1;
+    const double seconds =
+        collective_seconds(narrow ? narrow_of(shape) : machine_, operation, whole, shape);
+    if (habits_.gathers_again && recomputes() && part && !within && backward) {
+      cost.beside.push_back({traffic, operation, cost.seconds.total(), seconds});
+    }
+    if (!one.beside || (within && !habits_.tensor_sums_beside_products)) {
+      if (!within) cost.beside.push_back({traffic, operation, cost.seconds.total(), seconds, true});
+      cost.seconds.groups[traffic] += seconds + (within ? wait_for_the_last() : 0);
+      if (habits_.tensor_sums_beside_weight_gradients && within && hides(at)) {
+        hidden_.emplace_back(traffic, seconds);
+      }
+    } else if (!within && !habits_.gradients_beside_backward) {
+      after.seconds.groups[traffic] += seconds;
+    } else {
+      cost.beside.push_back({traffic, operation, cost.seconds.total(), seconds});
+      cost.seconds.groups[traffic] += seconds * machine_.device.taken_by_collectives;
+    }
+  }
+
+ private:
+  // What members of a group that meets within layers wait for the last one.
+  double wait_for_the_last() { return machine_.device.skew * std::exchange(since_met_, 0.0); }
+
+  bool recomputes() const { return config_.activation_checkpointing.granularity == "full"; }
+
+  // With a node's link as wide for this group as one device's part of it.
+  Machine narrow_of(const GroupShape& shape) const {
+    Machine machine = machine_;
+    machine.across.bandwidth /=
+        static_cast<double>(std::min(shape.members, shape.members_per_node));
+    return machine;
+  }
+
+  // Whether it may go beside products of weight gradients: the sum of an input gradient, which
+  // follows its product, or the gather of an input for such a product.
+  bool hides(std::size_t at) const {
+    const auto in_action = [&](std::size_t other) {
+      return other < operations_.size() && operations_[other].action == action_ &&
+             operations_[other].name == "gemm";
+    };
+    if (at > 0 && in_action(at - 1)) {
+      const TracedOperation& before = operations_[at - 1];
+      if (!before.transpose_a && !before.transpose_b) return true;
+    }
+    return in_action(at + 1) && operations_[at + 1].transpose_a;
+  }
+
+  void add_kernel(const TracedOperation& one, ActionCost& cost) {
+    Seconds& seconds = cost.seconds;
+    const bool attention = one.flops > 0 && one.name != "gemm";
+    if (attention && !habits_.fused_attention) return add_scores(one, seconds);
+    TracedOperation alone = one;
+    if (!habits_.fused_kernels) own_kernel(alone, alone.bytes_apart, seconds);
+    if (!habits_.fused_accumulation) own_kernel(alone, alone.bytes_to_add, seconds);
+    const double taken = kernel_seconds(machine_, alone);
+    since_met_ += taken;
+    (one.flops > 0 ? seconds.products : seconds.kernels) += taken;
+    if (one.transpose_a) hide(taken, seconds);
+  }
+
+  // A product of weight gradients hides collectives that were waited for.
+  void hide(double taken, Seconds& seconds) {
+    while (taken > 0 && !hidden_.empty()) {
+      auto& [traffic, left] = hidden_.back();
+      const double hidden = std::min(taken, left);
+      seconds.groups[traffic] -= hidden * (1 - machine_.device.taken_by_collectives);
+      taken -= hidden, left -= hidden;
+      if (left <= 0) hidden_.pop_back();
+    }
+  }
+
+  // Does `bytes` of what `one` did in the same pass.
+  void own_kernel(TracedOperation& one, std::int64_t bytes, Seconds& seconds) const {
+    if (bytes == 0) return;
+    seconds.kernels += memory_seconds(machine_, static_cast<double>(bytes));
+    // A product then has no more bytes than its operands and its result.
+    if (one.flops > 0) one.bytes_read = one.bytes_written = 0;
+  }
+
+  // Attention whose scores lie in memory: products for each head, and what lies between them, all
+  // s × s of them (Megatron-LM before fused attention).
+  void add_scores(const TracedOperation& one, Seconds& seconds) const {
+    const std::int64_t s = config_.data.sequence_length, d = config_.head_dim();
+    const bool backward = one.name == "attention_backward";
+    // It writes rows of this rank's heads, or of their queries, keys and values.
+    const std::int64_t a = config_.model.num_attention_heads, g = config_.model.num_query_groups;
+    const std::int64_t batch = one.shape.dim(0) / s, written = one.shape.dim(1) / d;
+    const std::int64_t heads = backward ? written * a / (a + 2 * g) : written;
+    const double scores = static_cast<double>(batch * heads) * static_cast<double>(s * s);
+    const double width = static_cast<double>(size_of(one.dtype));
+    const bool dropout = config_.model.attention_dropout > 0;
+    for (int pass = 0; pass < (backward ? 2 : 1); ++pass) {
+      seconds.products += product_seconds(machine_, one.dtype, s, s, d, batch * heads) +
+                          product_seconds(machine_, one.dtype, s, d, s, batch * heads);
+    }
+    // Softmax reads and writes them, backward reads two; so does dropout, with a mask of a byte.
+    seconds.kernels += memory_seconds(machine_, (backward ? 3 : 2) * width * scores);
+    if (dropout) seconds.kernels += memory_seconds(machine_, (2 * width + 1) * scores);
+    // Products by head need their results in other places: that of the values, and backward, the
+    // gradients of all three.
+    const double rows = static_cast<double>(batch * heads) * static_cast<double>(s * d) * width;
+    seconds.kernels += (backward ? 2 : 1) * memory_seconds(machine_, 2 * rows);
+    if (backward) {
+      const double three = 1 + 2 * static_cast<double>(g) / static_cast<double>(a);
+      seconds.kernels += memory_seconds(machine_, 2 * three * rows);
+    }
+  }
+
+  const Config& config_;
+  const Machine& machine_;
+  const Habits& habits_;
+  const std::vector<TracedOperation>& operations_;
+  std::vector<std::pair<std::string, GroupShape>> groups_;
+  int action_ = -1;
+  double since_met_ = 0;  // in kernels
+  // Waited for in this action so far, and could go beside a product that comes.
+  std::vector<std::pair<std::string, double>> hidden_;
+};
+
+}  // namespace
+
+Habits Habits::of(const Config& config) {
+  return {.gradients_beside_backward = config.zero_optimization.overlap_comm,
+          .tensor_sums_beside_products = config.parallel.tp_comm_overlap};
+}
+
+void Habits::assume(const std::string& text) {
+  struct Choice {
+    const char* text;
+    bool Habits::*value;
+    bool on;
+  };
+  static constexpr Choice choices[] = {
+      {"gradients=beside", &Habits::gradients_beside_backward, true},
+      {"gradients=after", &Habits::gradients_beside_backward, false},
+      {"tensor_sums=beside", &Habits::tensor_sums_beside_products, true},
+      {"tensor_sums=apart", &Habits::tensor_sums_beside_products, false},
+      {"tensor_sums=beside_weight_gradients", &Habits::tensor_sums_beside_weight_gradients, true},
+      {"transfers=beside", &Habits::transfers_beside_compute, true},
+      {"transfers=apart", &Habits::transfers_beside_compute, false},
+      {"messages=whole", &Habits::transfers_cut, false},
+      {"messages=cut", &Habits::transfers_cut, true},
+      {"rings=all_adapters", &Habits::one_adapter, false},
+      {"rings=one_adapter", &Habits::one_adapter, true},
+      {"gathers=once", &Habits::gathers_again, false},
+      {"gathers=again", &Habits::gathers_again, true},
+      {"attention=fused", &Habits::fused_attention, true},
+      {"attention=in_memory", &Habits::fused_attention, false},
+      {"kernels=fused", &Habits::fused_kernels, true},
+      {"kernels=apart", &Habits::fused_kernels, false},
+      {"accumulation=fused", &Habits::fused_accumulation, true},
+      {"accumulation=apart", &Habits::fused_accumulation, false}};
+  // Both write scores to memory and wait for messages, of which each rank sends a part; GELU, bias
+  // gradients, residuals and the loss are kernels of their own. The later one adds weight gradients
+  // in the product, beside which sums of input gradients run.
+  static const std::map<std::string, std::string> programs{
+      {"megatron_2021",
+       "gradients=after,tensor_sums=apart,transfers=apart,messages=cut,attention=in_memory,"
+       "kernels=apart,accumulation=apart"},
+      {"megatron_2022",
+       "gradients=after,tensor_sums=beside_weight_gradients,transfers=apart,messages=cut,"
+       "attention=in_memory,kernels=apart"},
+      {"deepspeed_2021",
+       "rings=one_adapter,gathers=again,attention=in_memory,kernels=apart,accumulation=apart"}};
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    const std::string part = text.substr(begin, end - begin);
+    begin = end + 1;
+    if (const auto program = programs.find(part); program != programs.end()) {
+      assume(program->second);
+      continue;
+    }
+    const auto* const found = std::find_if(std::begin(choices), std::end(choices),
+                                           [&](const Choice& one) { return part == one.text; });
+    if (found != std::end(choices)) {
+      this->*found->value = found->on;
+      continue;
+    }
+    std::string known = "deepspeed_2021, megatron_2021, megatron_2022";
+    for (const Choice& one : choices) known += fmt::format(", {}", one.text);
+    throw RequestError(fmt::format("--assume: \"{}\": needs one of {}", part, known));
+  }
+}
+
+double Seconds::total() const {
+  double sum = compute();
+  for (const auto& [group, seconds] : groups) sum += seconds;
+  return sum;
+}
+
+void Seconds::add(const Seconds& other, double times) {
+  products += times * other.products;
+  kernels += times * other.kernels;
+  for (const auto& [group, seconds] : other.groups) groups[group] += times * seconds;
+}
+
+namespace {
+
+std::int64_t most_on_a_node(const std::vector<int>& members, std::int64_t devices_per_node) {
+  std::map<std::int64_t, std::int64_t> on_node;
+  std::int64_t most = 1;
+  for (const int member : members) most = std::max(most, ++on_node[member / devices_per_node]);
+  return most;
+}
+
+}  // namespace
+
+GroupShape group_shape(const Mesh& mesh, StageEnds ends, std::string_view traffic, int rank,
+                       std::int64_t devices_per_node) {
+  std::vector<int> members;
+  if (const auto group = group_of_traffic(traffic)) {
+    members = mesh.group(rank, *group);
+  } else if (traffic == "embedding") {
+    members = mesh.embedding_group(rank, ends);
+  } else {
+    const std::int64_t all = mesh.world_size();
+    return {all, std::min(all, devices_per_node)};
+  }
+  const auto size = std::ssize(members);
+  std::int64_t most = most_on_a_node(members, devices_per_node);
+  const auto group = group_of_traffic(traffic);
+  // Groups whose ranks don't divide a node lie across two here and there: all wait for these. They
+  // come again after so many ranks.
+  const std::int64_t span = size > 1 ? size * (members[1] - members[0]) : 1;
+  if (group && most > 1 && devices_per_node % span != 0 && span % devices_per_node != 0) {
+    const std::int64_t period = std::min<std::int64_t>(span * devices_per_node, mesh.world_size());
+    for (int other = 0; other < period; ++other) {
+      most = std::min(most, most_on_a_node(mesh.group(other, *group), devices_per_node));
+    }
+  }
+  return {size, most};
+}
+
+RankCosts::RankCosts(const Config& config, const Machine& machine, const Mesh& mesh, StageEnds ends,
+                     const Habits& habits, const TracedStep& step, const std::vector<int>& held,
+                     int rank) {
+  Pricer pricer(config, machine, mesh, ends, habits, step.trace, rank);
+  const std::vector<LikeAction> which = like_actions(step.actions, held);
+  // Of those alike the one that was traced first stands for all.
+  std::vector<ActionCost*> of_action;
+  for (const LikeAction& one : which) {
+    const auto [at, added] = costs_.try_emplace(one);
+    of_action.push_back(added ? &at->second : nullptr);
+  }
+  const auto& operations = step.trace.operations();
+  for (std::size_t i = 0; i < operations.size(); ++i) {
+    const int action = operations[i].action;
+    if (action < 0) {
+      pricer.add(i, around_, around_);
+    } else if (ActionCost* const cost = of_action.at(static_cast<std::size_t>(action))) {
+      const Kind kind = which[static_cast<std::size_t>(action)].kind;
+      pricer.add(i, *cost, around_, kind == Kind::backward || kind == Kind::backward_input);
+    }
+  }
+}
+
+std::vector<const ActionCost*> RankCosts::of(const std::vector<Action>& list,
+                                             const std::vector<int>& held) const {
+  std::vector<const ActionCost*> result;
+  for (const LikeAction& one : like_actions(list, held)) {
+    result.push_back(find_like(costs_, one));
+    if (result.back() == nullptr) {
+      throw Error(fmt::format("simulate: chunk {} has no traced {}", one.chunk, letter(one.kind)));
+    }
+  }
+  return result;
+}
+
+}  // namespace trident

@@ -1,0 +1,390 @@
+#include "planner/simulation/step_simulation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "base/units.h"
+#include "engine/setup/from_config.h"
+#include "engine/setup/model_costs.h"
+#include "parallel/topology.h"
+#include "planner/plan/fit.h"
+#include "planner/plan/planned_rank.h"
+#include "scheduler/warm_up.h"
+
+namespace trident {
+namespace {
+
+DType computed_in(const Config& config) {
+  return dtype_of(config.precision.dtype);
+}
+
+class StepSimulator {
+ public:
+  StepSimulator(const Config& config, const Architecture& architecture, const Machine& machine,
+                const Habits& habits, const WhatIf& what_if)
+      : config_(config),
+        architecture_(architecture),
+        machine_(machine),
+        habits_(habits),
+        what_if_(what_if),
+        mesh_(mesh_of(config)),
+        schedule_(schedule_of(config)),
+        planner_(config, architecture, schedule_),
+        rank_of_(static_cast<std::size_t>(schedule_.total_stages())) {
+    for (int place = 0; place < schedule_.stages; ++place) {
+      for (const int stage : schedule_.placement[static_cast<std::size_t>(place)]) {
+        rank_of_[static_cast<std::size_t>(stage)] = place;
+      }
+    }
+  }
+
+  SimulatedStep run() {
+    SimulatedStep step{.world_size = config_.world_size(),
+                       .model_flops = flops_per_step(config_, architecture_),
+                       .peak_flops = machine_.peak_of(computed_in(config_)),
+                       .tokens = config_.batch.global_batch_size * config_.data.sequence_length};
+    need_nodes();
+    need_places();
+    for (const std::string& traffic : traffic_names(mesh_)) {
+      if (!is_within_layers(traffic)) continue;
+      within_layers_ =
+          group_shape(mesh_, ends_of(schedule_), traffic, 0, machine_.devices_per_node);
+    }
+    for (int place = 0; place < schedule_.stages; ++place) {
+      costs_.push_back(costs_of_place(place, pipeline_[static_cast<std::size_t>(place)]));
+    }
+    for (int place = 0; place < schedule_.stages; ++place) {
+      const auto at = static_cast<std::size_t>(place);
+      lists_.push_back(traced_[costs_[at]].of(schedule_.ranks[at], schedule_.placement[at]));
+    }
+    step.schedule = schedule_;
+    step.simulation = replay(schedule_, durations(), transfers());
+    overlaps_ = overlaps_next_iteration(schedule_);
+    const Bubble& bubble = step.simulation.bubble;
+    step.bubble_ratio = overlaps_ ? bubble.ratio_span : bubble.ratio;
+    step.hardware_flops = hardware_flops();
+    add_ranks(step);
+    return step;
+  }
+
+ private:
+  void need_nodes() const {
+    const std::int64_t there = machine_.nodes * machine_.devices_per_node;
+    if (machine_.nodes == 0 || config_.world_size() <= there) return;
+    throw RequestError(fmt::format("{}: has {} of {}, {} in all; the config has {}", machine_.name,
+                                   counted(machine_.nodes, "node"),
+                                   counted(machine_.devices_per_node, "device"), there,
+                                   counted(config_.world_size(), "rank")));
+  }
+
+  void need_places() const {
+    for (const auto& [option, place] : {std::pair("--straggler", what_if_.straggler_place),
+                                        std::pair("--slow-link", what_if_.slow_place)}) {
+      if (place < schedule_.stages) continue;
+      throw RequestError(fmt::format("{}: place {}: the pipeline has {} places, from 0 on", option,
+                                     place, schedule_.stages));
+    }
+  }
+
+  // Whether any rank at a place is on the node whose link is slow: groups that it is in wait for
+  // it.
+  bool has_slow_link(int place) const {
+    if (what_if_.slow_link <= 1) return false;
+    const auto node = [&](int rank) { return rank / machine_.devices_per_node; };
+    const auto slow = node(pipeline_[static_cast<std::size_t>(what_if_.slow_place)]);
+    const std::vector<int> ranks = mesh_.column(place);
+    return std::any_of(ranks.begin(), ranks.end(), [&](int rank) { return node(rank) == slow; });
+  }
+
+  // As the devices at a place have it.
+  Machine machine_at(int place) const {
+    Machine machine = machine_;
+    if (what_if_.straggler > 1 && place == what_if_.straggler_place) {
+      for (auto& [dtype, rate] : machine.device.peak) rate /= what_if_.straggler;
+      for (auto& [name, kernels] : machine.device.kernels) {
+        for (MeasuredKernel& kernel : kernels) kernel.seconds *= what_if_.straggler;
+      }
+      machine.device.memory_bandwidth /= what_if_.straggler;
+      machine.device.launch *= what_if_.straggler;
+    }
+    if (has_slow_link(place)) machine.across.bandwidth /= what_if_.slow_link;
+    return machine;
+  }
+
+  // The traced rank that this place is like: as many layers in each chunk, the same ends of the
+  // model, its groups as wide over nodes.
+  std::size_t costs_of_place(int place, int rank) {
+    const auto& held = schedule_.placement[static_cast<std::size_t>(place)];
+    std::vector<std::int64_t> key;
+    for (const int stage : held) {
+      key.push_back(config_.pipeline.layer_split[static_cast<std::size_t>(stage)]);
+      key.push_back(stage == 0 ? 1 : stage + 1 == schedule_.total_stages() ? 2 : 0);
+    }
+    for (const std::string& traffic : traffic_names(mesh_)) {
+      if (traffic == "pipeline" || traffic == "embedding") continue;
+      key.push_back(group_shape(mesh_, ends_of(schedule_), traffic, rank, machine_.devices_per_node)
+                        .members_per_node);
+    }
+    key.push_back(what_if_.straggler > 1 && place == what_if_.straggler_place ? 1 : 0);
+    key.push_back(has_slow_link(place) ? 1 : 0);
+    const auto [at, added] = known_.try_emplace(key, traced_.size());
+    if (added) {
+      const TracedStep step = planner_.trace(place);
+      traced_.emplace_back(config_, machine_at(place), mesh_, ends_of(schedule_), habits_, step,
+                           held, rank);
+      flops_.push_back(flops_per_micro_batch(step));
+    }
+    return at->second;
+  }
+
+  // As papers count, of one device, with what is computed again.
+  double flops_per_micro_batch(const TracedStep& step) const {
+    double flops = 0;
+    for (const TracedOperation& one : step.trace.operations()) flops += one.model_flops;
+    return flops / static_cast<double>(step.microbatches);
+  }
+
+  double hardware_flops() const {
+    double flops = 0;
+    for (const std::size_t of : costs_) flops += flops_[of];
+    const double beside = static_cast<double>(config_.world_size()) / schedule_.stages;
+    return flops * beside * static_cast<double>(config_.num_microbatches());
+  }
+
+  bool same_node(int rank, int other) const {
+    return rank / machine_.devices_per_node == other / machine_.devices_per_node;
+  }
+
+  // What an action's message takes, to the rank of the next stage.
+  double message_of(int place, std::size_t position) const {
+    const auto& list = schedule_.ranks[static_cast<std::size_t>(place)];
+    const double bytes = lists_[static_cast<std::size_t>(place)][position]->sent_on;
+    if (bytes == 0 || what_if_.free_messages) return 0;
+    const Action& action = list[position];
+    const int next = action.stage + (action.kind == Kind::forward ? 1 : -1);
+    if (next < 0 || next >= schedule_.total_stages()) return 0;
+    const int to = rank_of_[static_cast<std::size_t>(next)];
+    if (to == place) return 0;
+    Machine machine = machine_;
+    if (has_slow_link(place) || has_slow_link(to)) machine.across.bandwidth /= what_if_.slow_link;
+    const bool near = same_node(pipeline_[static_cast<std::size_t>(place)],
+                                pipeline_[static_cast<std::size_t>(to)]);
+    if (!habits_.transfers_cut || config_.parallel.sequence_parallel) {
+      return message_seconds(machine, bytes, near);
+    }
+    const auto parts = static_cast<double>(within_layers_.members);
+    return message_seconds(machine, bytes / parts, near) +
+           collective_seconds(machine, Operation::all_gather, bytes, within_layers_);
+  }
+
+  std::vector<std::vector<double>> durations() const {
+    std::vector<std::vector<double>> all;
+    for (int place = 0; place < schedule_.stages; ++place) {
+      std::vector<double>& list = all.emplace_back();
+      const auto& costs = lists_[static_cast<std::size_t>(place)];
+      for (std::size_t i = 0; i < costs.size(); ++i) {
+        double seconds = costs[i]->seconds.total();
+        if (!habits_.transfers_beside_compute) seconds += message_of(place, i);
+        list.push_back(seconds);
+      }
+    }
+    return all;
+  }
+
+  TransferTimes transfers() const {
+    TransferTimes times;
+    times.forward.assign(static_cast<std::size_t>(schedule_.total_stages()), 0.0);
+    times.backward = times.forward;
+    if (!habits_.transfers_beside_compute) return times;
+    for (int place = 0; place < schedule_.stages; ++place) {
+      const auto& list = schedule_.ranks[static_cast<std::size_t>(place)];
+      for (std::size_t i = 0; i < list.size(); ++i) {
+        auto& of_kind = list[i].kind == Kind::forward ? times.forward : times.backward;
+        double& time = of_kind[static_cast<std::size_t>(list[i].stage)];
+        if (list[i].kind != Kind::backward_weight) time = std::max(time, message_of(place, i));
+      }
+    }
+    return times;
+  }
+
+  // From one iteration to the next, of a rank whose actions begin and end as said.
+  double iteration(const SimulatedStep& step, int place) const {
+    const auto& timed = step.simulation.actions[static_cast<std::size_t>(place)];
+    if (schedule_.asynchronous()) return steady_;
+    if (!overlaps_) return timed.empty() ? 0 : timed.back().end;
+    return timed.empty() ? 0 : timed.back().end - timed.front().start;
+  }
+
+  // A run that never flushes goes at the pace of its busiest rank.
+  double busiest(const SimulatedStep& step) const {
+    double most = 0;
+    for (const auto& timed : step.simulation.actions) {
+      double busy = 0;
+      for (const TimedAction& action : timed) busy += action.end - action.start;
+      most = std::max(most, busy);
+    }
+    return most;
+  }
+
+  // A collective of an action that began then, after those before it; `stream`: when these end.
+  static void add_beside(SimulatedStep& step, int place, const Beside& one, double begun,
+                         double& stream, std::map<std::string, double>& groups) {
+    const double start = std::max(stream, begun + one.offset);
+    stream = start + one.seconds;
+    if (one.waited) return;  // in its action
+    groups[one.group] += one.seconds;
+    step.beside.push_back({place, one.group, one.operation, start, one.seconds});
+  }
+
+  void add_ranks(SimulatedStep& step) {
+    steady_ = busiest(step);
+    if (schedule_.asynchronous()) step.bubble_ratio = 0;
+    double compute_end = 0, around = 0;
+    for (int place = 0; place < schedule_.stages; ++place) {
+      const auto at = static_cast<std::size_t>(place);
+      const auto& timed = step.simulation.actions[at];
+      RankSeconds rank;
+      std::map<std::string, double> groups;
+      // Collectives beside compute follow each other.
+      double stream = 0;
+      for (std::size_t i = 0; i < timed.size(); ++i) {
+        const ActionCost& cost = *lists_[at][i];
+        rank.busy.add(cost.seconds);
+        if (!habits_.transfers_beside_compute) rank.messages += message_of(place, i);
+        for (const Beside& one : cost.beside) {
+          add_beside(step, place, one, timed[i].start, stream, groups);
+        }
+        if (const double message = message_of(place, i); message > 0) {
+          groups["pipeline"] += message;
+          if (habits_.transfers_beside_compute) {
+            step.beside.push_back({place, "pipeline", Operation::message, timed[i].end, message});
+          }
+        }
+      }
+      const double end = timed.empty() ? 0 : timed.back().end;
+      const ActionCost& last = traced_[costs_[at]].around();
+      const Bubble& bubble = step.simulation.bubble;
+      const double whole = schedule_.asynchronous() ? steady_
+                           : overlaps_              ? bubble.longest_span
+                                                    : bubble.makespan;
+      // What rounding leaves is no waiting.
+      rank.waiting = std::max(0.0, whole - rank.busy.total() - rank.messages);
+      if (schedule_.asynchronous()) step.bubble_ratio += rank.waiting / whole / schedule_.stages;
+      // Sums of gradients end before the update, which gathers of new weights come after.
+      // `before`: what the rank does itself until it waits for the last sum.
+      const auto gathers = [](const Beside& one) { return one.operation == Operation::all_gather; };
+      double summed = std::max(end, stream), before = 0;
+      for (const Beside& one : last.beside) {
+        if (gathers(one)) continue;
+        add_beside(step, place, one, end, stream, groups);
+        if (!one.waited) summed = std::max(summed, stream), before = one.offset;
+      }
+      const double late = std::max(0.0, summed - end - before);
+      for (const Beside& one : last.beside) {
+        if (gathers(one)) add_beside(step, place, one, end + late, stream, groups);
+      }
+      rank.exposed = late + std::max(0.0, stream - end - late - last.seconds.total());
+      rank.busy.add(last.seconds);
+      for (const auto& [group, seconds] : rank.busy.groups) groups[group] += seconds;
+      double at_end = end + late;
+      for (const auto& [group, seconds] : last.seconds.groups) {
+        step.beside.push_back({place, group, Operation::all_reduce, at_end, seconds});
+        at_end += seconds;
+      }
+      step.beside.push_back({.place = place, .start = at_end, .seconds = last.seconds.compute()});
+      const double own = iteration(step, place) + rank.exposed;
+      if (own + last.seconds.total() > compute_end + around) {
+        compute_end = own, around = last.seconds.total();
+        step.communication = groups;
+        step.exposed_communication = rank.exposed + rank.messages;
+        for (const auto& [group, seconds] : rank.busy.groups) step.exposed_communication += seconds;
+      }
+      step.ranks.push_back(rank);
+    }
+    step.seconds = compute_end + around;
+    for (const auto& [group, seconds] : step.communication) {
+      if (crosses_nodes(group)) step.across.insert(group);
+    }
+  }
+
+  bool crosses_nodes(const std::string& group) const {
+    if (group == "pipeline") {
+      return !std::all_of(pipeline_.begin(), pipeline_.end(),
+                          [&](int rank) { return same_node(rank, pipeline_.front()); });
+    }
+    return std::any_of(pipeline_.begin(), pipeline_.end(), [&](int rank) {
+      return group_shape(mesh_, ends_of(schedule_), group, rank, machine_.devices_per_node)
+                 .nodes() > 1;
+    });
+  }
+
+  const Config& config_;
+  const Architecture& architecture_;
+  const Machine& machine_;
+  const Habits& habits_;
+  const WhatIf& what_if_;
+  Mesh mesh_;
+  Schedule schedule_;
+  RankPlanner planner_;
+  GroupShape within_layers_;  // of the ranks that cut a layer
+  std::vector<int> rank_of_;  // place of each stage
+  bool overlaps_ = false;     // with the next iteration
+  double steady_ = 0;         // an iteration of an asynchronous schedule
+  std::vector<int> pipeline_ = mesh_.pipeline(0);
+  std::map<std::vector<std::int64_t>, std::size_t> known_;
+  std::vector<RankCosts> traced_;
+  std::vector<double> flops_;       // of each traced rank, a micro-batch
+  std::vector<std::size_t> costs_;  // by place, in traced_
+  std::vector<std::vector<const ActionCost*>> lists_;
+};
+
+}  // namespace
+
+double SimulatedStep::tflops_per_device() const {
+  return model_flops / seconds / static_cast<double>(world_size) / 1e12;
+}
+double SimulatedStep::mfu() const {
+  return tflops_per_device() * 1e12 / peak_flops;
+}
+double SimulatedStep::hfu() const {
+  return mfu() * hardware_flops / model_flops;
+}
+
+SimulatedStep simulate_time(const Config& config, const Architecture& architecture,
+                            const Machine& machine, const Habits& habits, const WhatIf& what_if) {
+  return StepSimulator(config, architecture, machine, habits, what_if).run();
+}
+
+SimulatedStep simulate_step(const Config& config, const Architecture& architecture,
+                            const Machine& machine, const Habits& habits, const WhatIf& what_if) {
+  SimulatedStep step = simulate_time(config, architecture, machine, habits, what_if);
+  step.peak_bytes = planned_peak(config, architecture).value_or(0);
+  return step;
+}
+
+bool is_crowded(const Config& config, const Machine& machine) {
+  return machine.nodes > 0 && config.world_size() > machine.nodes * machine.devices_per_node;
+}
+
+SimulatedStep simulate_crowded(const Config& config, const Architecture& architecture,
+                               const Machine& machine, const Habits& habits,
+                               const WhatIf& what_if) {
+  Machine roomy = machine;
+  roomy.devices_per_node = std::max(config.world_size(), machine.devices_per_node);
+  roomy.nodes = 1;
+  WhatIf free = what_if;
+  free.free_messages = true;
+  SimulatedStep step = simulate_step(config, architecture, roomy, habits, free);
+  step.shared_devices = machine.nodes * machine.devices_per_node;
+  double computed = 0;
+  for (const RankSeconds& rank : step.ranks) computed += rank.busy.compute();
+  computed *= static_cast<double>(step.world_size) / static_cast<double>(step.ranks.size());
+  step.shared_seconds = std::max(step.seconds, computed / static_cast<double>(step.shared_devices));
+  return step;
+}
+
+}  // namespace trident

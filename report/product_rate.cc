@@ -1,0 +1,76 @@
+#include "report/product_rate.h"
+
+#include <algorithm>
+
+#include "base/median.h"
+#include "core/clock.h"
+#include "kernels/elementwise.h"
+#include "kernels/gemm.h"
+
+namespace trident {
+
+std::vector<double> product_rates(Context& context, DType dtype, ProductShape shape,
+                                  double seconds) {
+  const Tensor a = context.empty({shape.m, shape.k}, dtype, Category::workspace);
+  const Tensor b = context.empty({shape.n, shape.k}, dtype, Category::workspace);
+  const Tensor c = context.empty({shape.m, shape.n}, dtype, Category::workspace);
+  // Random, as equal values make a GPU faster.
+  for (const Tensor& x : {a, b}) {
+    fill_normal(context, {.x = x, .key = 1, .global_rows = x.dim(0), .global_columns = x.dim(1)});
+  }
+  const double flops = 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.k) *
+                       static_cast<double>(shape.n);
+  const auto run = [&] {
+    ClockReading begin, end;
+    context.mark(begin);
+    gemm(context, {.a = a, .b = b, .c = c, .transpose_b = true});
+    context.mark(end);
+    context.synchronize();
+    return static_cast<double>(end.wall_ns - begin.wall_ns) * 1e-9;
+  };
+  run();  // makes the primitive
+  std::vector<double> rates;
+  for (double total = 0; rates.empty() || total < seconds;) {
+    const double time = run();
+    rates.push_back(flops / time);
+    total += time;
+  }
+  return rates;
+}
+
+double product_rate(Context& context, DType dtype, ProductShape shape, double seconds) {
+  return std::ranges::max(product_rates(context, dtype, shape, seconds));
+}
+
+ProductShape usual_product(Context& context, DType dtype) {
+  if (context.device().kind() != DeviceKind::cuda) return {};
+  std::int64_t n = 512;
+  for (; n < 8192; n *= 2) {
+    const auto flops = 2.0 * static_cast<double>(n) * static_cast<double>(n * n);
+    if (flops / product_rate(context, dtype, {n, n, n}, 0) > 2e-3) break;
+  }
+  return {.m = n, .k = n, .n = n};
+}
+
+MeasuredRate measure_rate(Context& context, DType dtype, double known) {
+  constexpr double round = 0.2, first = 1.0, most = 3.0;  // seconds
+  constexpr double faster = 1.02;
+  const ProductShape shape = usual_product(context, dtype);
+  const double least = known > 0 ? round : first;
+  const ClockReading begin = read_clock();
+  std::vector<double> rates;
+  double best = 0;
+  for (;;) {
+    const double before = std::max(known, best);
+    for (const double rate : product_rates(context, dtype, shape, round)) {
+      rates.push_back(rate);
+      best = std::max(best, rate);
+    }
+    const double elapsed = 1e-9 * static_cast<double>(read_clock().wall_ns - begin.wall_ns);
+    const bool rises = best > faster * before;
+    if (elapsed >= (rises ? most : least)) break;
+  }
+  return {best, median(rates)};
+}
+
+}  // namespace trident

@@ -1,0 +1,95 @@
+#include "run/folders/config_differences.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/files/json.h"
+#include "base/printable.h"
+
+namespace trident {
+namespace {
+
+using nlohmann::json;
+
+// Keys of the model that change no tensor.
+constexpr const char* kFreeOfModel[] = {"/model/hidden_dropout", "/model/attention_dropout",
+                                        "/model/init_method_std", "/model/pad_token_id",
+                                        "/model/make_vocab_size_divisible_by"};
+constexpr const char* products_pointer = "/runtime/bf16_products";
+// Sections of which nothing has to be said: where files lie, and what the layout line tells; and
+// keys in them that change last digits.
+constexpr const char* kUntold[] = {"/checkpoint/", "/logging/", "/parallel/", "/runtime/",
+                                   "/derived"};
+constexpr const char* kTold[] = {"/parallel/sequence_parallel", "/parallel/tp_comm_overlap",
+                                 "/parallel/rank_order", "/runtime/collective_algorithm",
+                                 products_pointer};
+
+bool begins_with_any(const std::string& path, const auto& prefixes) {
+  return std::ranges::any_of(prefixes, [&](const char* p) { return path.starts_with(p); });
+}
+
+// What this program does where a config doesn't say it: an earlier one that filled it in may not
+// have known the key.
+json filled_in(const std::string& saved, const Config& config) {
+  try {
+    return json_or_null(config_to_json(parse_config(saved, {}, {.rules = config.rules}).config));
+  } catch (const std::exception&) {
+    return json::object();  // of keys that are gone: the comparison names them
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> config_differences(const std::string& saved, const Config& config,
+                                            const std::string& name, bool grows) {
+  const auto flat = [](const json& document) {
+    std::map<std::string, std::string> values;
+    const json leaves = document.flatten();
+    for (const auto& [pointer, value] : leaves.items()) {
+      values[pointer] = json_text(value);
+    }
+    return values;
+  };
+  auto there = flat(parse_json(saved, name));
+  if (const json now = filled_in(saved, config); !now.empty()) there.merge(flat(now));
+  const auto here = flat(json_or_null(config_to_json(config)));
+  std::vector<std::string> problems, lines;
+  auto keys = there;
+  keys.insert(here.begin(), here.end());
+  const auto more_entries = [&](const std::string& was) {
+    return grows && was.size() <= 18 && was.find_first_not_of("0123456789") == std::string::npos &&
+           std::stoll(was) < config.model.vocab_size;
+  };
+  for (const auto& [pointer, ignored] : keys) {
+    const auto value = [&](const auto& values) {
+      const auto it = values.find(pointer);
+      return it == values.end() ? std::string("nothing") : it->second;
+    };
+    const std::string was_all = value(there), is_all = value(here);
+    const bool told = begins_with_any(pointer, kTold) || !begins_with_any(pointer, kUntold);
+    if (was_all == is_all || !told) continue;
+    // What "auto" becomes is told where it is chosen (run/startup/bf16_products.h).
+    const auto is_auto = [](const std::string& text) { return text == "\"auto\""; };
+    if (pointer == products_pointer && (is_auto(was_all) || is_auto(is_all))) continue;
+    const std::string was = printable(was_all, 200), is = printable(is_all, 200);
+    const bool model = pointer.starts_with("/model/") && !begins_with_any(pointer, kFreeOfModel);
+    if (pointer == "/model/vocab_size" && more_entries(was_all)) {
+      lines.push_back(fmt::format("{}: {} in the checkpoint, now {}: the entries beyond begin anew",
+                                  pointer, was, is));
+    } else if (model) {
+      problems.push_back(fmt::format("config: {}: is {}, the checkpoint's model has {} ({})",
+                                     pointer, is, was, name));
+    } else {
+      lines.push_back(fmt::format("{}: {} in the checkpoint, now {}", pointer, was, is));
+    }
+  }
+  if (!problems.empty()) throw RequestError(problems);
+  return lines;
+}
+
+}  // namespace trident

@@ -1,0 +1,86 @@
+#include "run/generation/score.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/files/json.h"
+#include "run/generation/whole_model.h"
+
+namespace trident {
+namespace {
+
+std::vector<std::int32_t> ids_in(const nlohmann::json& request, const char* key,
+                                 const std::string& place) {
+  const auto wrong = [&] {
+    throw RequestError(fmt::format("{}/{}: needs a list of token ids, one at least", place, key));
+  };
+  if (!request.contains(key) || !request[key].is_array() || request[key].empty()) wrong();
+  std::vector<std::int32_t> ids;
+  for (const auto& id : request[key]) {
+    const bool fits = id.is_number_unsigned() &&
+                      id.get<std::uint64_t>() <= std::numeric_limits<std::int32_t>::max();
+    if (!fits) wrong();
+    ids.push_back(id.get<std::int32_t>());
+  }
+  return ids;
+}
+
+// Of one token by its row of logits.
+Score score_of(std::span<const float> logits, std::int32_t token) {
+  const float largest = *std::ranges::max_element(logits);
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(static_cast<double>(logit - largest));
+  const float own = logits[static_cast<std::size_t>(token)];
+  return {static_cast<double>(own - largest) - std::log(sum), own == largest};
+}
+
+}  // namespace
+
+ScoreRequest read_score_request(std::string_view line, const std::string& place) {
+  const nlohmann::json request = parse_json(line, place);
+  if (!request.is_object()) throw RequestError(place + ": isn't a JSON object");
+  return {ids_in(request, "context", place + ": "), ids_in(request, "continuation", place + ": ")};
+}
+
+void score(Context& context, Transport& transport, const ArchitectureSet& architectures,
+           const std::string& directory, const std::vector<ScoreRequest>& requests,
+           const std::function<std::string(std::size_t)>& place,
+           const std::function<void(const Score&)>& scored) {
+  WholeModel model(context, transport, architectures, directory);
+  const std::int64_t positions = model.positions();
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const auto& [before, continuation] = requests[i];
+    model.require_known(before, place(i) + ": /context");
+    model.require_known(continuation, place(i) + ": /continuation");
+    if (std::ssize(continuation) > positions) {
+      throw RequestError(fmt::format("{}: /continuation: has {} tokens, the model {} positions",
+                                     place(i), continuation.size(), positions));
+    }
+  }
+  for (const auto& [before, continuation] : requests) {
+    std::vector<std::int32_t> tokens = before;
+    tokens.insert(tokens.end(), continuation.begin(), continuation.end() - 1);
+    if (std::ssize(tokens) > positions) tokens.erase(tokens.begin(), tokens.end() - positions);
+    const auto count = continuation.size();
+    const std::vector<float> logits =
+        model.evaluator().logits(tokens, std::ssize(tokens) - static_cast<std::int64_t>(count));
+    const std::size_t row = logits.size() / count;
+    Score sum;
+    for (std::size_t t = 0; t < count; ++t) {
+      const Score one = score_of(std::span(logits).subspan(t * row, row), continuation[t]);
+      sum.log_likelihood += one.log_likelihood;
+      sum.greedy = sum.greedy && one.greedy;
+    }
+    if (!std::isfinite(sum.log_likelihood)) {
+      throw Error(fmt::format("{}: the logits are not finite", directory));
+    }
+    scored(sum);
+  }
+}
+
+}  // namespace trident

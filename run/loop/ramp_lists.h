@@ -1,0 +1,31 @@
+// The lists of a run whose batches grow: one schedule for each number of micro-batches, made when
+// its turn comes, once for all ranks of a process.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+
+#include "datasets/batch_sizes.h"
+#include "scheduler/run_lists.h"
+#include "settings/config.h"
+
+namespace trident {
+
+class RampLists {
+ public:
+  // RequestError at /batch/rampup_batch_size where one of the schedules can't be made.
+  RampLists(const Config&, const BatchSizes&);
+  // For any thread. Ranks ask in the order of their iterations.
+  std::shared_ptr<const RunLists> of(std::int64_t microbatches);
+
+ private:
+  Config with(std::int64_t microbatches) const;
+
+  Config config_;
+  std::mutex mutex_;
+  std::int64_t last_ = 0;
+  std::shared_ptr<const RunLists> lists_;  // of so many
+};
+
+}  // namespace trident

@@ -1,0 +1,185 @@
+#include "run/loop/run_reporter.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/units.h"
+#include "engine/setup/from_config.h"
+#include "engine/setup/model_costs.h"
+#include "planner/plan/plan.h"
+
+namespace trident {
+namespace {
+
+// To the millisecond.
+double seconds_since_1970() {
+  const auto since = std::chrono::system_clock::now().time_since_epoch();
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(since).count();
+  return static_cast<double>(ms) * 1e-3;
+}
+
+}  // namespace
+
+RunReporter::RunReporter(const TrainingInputs& inputs, const ProcessGroup& world,
+                         const TrainerHooks& hooks)
+    : inputs_(inputs),
+      config_(inputs.config),
+      hooks_(hooks),
+      world_(world),
+      flops_(flops_per_step(config_, *inputs.architecture)) {
+  summary_.rate = inputs.rate;
+}
+
+void RunReporter::message(const std::string& text) const {
+  if (!leads() || !hooks_.on_message) return;
+  const FileWork printing = world_.file_work();
+  hooks_.on_message(text);
+}
+
+void RunReporter::inform(const std::string& text) const {
+  if (!hooks_.quiet || text.starts_with("warning: ")) message(text);
+}
+
+void RunReporter::begin() {
+  if (!leads()) return;
+  std::optional<std::int64_t> after;
+  if (inputs_.start.own || inputs_.start.again) after = inputs_.first_iteration;
+  if (inputs_.start.own) {
+    const std::string& dir = config_.logging.dir;
+    if (const std::int64_t gone = MetricsFile::require_resumable(dir, *after); gone > 0) {
+      message(fmt::format("{}/{} lacks {} of the iterations up to {}, which the checkpoint has",
+                          dir, MetricsFile::kName, gone, *after));
+    }
+  }
+  // Of a run that goes on the higher rate stays, wherever it was measured.
+  if (after) {
+    try {
+      for (const auto& [kind, rate] : RunFiles::about(config_.logging.dir).best_rates) {
+        if (summary_.rate.machines.contains(kind)) raise(summary_.rate.best, kind, rate);
+      }
+    } catch (const std::exception&) {  // the log files tell of what is wrong there
+    }
+  }
+  const Plan plan =
+      inputs_.plan ? *inputs_.plan : make_plan(config_, *inputs_.architecture, inputs_.schedule);
+  std::vector<std::pair<std::string, std::string>> facts = inputs_.start_facts;
+  facts.emplace_back("layout", titles_of(config_.parallel.axes()));
+  if (!inputs_.rate.busy.empty()) facts.emplace_back("busy", inputs_.rate.busy);
+  RunAbout about{.starts = {{.time = seconds_since_1970(),
+                             .after = after.value_or(0),
+                             .facts = std::move(facts),
+                             .machines = inputs_.rate.machines}},
+                 .parameters = plan.parameters,
+                 .predicted_memory = largest_rank(plan),
+                 .best_rates = summary_.rate.best};
+  log_ = std::make_unique<LogWriter>(config_, inputs_.written, after, std::move(about));
+}
+
+IterationMetrics RunReporter::metrics_of(const CompletedIteration& iteration,
+                                         const StepResult& step, const StepFigures& figures) {
+  const std::int64_t batch = inputs_.batches.of(iteration.k);
+  const std::int64_t length = config_.data.sequence_length;
+  const auto tokens = static_cast<double>(batch * length);
+  const double part = static_cast<double>(batch) / static_cast<double>(inputs_.batches.largest());
+  IterationMetrics metrics;
+  metrics.iteration = iteration.k + 1;
+  metrics.loss = step.loss;
+  metrics.grad_norm = step.grad_norm;
+  metrics.learning_rate = iteration.learning_rate;
+  metrics.consumed_tokens =
+      inputs_.consumed_tokens +
+      (inputs_.batches.first_sample(iteration.k + 1) - inputs_.consumed_samples) * length;
+  metrics.batch_size = batch;
+  metrics.epoch = static_cast<double>(inputs_.batches.first_sample(iteration.k + 1)) /
+                  static_cast<double>(inputs_.datasets.train->samples_per_epoch());
+  metrics.wall_time = seconds_since_1970();
+  metrics.iteration_time_ms = iteration.seconds * 1e3;
+  metrics.tokens_per_second = tokens / iteration.seconds;
+  metrics.tflops = flops_ * part / iteration.seconds * 1e-12;
+  // No share is above 1: a step that is faster than all that was measured shows what there is.
+  summary_.rate.reached(metrics.tflops * 1e12);
+  const double rate = summary_.rate.total();
+  metrics.mfu = rate > 0 ? std::min(1.0, metrics.tflops * 1e12 / rate) : 0;
+  metrics.bubble_ratio = figures.bubble_ratio;
+  metrics.bubble_ratio_wall = figures.bubble_ratio_wall;
+  metrics.bubble_predicted = figures.bubble_predicted;
+  metrics.rank_bubble_ratio = figures.rank_bubble_ratio;
+  metrics.bytes_sent = figures.bytes_sent;
+  metrics.peak_memory = figures.peak_memory;
+  // The ranks' mean, as parts of this iteration's time, which is rank 0's.
+  double parts = 0;
+  for (const auto& [name, ms] : figures.parts_ms) parts += ms;
+  for (const auto& [name, ms] : figures.parts_ms) {
+    metrics.parts_ms[name] = parts > 0 ? ms / parts * metrics.iteration_time_ms : 0;
+  }
+  metrics.replayed_ms = figures.replayed_ms;
+  metrics.loss_scale = step.loss_scale;
+  metrics.skipped = !step.applied;
+  if (inputs_.schedule.asynchronous()) metrics.weight_version = iteration.weight_version;
+  if (config_.checkpoint.save_interval > 0 || config_.checkpoint.local.interval > 0) {
+    metrics.save_pause_ms = iteration.save_pause_ms;
+    metrics.failed_saves = iteration.failed_saves;
+  }
+  return metrics;
+}
+
+void RunReporter::iteration(const CompletedIteration& iteration, const StepResult& step,
+                            const StepFigures& figures,
+                            const std::vector<std::pair<std::string, double>>& validation_loss,
+                            bool drawn) {
+  if (!leads()) return;
+  IterationMetrics metrics = metrics_of(iteration, step, figures);
+  metrics.validation_loss = validation_loss;
+  if (hooks_.on_iteration) {
+    const FileWork printing = world_.file_work();  // to a terminal that is held, say
+    hooks_.on_iteration(metrics);
+  }
+  log_->write(metrics);
+  summary_.history.push_back(std::move(metrics));
+  if (drawn) draw(iteration.k, figures);
+  pass_messages_on();
+}
+
+void RunReporter::draw(std::int64_t k, const StepFigures& figures) {
+  const std::string what = fmt::format("{}, iteration {}: ", schedule_name(config_), k + 1);
+  summary_.predicted = figures.predicted;
+  summary_.predicted.title =
+      fmt::format("{}predicted bubble {}, by the schedule and the mean times of F, B and W", what,
+                  percent_text(figures.bubble_predicted));
+  summary_.timeline = figures.timeline;
+  summary_.timeline.title =
+      fmt::format("{}measured bubble {} by CPU time, {} by the clock", what,
+                  percent_text(figures.bubble_ratio), percent_text(figures.bubble_ratio_wall));
+  const bool several = config_.logging.trace_at.size() > 1;
+  log_->write_timeline(several ? k + 1 : 0, summary_.predicted, summary_.timeline);
+}
+
+void RunReporter::pass_messages_on() {
+  for (const std::string& text : log_->take_messages()) message(text);
+}
+
+void RunReporter::wrote(const std::string& path) {
+  if (leads()) summary_.written.push_back(path);
+}
+
+void RunReporter::sync_log() {
+  if (leads()) log_->sync_metrics();
+}
+
+void RunReporter::failed(const std::string& what, const std::string& why) {
+  if (leads()) log_->failed(what, why);
+}
+
+void RunReporter::end() {
+  if (!leads()) return;
+  if (hooks_.still_held) hooks_.still_held();
+  log_->write_report(summary_.rate.best);
+  const auto files = log_->finish();
+  summary_.written.insert(summary_.written.begin(), files.begin(), files.end());
+  pass_messages_on();
+}
+
+}  // namespace trident

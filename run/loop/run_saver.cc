@@ -1,0 +1,401 @@
+#include "run/loop/run_saver.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <exception>
+#include <filesystem>
+#include <utility>
+#include <variant>
+
+#include "base/error.h"
+#include "base/files/file.h"
+#include "checkpoint/exchanged_texts.h"
+#include "core/axes.h"
+#include "core/clock.h"
+#include "engine/setup/from_config.h"
+#include "run/launch/agreement.h"
+#include "run/loop/in_flight.h"
+
+namespace trident {
+namespace {
+
+constexpr const char* kSaveNow = "save-now";
+
+std::string in(const std::string& folder, const std::string& name) {
+  return (std::filesystem::path(folder) / name).string();
+}
+
+IoPriority io_priority_of(const std::string& name) {
+  if (name == "idle") return IoPriority::idle;
+  return name == "low" ? IoPriority::low : IoPriority::usual;
+}
+
+}  // namespace
+
+// While training waits for a save: counts that, and others wait as long as it takes.
+class RunSaver::Waiting {
+ public:
+  // `inside`: within what iterated() is told of.
+  Waiting(RunSaver& saver, Kind& kind, bool inside = false)
+      : work_(saver.files_.file_work()), saver_(saver), kind_(kind), inside_(inside) {}
+  ~Waiting() {
+    const double seconds = static_cast<double>(read_clock().wall_ns - begin_.wall_ns) * 1e-9;
+    saver_.pause_ += seconds;
+    kind_.costs.waited(seconds);
+    if (inside_) saver_.pause_inside_ += seconds;
+  }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+ private:
+  FileWork work_;
+  const ClockReading begin_ = read_clock();
+  RunSaver& saver_;
+  Kind& kind_;
+  const bool inside_;
+};
+
+namespace {
+
+std::map<std::string, std::string> made_by(const TrainingInputs& inputs) {
+  const Config& config = inputs.config;
+  std::map<std::string, std::string> made = inputs.made_by;
+  made["layout"] = text_of(config.parallel.axes());
+  made["schedule"] = schedule_name(config);
+  made["threads_per_rank"] = std::to_string(config.runtime.threads_per_rank);
+  return made;
+}
+
+}  // namespace
+
+std::string consumed_name(std::size_t source) {
+  return fmt::format("data.train.{}.samples", source);
+}
+
+RunSaver::RunSaver(const TrainingInputs& inputs, const TrainerHooks& hooks, Stepper& stepper,
+                   const Nodes& nodes, const ProcessGroup& files, RunReporter& reporter)
+    : inputs_(inputs),
+      config_(inputs.config),
+      hooks_(hooks),
+      stepper_(stepper),
+      files_(files),
+      reporter_(reporter),
+      host_(make_cpu_device()) {
+  if (inputs.datasets.train != nullptr) sources_ = inputs.datasets.train->interleave();
+  const CheckpointConfig& asked = config_.checkpoint;
+  durable_.interval = asked.save_interval;
+  nodes_.interval = asked.local.interval;
+  if (nodes_.interval > 0) {
+    place_.files = inputs_.files;
+    place_.role = node_role(nodes, files.rank(), asked.local.replicas);
+  }
+  // What Staging has lies in the host's memory, which is a rank's own on a CPU alone.
+  Context& context = stepper_.context();
+  const bool own = context.device().kind() == DeviceKind::cpu;
+  for (Kind* kind : {&durable_, &nodes_}) {
+    kind->beside = files.patient(on_nodes(*kind) ? "saves on nodes" : "saves");
+    kind->staging = std::make_unique<Staging>(own ? &context.ledger() : nullptr);
+  }
+  if (!asked.asynchronous) return;
+  stepper_.before_update([this] {
+    for (Kind* kind : {&durable_, &nodes_}) {
+      if (!kind->job || kind->job->background->copied()) continue;
+      const Waiting waiting(*this, *kind, true);
+      kind->job->background->wait_until_copied();
+    }
+  });
+}
+
+void RunSaver::begin(const std::string& run_id) {
+  if (inputs_.start.own) {
+    const bool there = inputs_.start.checkpoints.front().on_nodes != nullptr;
+    (there ? nodes_ : durable_).saved = inputs_.first_iteration;
+  }
+  if (reporter_.leads()) {  // the others wait in what follows, as long as it takes
+    made_by_ = trident::made_by(inputs_);
+    made_by_[training_data_name] = training_data_hash(config_, *inputs_.datasets.train);
+  }
+  begun_ = begin_saves(inputs_, files_, reporter_, run_id, active(), place_);
+  sequence_ = begun_.sequence;
+}
+
+bool RunSaver::due(std::int64_t iterations) const {
+  return durable_.due(iterations) || nodes_.due(iterations);
+}
+
+bool RunSaver::asked() const {
+  if (!reporter_.leads() || config_.checkpoint.save.empty()) return false;
+  std::error_code ignored;
+  const auto found =
+      std::filesystem::symlink_status(in(config_.checkpoint.save, kSaveNow), ignored);
+  return std::filesystem::exists(found) && !std::filesystem::is_directory(found);
+}
+
+bool RunSaver::active() const {
+  return !config_.checkpoint.save.empty() &&
+         (durable_.interval > 0 || nodes_.interval > 0 || durable_.saved >= 0);
+}
+
+CheckpointInfo RunSaver::info(const Kind& kind, const Progress& progress, State& state) {
+  CheckpointInfo info;
+  Manifest& manifest = info.manifest;
+  manifest.iteration = progress.iterations;
+  manifest.sequence = sequence_;
+  manifest.run_id = begun_.run_id;
+  manifest.made_by = made_by_;
+  if (on_nodes(kind)) manifest.made_by["start"] = begun_.start;
+  manifest.samples = inputs_.batches.first_sample(progress.iterations);
+  manifest.tokens = inputs_.consumed_tokens +
+                    (manifest.samples - inputs_.consumed_samples) * config_.data.sequence_length;
+  if (sources_) {
+    const std::vector<std::int64_t> consumed = sources_->drawn(manifest.samples);
+    for (std::size_t i = 0; i < consumed.size(); ++i) {
+      manifest.numbers[consumed_name(i)] = consumed[i];
+    }
+  }
+  for (const StateNumber& number : state.numbers) {
+    std::visit([&](const auto* value) { manifest.numbers[number.name] = *value; }, number.value);
+  }
+  if (const WeightStash* stash = stepper_.model().stash(); stash != nullptr) {
+    const std::int64_t iterations =
+        inputs_.lists->begun.iterations + progress.iterations - inputs_.first_iteration;
+    list_in_flight(config_, inputs_.schedule, progress.iterations, {iterations, stash->live()},
+                   manifest);
+  }
+  manifest.numbers["skipped"] = progress.skipped;
+  if (progress.validation_loss && std::isfinite(*progress.validation_loss)) {
+    manifest.numbers["validation_loss"] = *progress.validation_loss;
+  }
+  const Architecture& architecture = stepper_.model().architecture();
+  info.files = inputs_.extras.files;
+  info.files["config.json"] =
+      with_extras(architecture.hugging_face_config(config_), inputs_.extras);
+  info.files["trident/config.json"] = config_to_json(config_);
+  return info;
+}
+
+std::unique_ptr<RunSaver::Job> RunSaver::job_of(Kind& kind, const Progress& progress, bool beside) {
+  RankModel& model = stepper_.model();
+  ++sequence_;
+  reporter_.sync_log();
+  if (asked() && !on_nodes(kind)) {
+    try {
+      inputs_.files->remove(in(config_.checkpoint.save, kSaveNow));
+    } catch (const std::exception& error) {
+      reporter_.message(std::string("warning: ") + error.what());
+    }
+  }
+  State state = stepper_.state();
+  std::map<std::string, std::string> metadata;
+  if (model.stash() != nullptr) metadata["weight_version"] = std::to_string(model.stash()->live());
+  const CheckpointConfig& asked = config_.checkpoint;
+  const auto min_slice = static_cast<std::uint64_t>(asked.min_slice);
+  const bool apart = beside && asked.device_copies &&
+                     kind.copies.make(stepper_.context(), state, model.shape().dtype, min_slice);
+  auto job = std::make_unique<Job>(
+      Job{.iterations = progress.iterations,
+          .on_nodes = on_nodes(kind),
+          .apart = apart,
+          .list = SaveList(model, state, min_slice, metadata,
+                           on_nodes(kind) ? SaveList::Weights::slices : SaveList::Weights::whole),
+          .info = info(kind, progress, state),
+          .place = {.files = inputs_.files,
+                    .folder = in(asked.save, checkpoint_name(progress.iterations)),
+                    .saving = saving_path(asked.save, progress.iterations),
+                    .max_writers = asked.max_writers,
+                    .min_slice = min_slice}});
+  job->place.before = [this, &job = *job] {
+    if (!hooks_.hold_saves) return;
+    if (const std::string what = hooks_.hold_saves(); !what.empty()) job.messages.push_back(what);
+  };
+  return job;
+}
+
+std::string RunSaver::write(Context& context, const ProcessGroup& group, Job& job,
+                            const EachPortion& each) {
+  const std::string failure =
+      job.on_nodes ? write_on_nodes(context, group, job.list, place_, job.info, each)
+                   : write_checkpoint(context, group, job.list, job.place, job.info, each);
+  if (!failure.empty()) return failure;
+  if (job.on_nodes && group.rank() == 0 && !std::exchange(told_on_nodes_, true)) {
+    try {
+      record_on_nodes(*inputs_.files, config_.checkpoint.save, begun_.run_id, begun_.start);
+    } catch (const std::exception& error) {
+      job.messages.push_back(std::string("warning: ") + error.what());
+    }
+  }
+  if (job.on_nodes ? place_.role.leads : group.rank() == 0) conclude(job);
+  if (job.on_nodes) {  // what there is to say of other nodes
+    std::string lines;
+    for (const std::string& message : job.messages) lines += message;
+    lines = agreed_failure(context, group, lines);
+    job.messages.clear();
+    if (!lines.empty()) job.messages.push_back(lines);
+  }
+  return "";
+}
+
+void RunSaver::save(const Progress& progress, bool asked) {
+  const bool durable = asked || durable_.due(progress.iterations);
+  save(durable ? durable_ : nodes_, progress);
+}
+
+void RunSaver::save(Kind& kind, const Progress& progress) {
+  finish(kind);
+  if (progress.iterations == kind.saved) return;
+  if (config_.checkpoint.asynchronous) {
+    begin_beside(kind, progress);
+  } else {
+    save_now(kind, progress);
+  }
+}
+
+bool RunSaver::save_now(Kind& kind, const Progress& progress) {
+  if (progress.iterations == kind.saved) return true;
+  std::unique_ptr<Job> job;
+  std::string failure;
+  {
+    const Waiting waiting(*this, kind);
+    Context& context = stepper_.context();
+    Context host(*host_, 1);
+    job = job_of(kind, progress, false);
+    failure = write(on_nodes(kind) ? host : context, files_, *job,
+                    [&](const PortionSink& sink) { job->list.portions().each(context, sink); });
+  }
+  ended(kind, *job, failure);
+  return failure.empty();
+}
+
+bool RunSaver::save_last(const Progress& progress) {
+  finish();
+  if (!save_now(durable_, progress)) return false;
+  tell_best_intervals();
+  if (nodes_.interval == 0) return true;
+  std::string left;
+  try {
+    if (place_.role.leads) leave_node(place_);
+    if (reporter_.leads()) {
+      record_on_nodes(*inputs_.files, config_.checkpoint.save, begun_.run_id, "");
+    }
+  } catch (const std::exception& error) {
+    left = error.what();
+  }
+  Context host(*host_, 1);
+  left = agreed_failure(host, files_, left);
+  if (!left.empty()) reporter_.message("warning: " + left);
+  return true;
+}
+
+void RunSaver::begin_beside(Kind& kind, const Progress& progress) {
+  const Waiting waiting(*this, kind);
+  Context& context = stepper_.context();
+  context.synchronize();
+  std::unique_ptr<Job> begun = job_of(kind, progress, true);
+  Job& job = *begun;
+  if (job.apart) context.synchronize();
+  const CheckpointConfig& asked = config_.checkpoint;
+  const BackgroundLimits limits{.staging = job.apart ? 0 : asked.staging_limit,
+                                .apart = job.apart,
+                                .niceness = static_cast<int>(asked.niceness),
+                                .io = io_priority_of(asked.io_priority)};
+  job.background =
+      std::make_unique<BackgroundSave>(context.device(), job.list, limits, *kind.staging,
+                                       [this, &kind, &job](const EachPortion& each) {
+                                         Context host(*host_, 1);
+                                         return write(host, kind.beside, job, each);
+                                       });
+  kind.job = std::move(begun);  // others take it for one that goes on
+}
+
+void RunSaver::iterated(double seconds) {
+  const double own = seconds - std::exchange(pause_inside_, 0.0);
+  const bool durable = durable_.job != nullptr, nodes = nodes_.job != nullptr;
+  if (durable || !nodes) durable_.costs.iteration(own, durable);
+  if (!durable) nodes_.costs.iteration(own, nodes);
+}
+
+void RunSaver::look() {
+  for (Kind* kind : {&durable_, &nodes_}) {
+    if (kind->job && kind->job->background->done()) finish(*kind);
+  }
+}
+
+void RunSaver::finish() {
+  finish(nodes_);
+  finish(durable_);
+}
+
+void RunSaver::finish(Kind& kind) {
+  if (!kind.job) return;
+  {
+    const std::unique_ptr<Job> job = std::move(kind.job);
+    std::string failure;
+    {
+      const Waiting waiting(*this, kind);
+      failure = job->background->result();
+    }
+    ended(kind, *job, failure);
+  }
+}
+
+void RunSaver::finish_alone() noexcept {
+  for (Kind* kind : {&nodes_, &durable_}) {
+    if (!kind->job) continue;
+    try {
+      const Waiting waiting(*this, *kind);
+      kind->job->background->result();
+    } catch (...) {
+      // The error that this rank has to tell says more.
+    }
+    kind->job.reset();
+  }
+}
+
+void RunSaver::ended(Kind& kind, const Job& job, const std::string& failure) {
+  for (const std::string& message : job.messages) reporter_.message(message);
+  const std::int64_t before = kind.saved;
+  kind.costs.ended();
+  if (failure.empty()) {
+    kind.saved = job.iterations;
+    if (kind.costs.saves() == 1) tell_best_intervals();
+    return;
+  }
+  ++failures_;
+  std::error_code ignored;
+  const bool stays =
+      before >= 0 &&
+      (job.on_nodes ||
+       std::filesystem::exists(
+           in(in(config_.checkpoint.save, checkpoint_name(before)), manifest_name), ignored));
+  reporter_.message(fmt::format(
+      "CHECKPOINT{} FAILED after iteration {}: {}; {}", job.on_nodes ? " ON THE NODES" : "",
+      job.iterations, failure,
+      stays ? fmt::format("the one of iteration {} stays", before) : "there is no earlier one"));
+}
+
+void RunSaver::tell_best_intervals() {
+  const CheckpointConfig& asked = config_.checkpoint;
+  const std::string text =
+      best_intervals_text(durable_.costs, nodes_.interval > 0 ? &nodes_.costs : nullptr,
+                          asked.mtbf_hours, asked.local.mtbf_hours);
+  if (!text.empty()) reporter_.message(text);
+}
+
+void RunSaver::conclude(Job& job) const {
+  const std::string& save = config_.checkpoint.save;
+  try {
+    if (job.on_nodes) return keep_on_node(place_, job.iterations);
+    inputs_.files->replace(in(save, latest_name), checkpoint_name(job.iterations) + "\n");
+    const CheckpointConfig& asked = config_.checkpoint;
+    const Retention rules{asked.save_total_limit, asked.save_every_keep, asked.keep_best};
+    if (rules.limit == 0) return;
+    for (const std::int64_t gone : superfluous(find_checkpoints(save), rules)) {
+      remove_checkpoint(*inputs_.files, save, gone);
+    }
+  } catch (const std::exception& error) {
+    job.messages.push_back(std::string("warning: ") + error.what());
+  }
+}
+
+}  // namespace trident

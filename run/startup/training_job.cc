@@ -1,0 +1,219 @@
+#include "run/startup/training_job.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/process/process.h"
+#include "base/units.h"
+#include "engine/setup/from_config.h"
+#include "engine/setup/kinds.h"
+#include "engine/setup/text_setup.h"
+#include "planner/plan/fit.h"
+#include "planner/plan/plan.h"
+#include "report/run_files.h"
+#include "run/folders/run_folder.h"
+#include "run/generation/generate.h"
+#include "run/loop/rate_of_job.h"
+#include "run/startup/job_checks.h"
+#include "run/startup/summary.h"
+
+namespace trident {
+namespace {
+
+// Of the saved weights, where the whole model takes no more memory on one rank than the run did.
+std::string sample_text(const Config& config, const Plan& plan) {
+  if (config.checkpoint.save.empty() || config.data.tokenizer.type != "byte") return "";
+  if (!has_byte_tokenizer(config.checkpoint.save)) return "";  // tokens came ready-made
+  std::int64_t peak = 0;
+  for (const PlanRank& rank : plan.ranks) peak = std::max(peak, rank.peak_bytes);
+  if (saved_bytes(config, plan.parameters) > peak) return "";
+  std::string text;
+  try {
+    const Devices devices(config);
+    run_local(1, {}, [&](Transport& transport) {
+      Context context(devices.of(0), 1, {.widen_bf16 = kernel_options(config).widen_bf16});
+      const std::string prompt = "And ";
+      const auto texts =
+          generate(context, transport, built_in_architectures(), config.checkpoint.save,
+                   std::vector<std::int32_t>(prompt.begin(), prompt.end()), {.tokens = 300});
+      const std::vector<std::int32_t>& tokens = texts.front();
+      for (const std::int32_t token : tokens) {
+        if (token > 255) continue;
+        const auto c = static_cast<char>(token);
+        // Half-trained weights give bytes that would upset a terminal.
+        text += (c >= ' ' && c < 127) || c == '\n' ? c : '?';
+      }
+    });
+  } catch (const std::exception& error) {
+    return std::string("none: ") + error.what();  // the run has ended well all the same
+  }
+  return text;
+}
+
+// What MFU is a share of, and what ranks share, for the closing summary.
+Shared sharing_text(const Config& config, const Launch& launch, const Devices& devices) {
+  const std::int64_t ranks = ranks_on_gpus(launch, config.world_size(), devices.count());
+  if (devices.gpu().empty()) {
+    const std::int64_t here = launch.mpi ? launch.local_ranks : config.world_size();
+    const std::int64_t threads = here * config.runtime.threads_per_rank;
+    return {"of this machine's best known product rate",
+            threads > launch.cores
+                ? fmt::format("{} share {}: by the clock, waiting for a core looks like work",
+                              counted(threads, "rank thread"), counted(launch.cores, "core"))
+                : ""};
+  }
+  return {devices.peak(config.precision) ? "of the peak of " + devices.gpu()
+                                         : "of the best known product rate of " + devices.gpu(),
+          ranks > devices.count()
+              ? fmt::format("{} share {}: waiting for the others' kernels looks like work",
+                            counted(ranks, "rank"), counted(devices.count(), "GPU"))
+              : ""};
+}
+
+// What would fit, where a device has no memory left.
+std::string what_fits(const Config& config, const Architecture& architecture, const Launch& launch,
+                      const Devices& devices) {
+  const auto memory = devices.memory(ranks_on_gpus(launch, config.world_size(), devices.count()));
+  return memory ? "\n" + fit_text(fit_memory(config, architecture, *memory / 10 * 9)) : "";
+}
+
+// To the report, which has been written before: a sample, and a rate that was measured again as a
+// step was faster than all that was known.
+void complete_report(TrainingJob& job, TrainingSummary& summary, const TrainerHooks& hooks) {
+  const double known = job.inputs.rate.total();
+  const bool again = known > 0 && summary.rate.total() > known;
+  if (again && job.launch.mpi) keep_best_rates(job.rates_file, summary.rate.best);
+  if (again && !job.launch.mpi) {
+    measure_again(summary.rate, job.inputs.config, job.launch, job.devices, job.rates_file);
+  }
+  if (!summary.stopped && !summary.history.empty()) {
+    job.sample = sample_text(job.inputs.config, *job.inputs.plan);
+  }
+  if (summary.history.empty() || (job.sample.empty() && !again)) return;
+  try {
+    add_to_report(job.inputs.config.logging.dir, job.sample, summary.rate.best);
+  } catch (const std::exception& error) {
+    if (hooks.on_message) hooks.on_message(std::string("warning: the report: ") + error.what());
+  }
+}
+
+// On all ranks in this process.
+TrainingSummary train_here(const TrainingJob& job, const TrainerHooks& hooks) {
+  try {
+    return train_local(job.inputs, job.devices, hooks);
+  } catch (const OutOfMemory& error) {
+    throw OutOfMemory(error.what() + what_fits(job.inputs.config, *job.inputs.architecture,
+                                               job.launch, job.devices));
+  }
+}
+
+}  // namespace
+
+TrainingJob prepare_job(const LoadedConfig& loaded, const Launch& launch, const TextAccess& texts,
+                        const std::optional<Bf16Machine>& machine) {
+  if (loaded.parallel_is_auto) {
+    throw RequestError("config: /parallel: \"auto\" has not been chosen (ConfigRequest::layouts)");
+  }
+  std::optional<Devices> devices;
+  TrainingInputs inputs = checked_inputs(loaded, launch, texts, devices, machine);
+  TrainingJob job{launch, std::move(*devices), std::move(inputs)};
+  const Config& config = job.inputs.config;
+  job.why_cpu = loaded.why_cpu;
+  if (launch.leads) {
+    job.inputs.made_by = made_with(job.devices, launch);
+    if (config.runtime.bf16_products != "auto") {
+      job.inputs.made_by["bf16 products"] = config.runtime.bf16_products;
+    }
+    job.inputs.plan = make_plan(config, *job.inputs.architecture, job.inputs.schedule);
+    job.weight_bytes = saved_bytes(config, job.inputs.plan->parameters);
+    check_output(config, job.weight_bytes, run_of(job.inputs.start));
+  }
+  compare_ranks(job.inputs, job.devices, launch);
+  job.crowded = crowded_text(config, launch, job.devices);
+  launch.start->done();
+  return job;
+}
+
+void measure_product_rate(TrainingJob& job, const std::string& file) {
+  job.rates_file = file;
+  job.inputs.rate = rate_of_job(job.inputs.config, job.launch, job.devices, file);
+}
+
+TrainingSummary run_job(TrainingJob& job, const JobHooks& hooks) {
+  const Config& config = job.inputs.config;
+  TrainerHooks trainer = hooks.trainer;
+  trainer.on_begin = [&](const StartingPoint& start) {
+    job.folders = std::make_shared<RunFolders>(config, job.weight_bytes, hooks.command, start);
+    return job.folders->run_id();
+  };
+  trainer.still_held = [&] { job.folders->require_held(); };
+  trainer.hold_saves = [&] { return job.folders->hold_saves(); };
+  std::vector<std::pair<std::string, std::string>>& facts = job.inputs.start_facts;
+  facts = {{"command", hooks.command},
+           {"version", hooks.version},
+           {"host", host_name()},
+           {"machine", processor_name()},
+           {"threads", fmt::format("{} a rank", config.runtime.threads_per_rank)}};
+  facts.insert(facts.end(), job.inputs.made_by.begin(), job.inputs.made_by.end());
+  TrainingSummary summary;
+  const auto saved = [&] {
+    if (hooks.on_saved) hooks.on_saved();
+  };
+  const auto conclude = [&] {
+    if (job.launch.leads) complete_report(job, summary, trainer);
+    if (job.launch.leads && hooks.on_summary) hooks.on_summary(summary);
+  };
+  if (const TransportKind& kind = transport_of(config);
+      job.launch.mpi && kind.run_process != nullptr) {
+    kind.run_process(transport_options(config), [&](Transport& transport) {
+      summary = train_rank(job.inputs, transport, job.devices.of(job.launch.local_rank), trainer);
+      conclude();
+    });
+    saved();
+  } else {
+    summary = train_here(job, trainer);
+    saved();
+    conclude();
+  }
+  return summary;
+}
+
+std::string opening_text(const TrainingJob& job) {
+  const Config& config = job.inputs.config;
+  return fmt::format(
+      "{}: {} ({}), {}, transport {}, {} a rank\n"
+      "device: {}{}\n",
+      config.model.architecture, counted(config.world_size(), "rank"),
+      titles_of(config.parallel.axes()), schedule_name(config), config.runtime.transport,
+      counted(config.runtime.threads_per_rank, "thread"), job.devices.text(),
+      job.why_cpu.empty() ? "" : " (" + job.why_cpu + ")");
+}
+
+nlohmann::ordered_json closing_json(const TrainingJob& job, const TrainingSummary& summary) {
+  const Config& config = job.inputs.config;
+  nlohmann::ordered_json result = closing_json(config, *job.inputs.plan, summary, job.sample,
+                                               sharing_text(config, job.launch, job.devices));
+  result["logging_dir"] = config.logging.dir;
+  result["architecture"] = config.model.architecture;
+  result["parallel"] = titles_of(config.parallel.axes());
+  result["transport"] = config.runtime.transport;
+  result["threads_per_rank"] = config.runtime.threads_per_rank;
+  result["device"] = job.devices.text();
+  if (!job.why_cpu.empty()) result["why_cpu"] = job.why_cpu;
+  return result;
+}
+
+std::string closing_text(const TrainingJob& job, const TrainingSummary& summary, int columns) {
+  const Config& config = job.inputs.config;
+  return closing_text(config, *job.inputs.plan, summary, job.sample,
+                      sharing_text(config, job.launch, job.devices), columns);
+}
+
+}  // namespace trident

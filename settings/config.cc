@@ -1,0 +1,135 @@
+#include "settings/config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/error.h"
+#include "settings/fields.h"
+
+namespace trident {
+namespace {
+
+template <class Row>
+const Row& row_of(const Config& config, std::vector<Row> ConfigRules::*rows, const char* key,
+                  const std::string& name) {
+  if (!config.rules)
+    throw Error("this config was not loaded: nobody knows what its names stand for");
+  const Row* row = find_kind((*config.rules).*rows, name);
+  if (row == nullptr) throw Error(fmt::format("config: {}: there is no \"{}\"", key, name));
+  return *row;
+}
+
+}  // namespace
+
+const ScheduleRules& schedule_rules(const Config& config) {
+  return row_of(config, &ConfigRules::schedules, "/pipeline/schedule", config.pipeline.schedule);
+}
+
+const ModelRules& model_rules(const Config& config) {
+  return row_of(config, &ConfigRules::models, "/model/architecture", config.model.architecture);
+}
+
+const OptimizerRules& optimizer_rules(const Config& config) {
+  return row_of(config, &ConfigRules::optimizers, "/optimizer/type", config.optimizer.type);
+}
+
+const TransportRules& transport_rules(const Config& config) {
+  return row_of(config, &ConfigRules::transports, "/runtime/transport", config.runtime.transport);
+}
+
+namespace config_detail {
+
+std::vector<std::string> ordered_axes(const ParallelConfig& parallel) {
+  const std::vector<MeshAxis> axes = parallel.axes();
+  const auto order = axis_order(axes, ParallelConfig{}.rank_order);
+  std::vector<std::string> names;
+  for (const std::size_t i : order.value()) {
+    if (!axes[i].key.empty()) names.push_back(axes[i].name);
+  }
+  return names;
+}
+
+bool axes_sound(const Config& config, const Problems& problems) {
+  const std::vector<MeshAxis> axes = config.parallel.axes();
+  return std::all_of(axes.begin(), axes.end(), [&](const MeshAxis& axis) {
+    return axis.key.empty() || problems.sound("/parallel/" + axis.key);
+  });
+}
+
+std::optional<std::array<double, 3>> parse_split(const std::string& split) {
+  std::array<double, 3> parts{};
+  if (split.empty()) return std::array<double, 3>{1.0, 0.0, 0.0};
+  const char* at = split.data();
+  const char* const end = at + split.size();
+  for (double& part : parts) {
+    const auto [stop, code] = std::from_chars(at, end, part, std::chars_format::fixed);
+    if (code != std::errc{} || !(part >= 0.0 && part < 1e15)) return std::nullopt;
+    at = stop;
+    if (at == end) break;
+    if (*at != ',' || &part == &parts.back()) return std::nullopt;
+    ++at;
+  }
+  const double sum = parts[0] + parts[1] + parts[2];
+  if (!(parts[0] > 0.0)) return std::nullopt;
+  for (double& part : parts) part /= sum;
+  return parts;
+}
+
+}  // namespace config_detail
+
+std::array<double, 3> DataConfig::split_fractions() const {
+  const auto fractions = config_detail::parse_split(split);
+  if (!fractions) throw RequestError("config: /data/split: \"" + split + "\" is malformed");
+  return *fractions;
+}
+
+std::vector<MeshAxis> ParallelConfig::axes() const {
+  std::vector<MeshAxis> axes{{.name = "dp",
+                              .title = "data",
+                              .key = "data_parallel_size",
+                              .size = data_parallel_size,
+                              .groups = {Group::batch, Group::shard, Group::loss}},
+                             {.name = "tp",
+                              .title = "tensor",
+                              .key = "tensor_model_parallel_size",
+                              .size = tensor_model_parallel_size,
+                              .groups = {Group::tensor}},
+                             {.name = "pp",
+                              .title = "pipeline",
+                              .key = "pipeline_model_parallel_size",
+                              .size = pipeline_model_parallel_size,
+                              .groups = {Group::pipeline}}};
+  axes.insert(axes.end(), more_axes.begin(), more_axes.end());
+  return axes;
+}
+
+std::int64_t Config::world_size() const {
+  return trident::world_size(parallel.axes());
+}
+
+std::int64_t Config::num_microbatches() const {
+  return batch.gradient_accumulation_steps;
+}
+
+std::int64_t Config::stages() const {
+  return parallel.pipeline_model_parallel_size * parallel.virtual_pipeline_model_parallel_size;
+}
+
+std::int64_t Config::padded_vocab_size() const {
+  const std::int64_t unit =
+      model.make_vocab_size_divisible_by * parallel.tensor_model_parallel_size;
+  return (model.vocab_size + unit - 1) / unit * unit;
+}
+
+std::int64_t Config::head_dim() const {
+  return model.hidden_size / model.num_attention_heads;
+}
+
+bool is_iteration(const std::string& load) {
+  const bool digits = load.find_first_not_of("0123456789") == std::string::npos;
+  return !load.empty() && load.size() <= 18 && digits;
+}
+
+}  // namespace trident

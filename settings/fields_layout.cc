@@ -1,0 +1,306 @@
+// Rows of the field table: the model, its layout over the ranks, and the batch.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "settings/field_rows.h"
+
+namespace trident::config_detail {
+namespace {
+
+// "BEFORE a and b AFTER" of these models; "" where there are none.
+template <class Fits>
+Text::Make of_models(const char* before, const Fits& fits, const char* after) {
+  return [=](const ConfigRules& rules) {
+    const auto names = names_where(rules.models, fits);
+    return names.empty() ? std::string() : before + list_and(names) + after;
+  };
+}
+
+template <class Fits>
+Text with_models(const char* text, const char* before, const Fits& fits, const char* after) {
+  return [=, names = of_models(before, fits, after)](const ConfigRules& rules) {
+    return text + names(rules) + ".";
+  };
+}
+
+bool is_rotary(const ModelRules& model) {
+  return model.positions == Positions::rotary;
+}
+bool is_learned(const ModelRules& model) {
+  return model.positions == Positions::learned;
+}
+
+}  // namespace
+
+std::vector<Field> model_fields() {
+  const auto member = [](auto m) { return in(&Config::model, m); };
+  using M = ModelConfig;
+  return {
+      {.path = "/model/architecture",
+       .member = member(&M::architecture),
+       .doc = described("Which model: ", &ConfigRules::models, "; ", "; ",
+                        ". A program that links the library can add its own."),
+       .kinds = [](const ConfigRules& rules) { return names_of(rules.models); }},
+      {.path = "/model/num_layers",
+       .member = member(&M::num_layers),
+       .doc = "Transformer layers.",
+       .range = from(1, 1e5),
+       .required = true},
+      {.path = "/model/hidden_size",
+       .member = member(&M::hidden_size),
+       .doc = "Width of the residual stream; a multiple of num_attention_heads.",
+       .range = from(1, 1e7),
+       .required = true},
+      {.path = "/model/num_attention_heads",
+       .member = member(&M::num_attention_heads),
+       .doc = with_models("Attention heads", "; ", is_rotary,
+                          "'s rotary positions need hidden_size / num_attention_heads to be even"),
+       .range = from(1, 1e6),
+       .required = true},
+      {.path = "/model/num_query_groups",
+       .member = member(&M::num_query_groups),
+       .doc = with_models(
+           "Key and value heads, each shared by num_attention_heads / num_query_groups query heads",
+           " (", &ModelRules::grouped_queries, ")"),
+       .range = from(1, 1e6),
+       .derived = "num_attention_heads"},
+      {.path = "/model/ffn_hidden_size",
+       .member = member(&M::ffn_hidden_size),
+       .doc = "Inner width of the MLP.",
+       .range = from(1, 1e8),
+       .derived =
+           [](const ConfigRules& rules) {
+             return "4 · hidden_size" +
+                    of_models("; must be given for ", &ModelRules::gated_mlp, "")(rules);
+           }},
+      {.path = "/model/max_position_embeddings",
+       .member = member(&M::max_position_embeddings),
+       .doc = with_models("Longest sequence that the model takes", "; the rows of ", is_learned,
+                          "'s position table"),
+       .unit = "tokens",
+       .range = from(1, 1e8),
+       .derived = "data.sequence_length"},
+      {.path = "/model/vocab_size",
+       .member = member(&M::vocab_size),
+       .doc = "Token ids that the model knows, padding not counted.",
+       .range = from(1, 1e9),
+       .derived = "256 for text files; must be given for .bin/.idx pairs of tokens and for "
+                  "tokenizer \"file\" where checkpoint.load doesn't have it"},
+      {.path = "/model/pad_token_id",
+       .member = member(&M::pad_token_id),
+       .doc =
+           with_models("The token that fills up texts. As in transformers its row of the input "
+                       "embedding starts at 0 and gets no gradient where it is looked up; weight "
+                       "decay acts on it, and the output layer's gradient where embeddings are "
+                       "tied",
+                       " (", &ModelRules::padding_row, ")"),
+       .range = from(0, 1e9),
+       .derived = "that of the weights in checkpoint.load, else none"},
+      {.path = "/model/make_vocab_size_divisible_by",
+       .member = member(&M::make_vocab_size_divisible_by),
+       .doc = "The vocabulary is padded to a multiple of this times tensor_model_parallel_size. "
+              "The padding changes no loss, gradient or exported weight.",
+       .range = from(1, 1e6)},
+      {.path = "/model/tie_word_embeddings",
+       .member = member(&M::tie_word_embeddings),
+       .doc = "The output layer uses the word embeddings' weight.",
+       .derived =
+           [](const ConfigRules& rules) {
+             return of_models(
+                        "false for ", [](const ModelRules& model) { return !model.tied; },
+                        ", else ")(rules) +
+                    "true";
+           }},
+      {.path = "/model/norm_epsilon",
+       .member = member(&M::norm_epsilon),
+       .doc = "Added to the variance in LayerNorm and RMSNorm.",
+       .range = fp32()},
+      {.path = "/model/rotary_base",
+       .member = member(&M::rotary_base),
+       .doc = with_models("Base of the rotary positions' wavelengths", " (", is_rotary, ")"),
+       .range = {.min = 1.0000002, .max = kMost}},
+      {.path = "/model/init_method_std",
+       .member = member(&M::init_method_std),
+       .doc = "Standard deviation of the initial weights; projections back into the residual "
+              "stream get it divided by √(2 · num_layers).",
+       .range = fp32()},
+      {.path = "/model/hidden_dropout",
+       .member = member(&M::hidden_dropout),
+       .doc = "Dropout after the embedding, the attention and the MLP.",
+       .range = fp32_fraction()},
+      {.path = "/model/attention_dropout",
+       .member = member(&M::attention_dropout),
+       .doc = "Dropout of the attention probabilities.",
+       .range = fp32_fraction()},
+  };
+}
+
+std::vector<Field> parallel_fields() {
+  const auto member = [](auto m) { return in(&Config::parallel, m); };
+  using P = ParallelConfig;
+  return {
+      {.path = "/parallel/data_parallel_size",
+       .member = member(&P::data_parallel_size),
+       .doc = "Replicas of the model; \"auto\" takes as many as the ranks that run allow "
+              "(`--ranks N`, or the size of the MPI world).",
+       .unit = "ranks",
+       .range = from(1, kMaxRanks),
+       .choices = {{"auto"}},
+       .derived = "\"auto\" where the number of ranks is known, else 1"},
+      {.path = "/parallel/tensor_model_parallel_size",
+       .member = member(&P::tensor_model_parallel_size),
+       .doc = "Ranks that share each layer; divides num_attention_heads, num_query_groups and "
+              "ffn_hidden_size.",
+       .unit = "ranks",
+       .range = from(1, kMaxRanks)},
+      {.path = "/parallel/pipeline_model_parallel_size",
+       .member = member(&P::pipeline_model_parallel_size),
+       .doc = "Ranks that a micro-batch passes one after the other.",
+       .unit = "ranks",
+       .range = from(1, kMaxRanks)},
+      {.path = "/parallel/virtual_pipeline_model_parallel_size",
+       .member = member(&P::virtual_pipeline_model_parallel_size),
+       .doc = "Chunks of the model on each pipeline rank; more than one needs a schedule that "
+              "interleaves them.",
+       .unit = "chunks",
+       .range = from(1, 1e5),
+       .derived = "2 where the schedule is given and needs several, else 1"},
+      {.path = "/parallel/sequence_parallel",
+       .member = member(&P::sequence_parallel),
+       .doc = "Shards the activations between the tensor-parallel parts over the tensor ranks "
+              "(reduce-scatter and all-gather in place of all-reduce). Of one tensor rank it is "
+              "switched off."},
+      {.path = "/parallel/tp_comm_overlap",
+       .member = member(&P::tp_comm_overlap),
+       .doc = "With sequence_parallel: gathers and reductions go a tensor rank's rows at a time, "
+              "beside the products of the rows that are there."},
+      {.path = "/parallel/rank_order",
+       .member = member(&P::rank_order),
+       .doc = fmt::format("How ranks are numbered: the axes {} joined by dashes, the one that "
+                          "neighbouring ranks differ in first.",
+                          fmt::join(ordered_axes({}), ", "))},
+  };
+}
+
+std::vector<Field> pipeline_fields() {
+  const auto member = [](auto m) { return in(&Config::pipeline, m); };
+  using P = PipelineConfig;
+  return {
+      {.path = "/pipeline/schedule",
+       .member = member(&P::schedule),
+       .doc = "The order of forwards and backwards on each pipeline rank.",
+       .kinds = [](const ConfigRules& rules) { return names_of(rules.schedules); },
+       .derived =
+           [](const ConfigRules& rules) {
+             return fmt::format("\"{}\" with several chunks, else \"{}\"",
+                                usual_schedule(rules.schedules, true),
+                                usual_schedule(rules.schedules, false));
+           }},
+      {.path = "/pipeline/schedule_file",
+       .member = member(&P::schedule_file),
+       .doc = "A schedule of your own as CSV (`trident schedule --format csv` writes the form). "
+              "It has to be a schedule that is flushed; `schedule` is then not looked at.",
+       .derived = "none"},
+      {.path = "/pipeline/microbatch_group_size_per_vp_stage",
+       .member = member(&P::microbatch_group_size_per_vp_stage),
+       .doc = "Micro-batches that the interleaved schedules run through one chunk before they turn "
+              "to the next.",
+       .unit = "micro-batches",
+       .range = from(1, 1e6),
+       .derived = "the pipeline size p where it divides the micro-batches m, else m / ⌊m/p⌋"},
+      {.path = "/pipeline/layer_split",
+       .member = member(&P::layer_split),
+       .doc = "Layers of each stage: a list in stage order, one number for each chunk of each "
+              "pipeline rank; \"even\", which gives the remainder to the earliest stages; or "
+              "\"auto\", which gives the busiest rank as little as can be, by FLOPs with embedding "
+              "and head.",
+       .unit = "layers",
+       .range = from(1, 1e5),
+       .choices = {{"even"}, {"auto"}},
+       .derived = "\"even\""},
+  };
+}
+
+std::vector<Field> batch_fields() {
+  const auto member = [](auto m) { return in(&Config::batch, m); };
+  using B = BatchConfig;
+  return {
+      {.path = "/batch/global_batch_size",
+       .member = member(&B::global_batch_size),
+       .doc = "Sequences of one step over all ranks: micro_batch_size × "
+              "gradient_accumulation_steps × data_parallel_size.",
+       .unit = "sequences",
+       .range = from(1, 1e9),
+       .derived = "the product; this or micro_batch_size must be given"},
+      {.path = "/batch/micro_batch_size",
+       .member = member(&B::micro_batch_size),
+       .doc = "Sequences that pass the model at once; \"auto\": the most that fit the machine's "
+              "memory, of those that divide a replica's part of global_batch_size.",
+       .unit = "sequences",
+       .range = from(1, 1e6),
+       .choices = {{"auto"}},
+       .derived = "global_batch_size / (gradient_accumulation_steps × data_parallel_size)"},
+      {.path = "/batch/gradient_accumulation_steps",
+       .member = member(&B::gradient_accumulation_steps),
+       .doc = "Micro-batches that each replica runs before the weights change; what the pipeline "
+              "is filled with.",
+       .unit = "micro-batches",
+       .range = from(1, 1e6),
+       .derived = "global_batch_size / (micro_batch_size × data_parallel_size), 1 where only one "
+                  "of them is given"},
+      {.path = "/batch/rampup_batch_size",
+       .member = member(&B::rampup_batch_size),
+       .doc = "[start, increment, samples]: batches begin with `start` sequences and grow by "
+              "`increment` up to global_batch_size while the first `samples` sequences are "
+              "consumed, in equal stretches of these. [] (no ramp): all are alike.",
+       .unit = "sequences",
+       .range = from(1, 1e15)},
+  };
+}
+
+std::vector<Field> zero_fields() {
+  const auto member = [](auto m) { return in(&Config::zero_optimization, m); };
+  using Z = ZeroConfig;
+  return {
+      {.path = "/zero_optimization/stage",
+       .member = member(&Z::stage),
+       .doc = "What the data-parallel ranks share out: 0 nothing, 1 the optimizer's state, 2 the "
+              "gradients too, 3 the weights too.",
+       .range = from(0, 3)},
+      {.path = "/zero_optimization/reduce_bucket_size",
+       .member = member(&Z::reduce_bucket_size),
+       .doc = "Gradients are reduced in buckets of about this size.",
+       .unit = "elements",
+       .range = from(1, 1e12)},
+      {.path = "/zero_optimization/allgather_bucket_size",
+       .member = member(&Z::allgather_bucket_size),
+       .doc = "Updated weights are gathered in buckets of about this size (stage 1 and above).",
+       .unit = "elements",
+       .range = from(1, 1e12)},
+      {.path = "/zero_optimization/overlap_comm",
+       .member = member(&Z::overlap_comm),
+       .doc =
+           "Reduces full buckets while the backward pass goes on. Otherwise a rank reduces after "
+           "its last backward, so that no pipeline stage waits for another's reduction; but "
+           "buckets that live only until they are reduced (reduce_each_micro_batch, or stages 2 "
+           "and 3 with one micro-batch) are reduced within backward, and the stages before wait "
+           "for that."},
+      {.path = "/zero_optimization/reduce_each_micro_batch",
+       .member = member(&Z::reduce_each_micro_batch),
+       .doc = "Reduces gradients after each micro-batch, not once a step: stages 2 and 3 then hold "
+              "no whole gradients between micro-batches, but send them for each.",
+       .derived = "true for stages 2 and 3, else false"},
+      {.path = "/zero_optimization/stage3_prefetch_bucket_size",
+       .member = member(&Z::stage3_prefetch_bucket_size),
+       .doc = "Stage 3: the next layer's weights are gathered ahead of their use, up to this many.",
+       .unit = "elements",
+       .range = from(0, 1e12)},
+      {.path = "/zero_optimization/stage3_param_persistence_threshold",
+       .member = member(&Z::stage3_param_persistence_threshold),
+       .doc = "Stage 3: parameters smaller than this stay whole on every rank.",
+       .unit = "elements",
+       .range = from(0, 1e12)},
+  };
+}
+
+}  // namespace trident::config_detail

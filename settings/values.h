@@ -1,0 +1,15 @@
+// A loaded config key by key, for comparing two of them.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "settings/config.h"
+
+namespace trident {
+
+// Each key ("/data/seed") with its value as JSON, in the order of the reference page.
+std::vector<std::pair<std::string, std::string>> config_values(const Config& config);
+
+}  // namespace trident

@@ -1,0 +1,211 @@
+// Saves that go on beside training.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "engine/setup/from_config.h"
+#include "planner/plan/plan.h"
+#include "support/temp_dir.h"
+#include "tests/checkpoint/checkpoint_runs.h"
+#include "tests/checkpoint/node_runs.h"
+
+namespace trident::testing {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+
+const Overrides beside_training{"checkpoint.asynchronous=true", "checkpoint.min_slice=0"};
+
+// Once it is shut whoever works on files waits here until it is opened, for good.
+class Gate {
+ public:
+  void wait() {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, seconds(60), [&] { return open_ || !shut_; })) late_ = true;
+  }
+  void shut() {
+    const std::lock_guard lock(mutex_);
+    shut_ = true;
+  }
+  void open() {
+    const std::lock_guard lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+  }
+  bool late() const { return late_; }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool shut_ = false, open_ = false, late_ = false;
+};
+
+// The checkpoints in a run's folder, by iteration: the sums of their tensors.
+std::map<std::int64_t, std::map<std::string, std::uint64_t>> all_sums(const std::string& dir) {
+  std::map<std::int64_t, std::map<std::string, std::uint64_t>> sums;
+  for (const FoundCheckpoint& one : find_checkpoints(dir + "/w")) {
+    sums[one.iteration] = sums_of(one.path);
+  }
+  return sums;
+}
+
+struct SavedRun {
+  const char* name;
+  Layout layout;
+  Overrides overrides;
+};
+const std::vector<SavedRun> saved_runs{
+    {"one rank", {1, 1, 1}, {}},
+    {"ZeRO 3, bf16", {2, 1, 2}, {"zero_optimization.stage=3", "precision.dtype=bf16"}},
+    {"ZeRO 2 over two tensor ranks", {2, 2, 1}, {"zero_optimization.stage=2"}},
+    {"updates that may be rolled back",
+     {1, 1, 4},
+     {"pipeline.schedule=zb_h2", "gradient_clipping=0.5"}},
+    {"an update for each micro-batch",
+     {1, 1, 4},
+     {"pipeline.schedule=pipedream", "gradient_clipping=0", "model.tie_word_embeddings=false",
+      "training.on_non_finite=stop"}},
+    {"Adafactor, fp16",
+     {1, 1, 2},
+     {"optimizer.type=Adafactor", "optimizer.params.betas=null", "optimizer.params.eps=null",
+      "precision.dtype=fp16"}}};
+
+// Each save goes on beside the next update but one at the least, and holds nothing of it.
+TEST(BackgroundSave, TrainingGoesOnAndTheStateIsOfOneIteration) {
+  for (const SavedRun& c : saved_runs) {
+    SCOPED_TRACE(c.name);
+    const TempDir whole, dir;
+    const Overrides each = c.overrides + Overrides{"checkpoint.save_interval=3"};
+    train(run_config(whole.path(), each, c.layout));
+    TrainingInputs inputs =
+        prepare_training(run_config(dir.path(), each + beside_training, c.layout));
+    Gate gate;
+    HookedFiles files([&] { gate.wait(); });
+    inputs.files = &files;
+    Told told;
+    TrainerHooks hooks = told.hooks();
+    hooks.on_iteration = [&](IterationMetrics& m) {
+      gate.shut();
+      if (m.iteration == 5) gate.open();  // the one after the third waits for it
+    };
+    train(inputs, usual_device(), hooks);
+    EXPECT_FALSE(gate.late());
+    EXPECT_EQ(all_sums(dir.path()), all_sums(whole.path()));
+    EXPECT_EQ(metrics_in(dir.path()), metrics_in(whole.path()));
+    for (const FoundCheckpoint& one : find_checkpoints(dir / "w")) {
+      EXPECT_EQ(damages(one.path, *one.manifest), std::vector<std::string>());
+    }
+  }
+}
+
+// A disk that is slower than training, and memory for a portion or two.
+TEST(BackgroundSave, CopiesTakeNoMoreThanTheirLimit) {
+  for (const SavedRun& c : saved_runs) {
+    SCOPED_TRACE(c.name);
+    const TempDir whole, dir;
+    const Overrides each =
+        c.overrides + Overrides{"checkpoint.save_interval=1", "checkpoint.device_copies=false"};
+    train(run_config(whole.path(), each, c.layout));
+    TrainingInputs inputs =
+        prepare_training(run_config(dir.path(), each + beside_training, c.layout));
+    constexpr std::int64_t limit = 150'000;  // the embedding has 99 kB
+    inputs.config.checkpoint.staging_limit = limit;
+    HookedFiles files([] { std::this_thread::sleep_for(std::chrono::microseconds(200)); });
+    inputs.files = &files;
+    Told told;
+    TrainerHooks hooks = told.hooks();
+    std::int64_t most = 0;
+    hooks.on_iteration = [&](IterationMetrics& m) {
+      most = std::max(most, m.peak_memory.at("staging"));
+    };
+    train(inputs, usual_device(), hooks);
+    EXPECT_EQ(all_sums(dir.path()), all_sums(whole.path()));
+    EXPECT_LE(most, limit);
+    EXPECT_GT(most, usual_device() == On::cuda ? -1 : 0);
+  }
+}
+
+// What a save that failed has used is there for the next one, and counted once.
+TEST(BackgroundSave, FailedSavesLoseNoMemory) {
+  const auto most_staged = [](bool failing) {
+    const TempDir dir;
+    TrainingInputs inputs = prepare_training(run_config(
+        dir.path(), small + Overrides{"checkpoint.save_interval=1", "training.train_iters=8"} +
+                        beside_training));
+    std::atomic<bool> fails = false;
+    int calls = 0;
+    HookedFiles files([&] {  // not before portions are written
+      if (fails && ++calls % 10 == 0) throw Error("the disk is broken");
+    });
+    inputs.files = &files;
+    Told told;
+    TrainerHooks hooks = told.hooks();
+    std::int64_t most = 0;
+    hooks.on_iteration = [&](IterationMetrics& m) {
+      most = std::max(most, m.peak_memory.at("staging"));
+      fails = failing && m.iteration < 6;
+    };
+    train(inputs, usual_device(), hooks);
+    EXPECT_EQ(told.all().find("CHECKPOINT FAILED") != std::string::npos, failing);
+    return most;
+  };
+  EXPECT_LE(most_staged(true), most_staged(false));
+}
+
+// Of a GPU those that lie there.
+TEST(BackgroundSave, ThePlanCountsTheCopies) {
+  const TempDir dir;
+  const Config config = run_config(
+      dir.path(), beside_training + Overrides{"checkpoint.save_interval=2", on_this_device});
+  TrainingInputs inputs = prepare_training(config);
+  Gate gate;
+  HookedFiles files([&] { gate.wait(); });
+  inputs.files = &files;
+  Told told;
+  TrainerHooks hooks = told.hooks();
+  std::map<std::string, std::int64_t> peaks;
+  hooks.on_iteration = [&](IterationMetrics& m) {
+    gate.shut();
+    if (m.iteration == 4) gate.open();
+    peaks = m.peak_memory;
+  };
+  train(inputs, usual_device(), hooks);
+  const Plan plan = make_plan(config, *built_in_architectures().at(config.model.architecture));
+  // The plan counts the vocabulary's padding, which is not saved.
+  const std::int64_t planned = largest_rank(plan).at("staging"), staged = peaks.at("staging");
+  EXPECT_LE(staged, planned);
+  EXPECT_GT(static_cast<double>(staged), 0.9 * static_cast<double>(planned));
+  if (usual_device() == On::cpu) {
+    EXPECT_EQ(largest_rank(plan).at("total") - planned, peaks.at("total") - staged);
+  }
+}
+
+// A run that stops waits for what is on its way, and saves what came after.
+TEST(BackgroundSave, EndsBeforeTheRunDoes) {
+  const TempDir dir;
+  TrainingInputs inputs = prepare_training(
+      run_config(dir.path(), beside_training + Overrides{"checkpoint.save_interval=2"}, {2, 1, 1}));
+  HookedFiles files([] { std::this_thread::sleep_for(milliseconds(1)); });
+  inputs.files = &files;
+  Told told;
+  train(inputs, usual_device(), told.hooks(3));
+  std::vector<std::int64_t> there;
+  for (const auto& [iteration, sums] : all_sums(dir.path())) there.push_back(iteration);
+  EXPECT_EQ(there, (std::vector<std::int64_t>{2, 3}));
+  EXPECT_EQ(checkpoint_at(dir / "w").iteration, 3);
+}
+
+}  // namespace
+}  // namespace trident::testing

@@ -1,0 +1,31 @@
+// PipeDream and PipeDream-2BW as a program that knows no pipeline: one rank has all stages, and
+// each micro-batch meets weights as old as the rule says.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/context.h"
+#include "settings/config.h"
+
+namespace trident::testing {
+
+inline constexpr int iterations = 5;
+inline constexpr double rate = 3e-3;
+
+struct Trajectory {
+  std::vector<double> losses, norms;
+  std::map<std::string, std::vector<float>> weights;  // by name and tensor rank, of data rank 0
+
+  bool operator==(const Trajectory&) const = default;
+};
+
+std::vector<float> host(Context& context, const Tensor& tensor);
+
+// `split`: layers of the stages that the pipeline has.
+Trajectory serial(const Config& config, const std::vector<std::int64_t>& split,
+                  bool each_microbatch);
+
+}  // namespace trident::testing

@@ -1,0 +1,515 @@
+// The plan beside what a run allocates and sends.
+#include "planner/plan/plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/files/file.h"
+#include "engine/setup/from_config.h"
+#include "models/architecture.h"
+#include "planner/plan/fit.h"
+#include "planner/plan/plan_check.h"
+#include "planner/plan/planned_pipeline.h"
+#include "scheduler/csv.h"
+#include "scheduler/schedules.h"
+#include "support/source_dir.h"
+#include "support/temp_dir.h"
+#include "support/training_run.h"
+
+namespace trident::testing {
+namespace {
+
+std::vector<PlanCase> many_layouts() {
+  const Overrides sp{"parallel.sequence_parallel=true"};
+  const Overrides zero1{"zero_optimization.stage=1"};
+  const Overrides bf16{"precision.dtype=bf16"};
+  const Overrides sgd{"optimizer.type=SGD", "optimizer.params.betas=null",
+                      "optimizer.params.eps=null"};
+  const auto zero = [](int stage) {
+    return Overrides{"zero_optimization.stage=" + std::to_string(stage)};
+  };
+  const Overrides each{"zero_optimization.reduce_each_micro_batch=true"};
+  const Overrides once{"zero_optimization.reduce_each_micro_batch=false"};
+  const Overrides in_shards{"zero_optimization.stage3_param_persistence_threshold=0"};
+  const Overrides adafactor{"optimizer.type=Adafactor", "optimizer.params.betas=null",
+                            "optimizer.params.eps=null"};
+  const Overrides half{"precision.dtype=fp16", "precision.grad_accum_dtype=fp16"};
+  const char* const full = "activation_checkpointing.granularity=full";
+  const Overrides small{"zero_optimization.reduce_bucket_size=3000",
+                        "zero_optimization.allgather_bucket_size=5000"};
+  return {
+      {"gpt2", {1, 1, 1}, {}},
+      {"gpt2", {1, 1, 1}, sgd},
+      {"gpt2", {2, 1, 1}, zero1 + bf16},
+      {"gpt2", {1, 2, 1}, sp},
+      {"gpt2", {1, 1, 4, 2}, {"model.num_layers=8"}},
+      {"gpt2", {2, 2, 2}, {}},
+      {"gpt2", {2, 1, 2}, zero1 + bf16 + Overrides{"pipeline.schedule=zb_h2"}},
+      {"llama", {1, 1, 2, 2}, {"pipeline.schedule=zbv"}},
+      {"gpt2", {2, 2, 2}, sp + zero1 + bf16 + small},
+      {"gpt2", {2, 2, 2}, {"model.tie_word_embeddings=false"}},
+      {"gpt2", {3, 1, 2}, zero1 + Overrides{"pipeline.layer_split=[1,3]"}},
+      {"gpt2", {3, 1, 2}, {"parallel.rank_order=pp-dp-tp", "model.num_layers=3"}},
+      {"llama", {1, 1, 1}, bf16},
+      {"llama", {1, 4, 2}, sp + zero1},
+      {"llama", {4, 2, 1}, zero1 + small},
+      {"llama", {2, 2, 2}, {"model.tie_word_embeddings=true"}},
+      {"llama", {2, 1, 2, 2}, zero1 + Overrides{"model.num_layers=7", "model.vocab_size=509"}},
+      {"llama", {1, 2, 2}, sgd + Overrides{"optimizer.params.momentum=0.9"}},
+      {"gpt2", {2, 1, 1}, each + zero(0)},
+      {"gpt2", {2, 2, 2}, each + zero(1) + sp},
+      {"gpt2", {2, 1, 1}, once + zero(2)},
+      {"gpt2", {2, 2, 2}, zero(2) + sp + bf16},
+      {"llama", {3, 1, 2}, zero(2) + small},
+      {"gpt2", {2, 1, 1}, zero(3)},
+      {"gpt2", {2, 1, 2}, zero(3) + in_shards},
+      {"gpt2", {2, 1, 1}, zero(3) + in_shards + once + bf16},
+      {"gpt2", {2, 2, 2}, zero(3) + in_shards + sp + Overrides{full, "model.num_layers=3"}},
+      {"llama", {2, 2, 1}, zero(3) + Overrides{full, "activation_checkpointing.num_layers=3"}},
+      {"llama", {2, 1, 2, 2}, zero(3) + in_shards + Overrides{"pipeline.schedule=zbv"}},
+      {"llama", {4, 1, 1}, zero(3) + in_shards + Overrides{"zero_optimization.overlap_comm=false"}},
+      {"gpt2", {1, 2, 2}, sp + Overrides{"activation_checkpointing.granularity=selective"}},
+      {"gpt2", {1, 2, 1}, Overrides{full}},
+      {"gpt2", {2, 2, 2}, adafactor + zero(2) + bf16},
+      {"llama", {3, 2, 1}, adafactor},
+      {"llama", {2, 1, 2}, adafactor + zero(3) + Overrides{"pipeline.schedule=zb_h2"}},
+      {"gpt2", {2, 2, 2}, half + zero(1) + sp},
+      {"gpt2", {2, 1, 2}, half + zero(2)},
+      {"gpt2", {2, 1, 1}, half + zero(0) + each},
+      {"gpt2", {1, 1, 2, 1, 2}, {}},
+      {"gpt2", {2, 2, 1, 1, 2}, zero(1) + sp},
+      {"gpt2", {1, 1, 1, 1, 3}, each + zero(0)},
+      {"llama", {2, 1, 1, 1, 2}, zero(3) + in_shards + bf16}};
+}
+
+TEST(Plan, StatesAndTrafficAreExactAndPeaksWithin5PercentInManyLayouts) {
+  for (const PlanCase& c : many_layouts()) expect_planned(c);
+}
+
+// Where the plan runs fewer micro-batches than the step has, it stretches their traffic.
+TEST(Plan, TrafficOfManyMicroBatchesIsThatOfFewStretched) {
+  const auto zero = [](int stage) {
+    return Overrides{"zero_optimization.stage=" + std::to_string(stage),
+                     "zero_optimization.stage3_param_persistence_threshold=0"};
+  };
+  struct Kind {
+    const char* name;
+    int chunks;
+  };
+  const std::vector<Kind> kinds{{"naive", 1},
+                                {"gpipe", 1},
+                                {"1f1b", 1},
+                                {"zb_h1", 1},
+                                {"interleaved_1f1b", 2},
+                                {"looped_bfs", 2},
+                                {"zbv", 2},
+                                {"dualpipev", 2},
+                                {"interleaved_zero_bubble", 2}};
+  for (const auto& [kind, chunks] : kinds) {
+    for (const int stage : {0, 2, 3}) {
+      const Layout layout{.data = 2, .pipeline = 2, .chunks = chunks};
+      expect_planned(
+          {"gpt2", layout,
+           zero(stage) + Overrides{std::string("pipeline.schedule=") + kind, "model.num_layers=6",
+                                   "data.sequence_length=8", "model.max_position_embeddings=8",
+                                   "batch.micro_batch_size=1", "batch.global_batch_size=40"}});
+    }
+  }
+  expect_planned({"llama",
+                  {.data = 1, .tensor = 2, .pipeline = 3, .replicas = 2},
+                  Overrides{"parallel.sequence_parallel=true", "batch.micro_batch_size=1",
+                            "batch.global_batch_size=40", "model.num_layers=6",
+                            "zero_optimization.reduce_each_micro_batch=true"}});
+}
+
+// A schedule from a file is run whole.
+TEST(Plan, OfFewMicroBatchesIsThatOfAll) {
+  struct Case {
+    const char* kind;
+    int pipeline, chunks, microbatches;
+    Overrides more = {};
+  };
+  const Overrides zero2{"zero_optimization.stage=2"};
+  const Overrides zero3{"zero_optimization.stage=3",
+                        "zero_optimization.stage3_param_persistence_threshold=0"};
+  const Overrides full{"activation_checkpointing.granularity=full"};
+  for (const auto& [kind, pipeline, chunks, microbatches, more] :
+       {Case{"1f1b", 2, 1, 7}, Case{"1f1b", 4, 1, 31, zero2}, Case{"interleaved_1f1b", 2, 3, 14},
+        Case{"interleaved_1f1b", 6, 3, 30, zero3}, Case{"interleaved_1f1b", 8, 3, 40},
+        Case{"interleaved_1f1b", 4, 2, 29, {"pipeline.microbatch_group_size_per_vp_stage=5"}},
+        Case{
+            "interleaved_zero_bubble", 3, 2, 45, {"pipeline.microbatch_group_size_per_vp_stage=9"}},
+        Case{"zb_h1", 3, 1, 20, zero2}, Case{"zb_h2", 2, 1, 9, full}, Case{"zbv", 2, 2, 24, zero3},
+        Case{"dualpipev", 2, 2, 14}}) {
+    SCOPED_TRACE(kind);
+    const TempDir dir;
+    const Overrides common =
+        overrides_of({2, 1, pipeline, chunks}) + more +
+        Overrides{std::string("pipeline.schedule=") + kind,
+                  "model.num_layers=" + std::to_string(2 * pipeline * chunks),
+                  "batch.micro_batch_size=1",
+                  "batch.global_batch_size=" + std::to_string(2 * microbatches)};
+    const Config few = seeded_config("gpt2", dir.path(), common);
+    const std::string file = dir / "whole.csv";
+    write_file_atomic(file, to_csv(schedule_of(few)));
+    const Config all =
+        seeded_config("gpt2", dir.path(), common + Overrides{"pipeline.schedule_file=" + file});
+    const auto architecture = built_in_architectures().at("gpt2");
+    const RankPlanner by_few(few, *architecture, schedule_of(few));
+    const RankPlanner whole(all, *architecture, schedule_of(all));
+    EXPECT_LT(by_few.config().num_microbatches(), whole.config().num_microbatches());
+    for (int place = 0; place < pipeline; ++place) {
+      const PlannedRank a = by_few.plan(place), b = whole.plan(place);
+      EXPECT_EQ(a.memory, b.memory) << place;
+      EXPECT_EQ(a.collecting, b.collecting) << place;
+      EXPECT_TRUE(a.traffic == b.traffic) << place;
+    }
+  }
+}
+
+// Elements that a rank sends in a step over the data-parallel group, times N / (N - 1); Φ with the
+// padding of buckets, m micro-batches (Rajbhandari 2019).
+TEST(Traffic, OfTheDataGroupEqualsTheFormulasExactly) {
+  const TempDir dir;
+  for (const int ranks : {2, 3, 4}) {
+    for (const int stage : {0, 1, 2, 3}) {
+      for (const bool each : {false, true}) {
+        SCOPED_TRACE(std::to_string(ranks) + " ranks, stage " + std::to_string(stage) +
+                     (each ? " each" : " once"));
+        const Config config =
+            seeded_config("llama", dir.path(),
+                          overrides_of({ranks, 1, 1}) +
+                              Overrides{"zero_optimization.stage=" + std::to_string(stage),
+                                        "zero_optimization.stage3_param_persistence_threshold=0",
+                                        std::string("zero_optimization.reduce_each_micro_batch=") +
+                                            (each ? "true" : "false")});
+        const std::int64_t m = config.num_microbatches();
+        ASSERT_GT(m, 1);
+        on_ranks(config, transport_options(config), [&](Rank& own) {
+          // Backward reads no table, and finds the final norm still gathered.
+          std::int64_t phi = 0, spared = 0;
+          for (const Bucket& bucket : own.model.buckets().buckets()) {
+            phi += bucket.layout.elements;
+            const std::string& name = bucket.layout.entries.front().parameter->name();
+            const bool spares = name == "embedding.weight" || name == "output.weight" ||
+                                name == "final_norm.weight";
+            spared += spares ? bucket.layout.elements : 0;
+          }
+          const std::int64_t reduced = each ? m * phi : phi;
+          const std::int64_t formula = stage == 0  ? 2 * reduced
+                                       : stage < 3 ? reduced + phi
+                                                   : reduced + 2 * m * phi - m * spared;
+          for (int k = 0; k < 2; ++k) {
+            const std::int64_t before = sent_by(own.stepper).at("data");
+            own.stepper.train(random_batches(own.model, k), 1e-3);
+            EXPECT_EQ(sent_by(own.stepper).at("data") - before, formula / ranks * (ranks - 1) * 4);
+          }
+          EXPECT_GT(spared, 0);
+        });
+      }
+    }
+  }
+}
+
+// With a check that comes late, where every iteration but the last is left open.
+TEST(Traffic, OfIterationsThatOverlapIsThePlans) {
+  for (const char* kind : {"zb_h2", "zbv"}) {
+    for (const int stage : {0, 3}) {
+      SCOPED_TRACE(std::string(kind) + " " + std::to_string(stage));
+      const TempDir dir;
+      const Config config = seeded_config(
+          "gpt2", dir.path(),
+          overrides_of({2, 1, 2, kind == std::string("zbv") ? 2 : 1}) +
+              Overrides{std::string("pipeline.schedule=") + kind, "gradient_clipping=0",
+                        "zero_optimization.stage=" + std::to_string(stage),
+                        "zero_optimization.stage3_param_persistence_threshold=0"});
+      std::int64_t planned = 0;
+      for (const PlanRank& rank :
+           plan_each_rank(config, *built_in_architectures().at("gpt2")).ranks) {
+        planned += rank.bytes_sent.at("data");
+      }
+      const TrainingSummary summary = train(config);
+      for (std::size_t k = 1; k + 1 < summary.history.size(); ++k) {
+        EXPECT_EQ(summary.history[k].bytes_sent.at("data"), planned) << k;
+      }
+    }
+  }
+}
+
+TEST(Plan, TakesGroupsOfMicroBatchesThatASmallerRunWouldNotFit) {
+  const TempDir dir;
+  const Config config =
+      seeded_config("gpt2", dir.path(),
+                    overrides_of({1, 1, 2, 2}) +
+                        Overrides{"pipeline.microbatch_group_size_per_vp_stage=7",
+                                  "batch.global_batch_size=21", "batch.micro_batch_size=1"});
+  const Plan plan = make_plan(config, *built_in_architectures().at("gpt2"));
+  const auto planned = largest_rank(plan);
+  const auto measured = train(config).history.back().peak_memory;
+  EXPECT_NEAR(static_cast<double>(planned.at("total")) / static_cast<double>(measured.at("total")),
+              1, 0.05);
+}
+
+// Nothing holds a rank back that only sends, and has no backwards to wait for.
+TEST(Plan, EvaluationTakesNoMoreActivationsThanTraining) {
+  const TempDir dir;
+  const Config config =
+      seeded_config("gpt2", dir.path(),
+                    overrides_of({1, 1, 2}) +
+                        Overrides{"batch.global_batch_size=256", "batch.micro_batch_size=4"});
+  on_ranks(config, transport_options(config), [&](Rank& own) {
+    const auto activations = [&] {
+      return own.model.context().ledger().figures().peak[static_cast<std::size_t>(
+          Category::activation)];
+    };
+    own.stepper.train(random_batches(own.model, 0), 1e-3);
+    const std::int64_t trained = activations();
+    own.model.context().ledger().reset_peaks();
+    // The others have time to run ahead.
+    if (own.model.topology().of(Group::pipeline).rank() == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    }
+    own.evaluator.mean_loss(random_batches(own.model, 1));
+    EXPECT_LE(activations(), trained);
+  });
+}
+
+// Reports of every action that every rank ran, which rank 0 collects.
+TEST(Plan, CountsWhatTheMonitorGathersOfManyMicroBatches) {
+  for (const char* kind : {"1f1b", "zb_h2"}) {
+    SCOPED_TRACE(kind);
+    const TempDir dir;
+    const Config config = seeded_config(
+        "gpt2", dir.path(),
+        overrides_of({2, 1, 2}) + Overrides{std::string("pipeline.schedule=") + kind,
+                                            "batch.global_batch_size=512",
+                                            "batch.micro_batch_size=1", "training.train_iters=4",
+                                            "scheduler.warmup_iters=1", "gradient_clipping=0"});
+    const auto architecture = built_in_architectures().at("gpt2");
+    const auto planned = largest_rank(make_plan(config, *architecture));
+    const auto measured = train(config).history.back().peak_memory;
+    for (const char* name : {"communication", "activation", "total"}) {
+      EXPECT_NEAR(static_cast<double>(planned.at(name)) / static_cast<double>(measured.at(name)), 1,
+                  0.05)
+          << name;
+    }
+  }
+}
+
+// Ranks between the ends are planned at a few places of a line: the rest has to be what it would be
+// alone, in every category. With a V it isn't one line, but bends.
+TEST(Plan, OfManyPipelineRanksIsThatOfEachPlannedAlone) {
+  const auto elements = [](const PlannedRank& rank) {
+    std::vector<std::int64_t> counts;
+    for (const BucketLayout& bucket : rank.buckets) counts.push_back(bucket.elements);
+    return counts;
+  };
+  const TempDir dir;
+  for (const std::string kind : {"1f1b", "zb_h1", "pipedream_2bw", "zbv"}) {
+    SCOPED_TRACE(kind);
+    const int chunks = kind == "zbv" ? 2 : 1, layers = 20 * chunks;
+    std::string split = "pipeline.layer_split=[1";
+    for (int i = 1; i < layers; ++i) split += ",1";
+    const Config config = seeded_config(
+        "gpt2", dir.path(),
+        overrides_of({1, 1, 20, chunks}) +
+            Overrides{"pipeline.schedule=" + kind, "model.num_layers=" + std::to_string(layers),
+                      split + "]", "batch.micro_batch_size=1", "batch.global_batch_size=40"});
+    const auto architecture = built_in_architectures().at("gpt2");
+    const Schedule schedule = schedule_of(config);
+    const auto plans = plan_pipeline(config, *architecture, schedule);
+    ASSERT_EQ(plans.size(), 20U);
+    const RankPlanner planner(config, *architecture, schedule);
+    for (int rank = 0; rank < 20; ++rank) {
+      const PlannedRank alone = planner.plan(rank);
+      EXPECT_EQ(plans[static_cast<std::size_t>(rank)].memory, alone.memory) << rank;
+      EXPECT_TRUE(plans[static_cast<std::size_t>(rank)].traffic == alone.traffic) << rank;
+      EXPECT_EQ(elements(plans[static_cast<std::size_t>(rank)]), elements(alone)) << rank;
+      EXPECT_EQ(plans[static_cast<std::size_t>(rank)].rolls_back, alone.rolls_back) << rank;
+    }
+    const auto held =
+        plan_memory(config, *architecture, schedule, [](const auto&) { return false; });
+    ASSERT_EQ(held.size(), 20U);
+    for (std::size_t rank = 0; rank < 20; ++rank) {
+      EXPECT_EQ(held[rank].memory, plans[rank].memory) << rank;
+      EXPECT_EQ(held[rank].collecting, plans[rank].collecting) << rank;
+    }
+    // The first place tried is enough for any limit that it passes.
+    EXPECT_EQ(plan_memory(config, *architecture, schedule, [](const auto&) { return true; }).size(),
+              1U);
+  }
+}
+
+// Under full recomputation what lies between a split backward's parts is larger than what a forward
+// keeps; other data ranks than the first may hold more of the optimizer's state.
+TEST(Plan, ThePlannedPeakIsThatOfTheLargestRankOfTheTable) {
+  const TempDir dir;
+  const Overrides full{"activation_checkpointing.granularity=full"}, none;
+  const Overrides adafactor{"optimizer.type=Adafactor", "optimizer.params.betas=null",
+                            "optimizer.params.eps=null"};
+  struct Case {
+    const char* schedule;
+    Layout layout;
+    int layers, zero;
+    Overrides changes;
+  };
+  const std::vector<Case> cases{{"zbv", {1, 1, 8, 2}, 16, 0, full},
+                                {"zbv", {1, 1, 8, 2}, 16, 0, none},
+                                {"dualpipev", {2, 1, 4, 2}, 8, 0, full},
+                                {"zb_h1", {1, 1, 4}, 8, 0, full},
+                                {"naive", {4, 1, 2}, 8, 1, adafactor},
+                                {"gpipe", {3, 1, 4}, 8, 3, none},
+                                {"interleaved_1f1b", {1, 2, 4, 2}, 8, 0, full}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.schedule + name_of(c.layout));
+    const Config config = seeded_config(
+        "gpt2", dir.path(),
+        overrides_of(c.layout) + c.changes +
+            Overrides{std::string("pipeline.schedule=") + c.schedule,
+                      "model.num_layers=" + std::to_string(c.layers),
+                      "zero_optimization.stage=" + std::to_string(c.zero),
+                      "batch.micro_batch_size=1",
+                      "batch.global_batch_size=" + std::to_string(16 * c.layout.data)});
+    const auto architecture = built_in_architectures().at("gpt2");
+    std::int64_t largest = 0;
+    for (const PlanRank& rank : make_plan(config, *architecture).ranks) {
+      largest = std::max(largest, rank.peak_bytes);
+    }
+    const std::int64_t peak = *planned_peak(config, *architecture);
+    EXPECT_EQ(peak, largest);
+    EXPECT_EQ(*planned_peak(config, *architecture, peak), peak);
+    EXPECT_GT(*planned_peak(config, *architecture, peak - 1), peak - 1);
+  }
+}
+
+TEST(Plan, FoldsEqualRanksToWhatEachRankHas) {
+  const TempDir dir;
+  const Overrides one{"zero_optimization.stage=1", "parallel.sequence_parallel=true"};
+  const Overrides adafactor{"optimizer.type=Adafactor", "optimizer.params.betas=null",
+                            "optimizer.params.eps=null"};
+  const std::vector<std::pair<Layout, Overrides>> cases{
+      {{3, 2, 2}, one},
+      {{3, 2, 2}, one + adafactor},
+      {{6, 1, 2}, {"zero_optimization.stage=0"}}};  // whose data ranks are alike
+  for (const auto& [layout, changes] : cases) {
+    SCOPED_TRACE(name_of(layout));
+    const Config config = seeded_config("gpt2", dir.path(), overrides_of(layout) + changes);
+    const auto shared = built_in_architectures().at("gpt2");
+    const Architecture& architecture = *shared;
+    const auto key = [](const PlanRank& r) {
+      return std::tuple(r.pipeline, r.layers, r.parameters, r.bytes, r.peak_bytes, r.bytes_sent);
+    };
+    std::map<decltype(key(PlanRank{})), std::pair<std::int64_t, std::int64_t>> counted, folded;
+    for (const PlanRank& r : plan_each_rank(config, architecture).ranks) {
+      const auto [at, added] = counted.try_emplace(key(r), r.rank, 0);
+      ++at->second.second;
+    }
+    const Plan plan = make_plan(config, architecture);
+    for (const PlanRank& r : plan.ranks) folded[key(r)] = {r.rank, r.count};
+    EXPECT_EQ(folded, counted);  // first rank and number of each kind
+    EXPECT_EQ(folded.size(), plan.ranks.size());
+    EXPECT_LT(plan.ranks.size(), 12U);
+  }
+}
+
+// A size that a kind accepts is planned by running it: none may end in an error of the run.
+TEST(Plan, EveryKindRunsAtEverySmallSizeThatItAccepts) {
+  const TempDir dir;
+  const auto shared = built_in_architectures().at("gpt2");
+  const Architecture& architecture = *shared;
+  int planned = 0;
+  for (const std::string& kind : names_of(schedule_kinds())) {
+    const bool looped =
+        kind == "interleaved_1f1b" || kind == "looped_bfs" || kind == "interleaved_zero_bubble";
+    const int chunks = looped || kind == "zbv" || kind == "dualpipev" ? 2 : 1;
+    for (const int p : {1, 2, 3, 5}) {
+      for (const int m : {1, 2, 3, 4, 10}) {
+        SCOPED_TRACE(kind + " p " + std::to_string(p) + " m " + std::to_string(m));
+        try {
+          const Config config =
+              seeded_config("gpt2", dir.path(),
+                            overrides_of({1, 1, p, chunks}) +
+                                Overrides{"pipeline.schedule=" + kind, "model.num_layers=10",
+                                          "model.tie_word_embeddings=false", "gradient_clipping=0",
+                                          "batch.micro_batch_size=1",
+                                          "batch.global_batch_size=" + std::to_string(m)});
+          make_plan(config, architecture);
+          ++planned;
+        } catch (const RequestError&) {  // by its size, before anything runs
+        }
+      }
+    }
+  }
+  EXPECT_GT(planned, 100);
+}
+
+TEST(Plan, ParametersOfTheWholeModelCountEachOnceInEveryLayout) {
+  const TempDir dir;
+  const auto parameters = [&](const char* model, const Layout& layout) {
+    const Config config = seeded_config(model, dir.path(), overrides_of(layout));
+    return make_plan(config, *built_in_architectures().at(model)).parameters;
+  };
+  // h 48, l 4, V 515, positions 24; GPT-2: 12h² + 13h a layer, tied embeddings, a final norm.
+  const std::int64_t gpt2 = 515 * 48 + 24 * 48 + 4 * (12 * 48 * 48 + 13 * 48) + 2 * 48;
+  // Llama: 8 heads of 6 in 4 groups, f 132; two embeddings.
+  const std::int64_t llama =
+      2 * 515 * 48 + 4 * (2 * 48 * 48 + 2 * 48 * 24 + 3 * 48 * 132 + 2 * 48) + 48;
+  for (const Layout layout : {Layout{1, 1, 1}, Layout{2, 2, 2}, Layout{1, 4, 2, 2}}) {
+    EXPECT_EQ(parameters("gpt2", layout), gpt2) << name_of(layout);
+    EXPECT_EQ(parameters("llama", layout), llama) << name_of(layout);
+  }
+}
+
+// Of the tokens it takes their number.
+TEST(Plan, TakesNoMemoryForTheBatch) {
+  const TempDir dir;
+  const Config config = seeded_config(
+      "gpt2", dir.path(),
+      {"batch.micro_batch_size=1000000", "batch.global_batch_size=4000000", "model.vocab_size=10"});
+  rusage before{}, after{};
+  ::getrusage(RUSAGE_SELF, &before);
+  const Plan plan = make_plan(config, *built_in_architectures().at("gpt2"));
+  ::getrusage(RUSAGE_SELF, &after);
+  EXPECT_GT(plan.ranks.front().bytes.at("activation"), std::int64_t{1} << 34);
+  EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 500'000);  // kB
+}
+
+TEST(Plan, TheTrillionParameterConfigHas1008BillionOn3072Ranks) {
+  const Config config =
+      load_config(source_dir() + "/configs/gpt_1t.json", {}, {.rules = built_in_rules()}).config;
+  const Plan plan = make_plan(config, *built_in_architectures().at("gpt2"));
+  EXPECT_EQ(plan.world_size, 3072);
+  std::int64_t counted = 0;
+  for (const PlanRank& rank : plan.ranks) counted += rank.count;
+  EXPECT_EQ(counted, 3072);
+  EXPECT_EQ(std::llround(static_cast<double>(plan.parameters) * 1e-9), 1008);
+  // 72·B·s·l·h²(1 + s/(6h) + V/(12·l·h)), Narayanan 2021.
+  const double B = 3072, s = 2048, l = 128, h = 25600, V = 51200;
+  const double flops = 72 * B * s * l * h * h * (1 + s / (6 * h) + V / (12 * l * h));
+  EXPECT_NEAR(plan.flops_per_step / flops, 1, 1e-12);
+  // For people on one screen: first, middle and last stages.
+  const auto lines = [](const std::string& text) {
+    return std::count(text.begin(), text.end(), '\n');
+  };
+  const std::string text = plan_text(plan);
+  EXPECT_EQ(lines(text), 7);
+  EXPECT_THAT(text, ::testing::HasSubstr("3072 ranks, 1.008 trillion parameters, 38.56 EFLOP"));
+  EXPECT_THAT(text, ::testing::HasSubstr(" 2976     1-62 "));
+  EXPECT_EQ(lines(plan_text(plan, true)), 3 + std::ssize(plan.ranks));
+  // 1F1B, p 64, m 512: (p - 1)/(m + p - 1).
+  EXPECT_NEAR(plan.bubble_ratio, 63.0 / 575.0, 1e-12);
+}
+
+}  // namespace
+}  // namespace trident::testing

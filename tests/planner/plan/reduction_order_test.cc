@@ -1,0 +1,112 @@
+// When gradients are reduced where nothing overlaps: after the last backward, so that no stage of a
+// pipeline waits for another's reduction; and what that takes of memory.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+
+#include "engine/setup/from_config.h"
+#include "parallel/collectives/descriptor.h"
+#include "parallel/topology.h"
+#include "planner/plan/planned_rank.h"
+#include "support/temp_dir.h"
+#include "support/training_run.h"
+
+namespace trident::testing {
+namespace {
+
+Config config_of(const TempDir& dir, const Overrides& overrides) {
+  return seeded_config("llama", dir.path(), overrides_of({2, 1, 4}) + overrides);
+}
+
+Overrides zero(int stage, bool each, bool overlap) {
+  const auto text = [](bool value) { return value ? "true" : "false"; };
+  return {"zero_optimization.stage=" + std::to_string(stage),
+          std::string("zero_optimization.reduce_each_micro_batch=") + text(each),
+          std::string("zero_optimization.overlap_comm=") + text(overlap),
+          "zero_optimization.reduce_bucket_size=2000",
+          "zero_optimization.stage3_param_persistence_threshold=0"};
+}
+
+Overrides micro_batches(int count) {
+  return {"batch.micro_batch_size=1", "batch.gradient_accumulation_steps=" + std::to_string(count),
+          "batch.global_batch_size=" + std::to_string(2 * count)};
+}
+
+struct Reductions {
+  int in_actions = 0, after = 0;
+};
+
+Reductions reductions(const Config& config, int place) {
+  const RankPlanner planner(config, *architecture_of(config), schedule_of(config));
+  const TracedStep step = planner.trace(place);
+  Reductions found;
+  for (const TracedOperation& one : step.trace.operations()) {
+    if (one.group < 0) continue;
+    const auto& group = step.trace.groups()[static_cast<std::size_t>(one.group)];
+    const auto operation = static_cast<Operation>(one.operation);
+    if (traffic_of(group.name) != "data" ||
+        (operation != Operation::all_reduce && operation != Operation::reduce_scatter)) {
+      continue;
+    }
+    ++(one.action < 0 ? found.after : found.in_actions);
+  }
+  return found;
+}
+
+TEST(ReductionOrder, NoStageReducesBeforeItsLastGradientIsHandedOn) {
+  const TempDir dir;
+  for (const int stage : {0, 1, 2, 3}) {
+    for (const bool overlap : {false, true}) {
+      const Config config =
+          config_of(dir, zero(stage, false, overlap) + micro_batches(stage < 2 ? 1 : 8));
+      for (int place = 0; place < 4; ++place) {
+        SCOPED_TRACE("stage " + std::to_string(stage) + ", place " + std::to_string(place) +
+                     (overlap ? ", overlapping" : ""));
+        const Reductions found = reductions(config, place);
+        EXPECT_EQ(found.in_actions > 0, overlap);
+        EXPECT_GT(found.in_actions + found.after, 2);
+      }
+    }
+  }
+}
+
+// Whole buffers that live for one micro-batch can't wait.
+TEST(ReductionOrder, EachMicroBatchIsReducedInItsBackward) {
+  const TempDir dir;
+  for (const auto& [stage, count] : {std::pair(0, 8), {2, 1}, {2, 8}, {3, 1}, {3, 8}}) {
+    const Config config = config_of(dir, zero(stage, true, false) + micro_batches(count));
+    for (int place = 0; place < 4; ++place) EXPECT_GT(reductions(config, place).in_actions, 0);
+  }
+}
+
+// To put reductions off keeps no buffer longer than another one needs its room.
+TEST(ReductionOrder, TakesNoMoreMemoryThanBesideBackward) {
+  const TempDir dir;
+  for (const int stage : {0, 1, 2, 3}) {
+    for (const bool each : {false, true}) {
+      for (const int count : {1, 8}) {
+        for (const char* recomputed : {"none", "full"}) {
+          const auto peak = [&](bool overlap, int place) {
+            const Config config = config_of(
+                dir,
+                zero(stage, each, overlap) + micro_batches(count) +
+                    Overrides{"activation_checkpointing.granularity=" + std::string(recomputed)});
+            return RankPlanner(config, *architecture_of(config), schedule_of(config))
+                .plan_memory(place)
+                .memory.peak_total;
+          };
+          for (int place = 0; place < 4; ++place) {
+            SCOPED_TRACE("stage " + std::to_string(stage) +
+                         (each ? ", each of " : ", once after ") + std::to_string(count) +
+                         ", place " + std::to_string(place) + ", recomputed " + recomputed);
+            EXPECT_LE(peak(false, place), peak(true, place));
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace trident::testing

@@ -1,0 +1,136 @@
+// What `trident train` does, done by a program.
+#include "run/startup/training_job.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "report/run_about.h"
+#include "run/folders/run_folder.h"
+#include "run/startup/job_config.h"
+#include "support/source_dir.h"
+#include "support/temp_dir.h"
+#include "support/training_run.h"
+
+namespace trident::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+ConfigRequest request_in(const TempDir& dir, const Overrides& more = {}) {
+  const std::string golden = source_dir() + "/tests/golden/gpt2";
+  return {.path = golden + "/config.json",
+          .set = Overrides{"data.train.0.path=" + golden + "/tokens",
+                           "checkpoint.load=" + golden + "/model",
+                           "checkpoint.save=" + (dir / "weights"), "logging.dir=" + (dir / "run"),
+                           "logging.tensorboard=false", "training.train_iters=2",
+                           "scheduler.warmup_iters=1", "logging.dump_gradients_at=[]",
+                           "parallel.data_parallel_size=2"} +
+                 more};
+}
+
+TEST(TrainingJob, TrainsSavesAndTellsAsTheCommandDoes) {
+  const TempDir dir;
+  const Launch launch;
+  const LoadedConfig loaded = load(request_in(dir), launch);
+  TrainingJob job = prepare_job(loaded, launch);
+  EXPECT_FALSE(std::filesystem::exists(dir / "run"));  // nothing is written before it runs
+  EXPECT_THAT(opening_text(job), StartsWith("gpt2: 2 ranks ("));
+  measure_product_rate(job);
+  EXPECT_GT(job.inputs.rate.total(), 0);
+
+  std::vector<std::string> order;
+  JobHooks hooks{.command = "a test",
+                 .on_saved = [&] { order.push_back("saved"); },
+                 .on_summary =
+                     [&](const TrainingSummary& summary) {
+                       order.push_back("summary");
+                       EXPECT_THAT(closing_text(job, summary), HasSubstr("loss"));
+                     }};
+  const TrainingSummary summary = run_job(job, hooks);
+  EXPECT_EQ(summary.history.size(), 2U);
+  EXPECT_GT(summary.history.back().mfu, 0);
+  EXPECT_EQ(order, (std::vector<std::string>{"saved", "summary"}));
+  EXPECT_TRUE(std::filesystem::exists(dir / "weights/model.safetensors"));
+}
+
+// Steps are faster than all that was measured: no share is above 1, and the run has one rate.
+TEST(TrainingJob, WhatAStepReachesIsTheLeastThatItsMachineCanDo) {
+  const TempDir dir;
+  const Launch launch;
+  TrainingJob job = prepare_job(load(request_in(dir), launch), launch);
+  job.inputs.rate = {.machines = {{"a machine", 2}}, .best = {{"a machine", 1.0}}};
+  const TrainingSummary summary = run_job(job, {});
+  for (const IterationMetrics& m : summary.history) {
+    EXPECT_GT(m.mfu, 0);
+    EXPECT_LE(m.mfu, 1);
+  }
+  const RunAbout about = about_of(slurp(dir / "run/run.json"));
+  EXPECT_EQ(about.best_rates, summary.rate.best);
+  EXPECT_EQ(about.starts.front().machines, (std::map<std::string, double>{{"a machine", 2}}));
+  double fastest = 0;
+  for (const IterationMetrics& m : summary.history) fastest = std::max(fastest, 1e12 * m.tflops);
+  EXPECT_NEAR(summary.rate.total() / fastest, 1, 1e-12);
+  const auto told = closing_json(job, summary);
+  EXPECT_EQ(told["product_rate"].get<double>(), summary.rate.total());
+  EXPECT_LE(told["mfu"].get<double>(), 1);
+  const IterationMetrics& second = summary.history.back();
+  EXPECT_NEAR(told["tokens_per_second"].get<double>() / second.tokens_per_second, 1, 1e-12);
+}
+
+TEST(TrainingJob, HoldsItsFoldersAsLongAsItLives) {
+  const TempDir dir;
+  const Launch launch;
+  const Overrides again{"logging.overwrite=true", "checkpoint.overwrite=true"};
+  const LoadedConfig loaded = load(request_in(dir, again), launch);
+  std::optional<TrainingJob> job = prepare_job(loaded, launch);
+  run_job(*job, {.command = "the first one"});
+  try {
+    prepare_job(loaded, launch);
+    ADD_FAILURE() << "a second job takes the folders of a living one";
+  } catch (const RequestError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("the first one"));
+  }
+  job.reset();
+  prepare_job(loaded, launch);
+}
+
+TEST(TrainingJob, IsRefusedWithAllProblemsTogether) {
+  const TempDir dir;
+  const Launch launch;
+  LoadedConfig loaded = load(request_in(dir), launch);
+  loaded.config.checkpoint.load = dir / "nowhere";
+  loaded.config.data.train[0].path = dir / "nothing";
+  try {
+    prepare_job(loaded, launch);
+    ADD_FAILURE() << "neither weights nor data are there";
+  } catch (const RequestError& error) {
+    EXPECT_EQ(error.problems().size(), 2U) << error.what();
+  }
+}
+
+// Slurm gives each task GPUs of its own where they were chosen and are fewer than the tasks.
+TEST(Launch, RanksShareTheGpusThatTheirProcessSees) {
+  Launch launch;
+  EXPECT_EQ(ranks_on_gpus(launch, 8, 2), 8);
+  launch.mpi = true;
+  launch.local_ranks = 4;
+  EXPECT_EQ(ranks_on_gpus(launch, 8, 1), 4);
+  launch.gpus_chosen = true;
+  EXPECT_EQ(ranks_on_gpus(launch, 8, 1), 1);
+  EXPECT_EQ(ranks_on_gpus(launch, 8, 4), 4);
+  EXPECT_EQ(ranks_on_gpus(launch, 8, 0), 4);
+}
+
+}  // namespace
+}  // namespace trident::testing

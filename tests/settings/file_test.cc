@@ -1,0 +1,132 @@
+// What a config's file may be: with comments, begun from others, without a model of its own.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/files/json.h"
+#include "support/temp_dir.h"
+#include "tests/settings/support.h"
+
+namespace trident {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using trident::testing::spit;
+using trident::testing::TempDir;
+
+std::vector<std::string> problems_of_file(const std::string& path) {
+  try {
+    load(path);
+    return {};
+  } catch (const RequestError& error) {
+    return error.problems();
+  }
+}
+
+TEST(ConfigFile, TakesCommentsAndTheAddressOfASchema) {
+  std::string text = kSmallConfig;
+  text.insert(1,
+              "\n// of a line, \"with quotes\"\n\"$schema\": \"./schema.json\", /* and\nblocks */");
+  EXPECT_EQ(parse(text).config, small_config());
+  EXPECT_THAT(problems_of({}, {}, "{ // one\n /* two\n */ \"model\": {,}}"),
+              ElementsAre(HasSubstr("config.json:3:15: ")));
+  EXPECT_THAT(problems_of({}, {}, "{ /* never closed }"), ElementsAre(HasSubstr("config.json:1:")));
+  EXPECT_THAT(problems_of({}, {}, R"({"$schema": 3})"), ElementsAre(HasSubstr("/$schema: ")));
+  // Where only the same key in another place may have the address.
+  EXPECT_THAT(problems_of({"model.$schema=x"}), ElementsAre(HasSubstr("/model/$schema: unknown")));
+  EXPECT_THROW(parse_json("[1] // no config", "x"), RequestError);
+}
+
+TEST(ConfigFile, BeginsFromOthers) {
+  const TempDir dir;
+  std::filesystem::create_directories(dir / "bases/deeper");
+  spit(dir / "bases/small.json", kSmallConfig);
+  spit(dir / "bases/deeper/wide.json", R"({
+    "extends": "../small.json",  // from its own folder
+    "model": {"hidden_size": 128}, "data": {"seed": 5, "train": [{"path": "a"}, {"path": "b"}]}})");
+  spit(dir / "bases/rates.json",
+       R"({"optimizer": {"params": {"lr": 0.5, "eps": 1e-6}}, "data": {"seed": 6}})");
+  spit(dir / "own.json", R"({"extends": ["bases/deeper/wide.json", "bases/rates.json"],
+    "model": {"num_layers": 2}, "optimizer": {"params": {"eps": null}},
+    "data": {"train": [{"path": "c"}]}})");
+  const LoadedConfig loaded = load(dir / "own.json", {"training.seed=9"});
+  EXPECT_EQ(loaded.config,
+            load(dir / "bases/small.json",
+                 {"model.hidden_size=128", "model.num_layers=2", "optimizer.params.lr=0.5",
+                  "data.seed=6", "data.train.0.path=c", "training.seed=9", "logging.dir=runs/own"})
+                .config);
+  // What was asked for is told whole, and loads without them.
+  EXPECT_EQ(parse(loaded.written, {}, {}, "own.json").config, loaded.config);
+  EXPECT_TRUE(is_written(loaded.written, "/data/seed"));
+  EXPECT_FALSE(is_written(loaded.written, "/optimizer/params/eps"));
+}
+
+TEST(ConfigFile, WhatItBeginsFromMustBeThere) {
+  const TempDir dir;
+  spit(dir / "a.json", R"({"extends": "b.json"})");
+  EXPECT_THAT(problems_of_file(dir / "a.json"),
+              ElementsAre(AllOf(HasSubstr("a.json: /extends: "), HasSubstr("b.json: can't open"))));
+  spit(dir / "b.json", R"({"extends": "./a.json"})");
+  EXPECT_THAT(problems_of_file(dir / "a.json"),
+              ElementsAre(HasSubstr("a.json: /extends: leads back")));
+  spit(dir / "b.json", "{\n  \"model\": 3,,}");
+  EXPECT_THAT(problems_of_file(dir / "a.json"), ElementsAre(HasSubstr("b.json:2:14: ")));
+  spit(dir / "b.json", "[]");
+  EXPECT_THAT(problems_of_file(dir / "a.json"),
+              ElementsAre(HasSubstr("b.json: the document must")));
+  for (const char* extends : {"3", "\"\"", "[\"b.json\", {}]", "{}", "\"b.json\\u0000x\""}) {
+    spit(dir / "a.json", std::string("{\"extends\": ") + extends + "}");
+    EXPECT_THAT(problems_of_file(dir / "a.json"), ElementsAre(HasSubstr("a.json: /extends: ")));
+  }
+  // Twice as many each time.
+  for (int i = 0; i < 40; ++i) {
+    const std::string next = std::to_string(i + 1) + ".json";
+    spit(dir / (std::to_string(i) + ".json"),
+         "{\"extends\": [\"" + next + "\", \"" + next + "\"]}");
+  }
+  EXPECT_THAT(problems_of_file(dir / "0.json"), ElementsAre(HasSubstr("more than 32 files")));
+  EXPECT_THAT(problems_of({}, {}, R"({"extends": "a.json"})"),
+              ElementsAre(HasSubstr("from a file")));
+}
+
+TEST(ConfigFile, TakesTheModelOfTheWeightsThatItLoads) {
+  LoadOptions options;
+  options.saved_model = [](const std::string& path) -> std::string {
+    if (path != "saved") throw RequestError(path + ": no such folder");
+    return R"({"architecture": "llama", "num_layers": 3, "hidden_size": 48,
+               "num_attention_heads": 4, "ffn_hidden_size": 96, "norm_epsilon": 1e-6,
+               "pad_token_id": 3})";
+  };
+  const std::string text = R"({"batch": {"global_batch_size": 8}, "checkpoint": {"load": "saved"},
+    "data": {"train": [{"path": "text.txt"}], "sequence_length": 32}})";
+  const LoadedConfig loaded = parse(text, {}, options);
+  const ModelConfig& model = loaded.config.model;
+  EXPECT_EQ(model.architecture, "llama");
+  EXPECT_EQ(model.num_layers, 3);
+  EXPECT_EQ(model.num_query_groups, 4);
+  EXPECT_EQ(model.norm_epsilon, 1e-6);
+  // What the config has itself, it keeps.
+  EXPECT_EQ(parse(text, {"model.norm_epsilon=1e-5"}, options).config.model.norm_epsilon, 1e-5);
+  EXPECT_EQ(model.pad_token_id, 3);
+  EXPECT_EQ(parse(text, {"model.pad_token_id=null"}, options).config.model.pad_token_id,
+            std::nullopt);
+  // Nobody wrote it; but it is told, and the run's config needs no folder.
+  EXPECT_FALSE(is_written(loaded.written, "/model/num_layers"));
+  EXPECT_EQ(parse(loaded.filled_in).config, loaded.config);
+  EXPECT_EQ(parse(loaded.filled_in, {"model.num_layers=5"}, options).config.model.num_layers, 5);
+  EXPECT_THAT(problems_of({"checkpoint.load=none"}, options, text),
+              ElementsAre("config: /checkpoint/load: none: no such folder"));
+  EXPECT_THAT(problems_of({"checkpoint.load=none"}, options), ElementsAre())
+      << "who reads the weights tells of them";
+  EXPECT_THAT(problems_of({"checkpoint.load=7", "checkpoint.save=out"}, options, text),
+              Contains(HasSubstr("/model/num_layers: is missing")));
+  EXPECT_EQ(parse(text, {"parallel=auto"}, options).config.model.num_layers, 3);
+}
+
+}  // namespace
+}  // namespace trident

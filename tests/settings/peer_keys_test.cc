@@ -1,0 +1,96 @@
+// Names from other trainers lead to their places here.
+#include "settings/peer_keys.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "settings/fields.h"
+#include "tests/settings/support.h"
+
+namespace trident {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
+
+bool is_field(std::string_view path) {
+  const auto& fields = config_detail::fields();
+  return std::ranges::any_of(fields, [&](const auto& field) { return field.path == path; });
+}
+
+TEST(PeerKeys, EachRowLeadsToAKeyThatThereIs) {
+  EXPECT_GE(peer_keys().size(), 60);
+  std::set<std::string_view> names;
+  for (const PeerKey& key : peer_keys()) {
+    EXPECT_TRUE(key.path.empty() ? !key.note.empty() : is_field(key.path))
+        << key.name << ": " << key.path;
+    EXPECT_TRUE(names.insert(key.name).second) << key.name << " is there twice";
+    // A key of ours means itself, wherever it stands.
+    for (const auto& field : config_detail::fields()) {
+      EXPECT_NE(key.name, config_detail::leaf(field.path));
+    }
+    // A note names what else a text points at.
+    for (std::size_t at = key.note.find('/'); at != std::string_view::npos;
+         at = key.note.find('/', key.note.find(' ', at))) {
+      EXPECT_TRUE(is_field(key.note.substr(at, key.note.find(' ', at) - at))) << key.note;
+      if (key.note.find(' ', at) == std::string_view::npos) break;
+    }
+  }
+}
+
+// Of a key in the config, and by --set.
+std::string told(const std::string& path, const std::string& value = "1") {
+  const auto problems = problems_of({path + "=" + value});
+  EXPECT_EQ(problems.size(), 1) << path;
+  return problems.empty() ? "" : problems.front();
+}
+
+TEST(PeerKeys, AreLookedUpBeforeSpellingIsCompared) {
+  const auto leads = [](const std::string& path, const std::string& to) {
+    EXPECT_THAT(told(path), ::testing::EndsWith("unknown key; here it is " + to)) << path;
+  };
+  leads("max_steps", "/training/train_iters");
+  EXPECT_THAT(told("parallel.context_parallel_size"),
+              ::testing::EndsWith("unknown key; there is no context parallelism here"));
+  leads("training.max_steps", "/training/train_iters");
+  leads("training.steps", "/training/train_iters");
+  leads("training.seq_len", "/data/sequence_length");
+  leads("parallel.tensor_parallel_size", "/parallel/tensor_model_parallel_size");
+  leads("tp", "/parallel/tensor_model_parallel_size");
+  leads("batch.per_device_train_batch_size", "/batch/micro_batch_size");
+  leads("train_batch_size", "/batch/global_batch_size");
+  leads("optimizer.learning_rate", "/optimizer/params/lr");
+  leads("scheduler.warmup_steps", "/scheduler/warmup_iters");
+  leads("checkpoint.interval", "/checkpoint/save_interval");
+  leads("model.num_key_value_heads", "/model/num_query_groups");
+  leads("bf16", "/precision/dtype (\"bf16\")");
+  leads("--per-device-train-batch-size", "/batch/micro_batch_size");
+  // What nobody calls so is compared by spelling as before.
+  EXPECT_THAT(told("training.train_iter"), HasSubstr("did you mean train_iters?"));
+}
+
+TEST(PeerKeys, SectionsOfPeersAreToldKeyByKey) {
+  EXPECT_THAT(
+      problems_of({"fp16={\"enabled\": true, \"loss_scale_window\": 5, \"fancy\": 1}",
+                   "bf16={\"enabled\": false}"}),
+      UnorderedElementsAre(
+          "config: /bf16/enabled: unknown key; here it is /precision/dtype (\"bf16\")",
+          "config: /fp16/enabled: unknown key; here it is /precision/dtype (\"fp16\")",
+          "config: /fp16/loss_scale_window: unknown key; here it is /precision/loss_scale_window",
+          ::testing::StartsWith("config: /fp16/fancy: unknown key; ")));
+  EXPECT_THAT(problems_of({"parallelism={\"tp\": 2, \"pp\": 1}"}),
+              ElementsAre(HasSubstr("/parallelism/pp: unknown key; here it is /parallel/pipeline"),
+                          HasSubstr("/parallelism/tp: unknown key; here it is /parallel/tensor")));
+  EXPECT_THAT(problems_of({"scheduler.params={\"warmup_num_steps\": 5}"}),
+              ElementsAre("config: /scheduler/params/warmup_num_steps: unknown key; here it is "
+                          "/scheduler/warmup_iters"));
+  EXPECT_THAT(problems_of({"zero_optimization.offload_optimizer={\"device\": \"cpu\"}"}),
+              ElementsAre(HasSubstr("this setting of DeepSpeed is not supported")));
+}
+
+}  // namespace
+}  // namespace trident

@@ -1,0 +1,360 @@
+#include <gmock/gmock.h>
+
+#include "tests/settings/support.h"
+
+namespace trident {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+const std::string kTensor = "parallel.tensor_model_parallel_size=";
+const std::string kPipeline = "parallel.pipeline_model_parallel_size=";
+const std::string kChunks = "parallel.virtual_pipeline_model_parallel_size=";
+
+TEST(ConfigRules, AScheduleFileStandsBesideNothingThatItContradicts) {
+  const std::string file = "pipeline.schedule_file=own.csv";
+  EXPECT_THAT(problems_of({file, "pipeline.schedule=pipedream_2bw"}),
+              ElementsAre(HasSubstr("/pipeline/schedule_file: a schedule of your own is flushed")));
+}
+
+TEST(ConfigRules, TensorSizeDividesHeadsGroupsAndMlp) {
+  EXPECT_THAT(problems_of({kTensor + "3"}),
+              ElementsAre("config: /parallel/tensor_model_parallel_size: 3 does not divide "
+                          "num_attention_heads (4); use 1, 2 or 4"));
+  EXPECT_THAT(problems_of({kTensor + "4", "model.architecture=llama", "model.num_query_groups=2",
+                           "model.ffn_hidden_size=192"}),
+              ElementsAre("config: /parallel/tensor_model_parallel_size: 4 does not divide "
+                          "num_query_groups (2); use 1 or 2"));
+  EXPECT_THAT(problems_of({kTensor + "4", "model.ffn_hidden_size=202"}),
+              ElementsAre("config: /parallel/tensor_model_parallel_size: 4 does not divide "
+                          "ffn_hidden_size (202); use 1 or 2"));
+  EXPECT_THAT(problems_of({kTensor + "4", "model.vocab_size=257"}), IsEmpty());
+}
+
+TEST(ConfigRules, ATransportAndAnAlgorithmServeTheDevice) {
+  EXPECT_THAT(problems_of({"runtime.device=cuda", "runtime.transport=mpi"}),
+              ElementsAre(HasSubstr("/runtime/transport: \"mpi\" carries no tensors of a GPU")));
+  EXPECT_THAT(problems_of({"runtime.device=cpu", "runtime.transport=nccl"}),
+              ElementsAre(HasSubstr("/runtime/transport: \"nccl\" carries tensors of GPUs only")));
+  EXPECT_THAT(problems_of({"runtime.device=cuda", "runtime.collective_algorithm=tree"}),
+              ElementsAre(HasSubstr("\"tree\" is for ranks on the CPU")));
+  EXPECT_THAT(problems_of({"runtime.device=cuda", "runtime.transport=nccl"}), IsEmpty());
+}
+
+TEST(ConfigRules, SizesAreBoundedTogether) {
+  const auto refused = [](const std::vector<std::string>& overrides, const std::string& part) {
+    EXPECT_THAT(problems_of(overrides), ::testing::Contains(HasSubstr(part)));
+  };
+  refused({"model.hidden_size=10000000", "model.num_layers=100000"},
+          "/model/hidden_size: makes 1.6e+20 parameters; at most 1e+15 are possible");
+  refused({"model.hidden_size=10000000", "model.vocab_size=1000000000"},
+          "parameters; at most 1e+15");
+  refused({"parallel.data_parallel_size=1000000", kPipeline + "10000", "model.num_layers=10000"},
+          "/parallel/data_parallel_size: makes 1e+10 ranks; at most 2.15e+09");
+  refused({"batch.micro_batch_size=1000000", "batch.global_batch_size=1000000",
+           "data.sequence_length=10000000"},
+          "/batch/micro_batch_size: makes 1e+13 tokens of an iteration on one rank");
+  refused(
+      {"batch.micro_batch_size=1", "data.sequence_length=10000000", "model.num_attention_heads=32"},
+      "/batch/micro_batch_size: makes 3.2e+15 elements of an activation");
+  refused({"batch.micro_batch_size=1", "batch.global_batch_size=1000000",
+           "parallel.data_parallel_size=1000000", "data.sequence_length=1000000",
+           "training.train_iters=1000000000"},
+          "/training/train_iters: makes 1e+21 tokens of the run");
+}
+
+TEST(ConfigRules, HeadSizes) {
+  EXPECT_THAT(problems_of({"model.hidden_size=66"}),
+              ElementsAre("config: /model/hidden_size: 66 is not a multiple of "
+                          "num_attention_heads (4); use 64 or 68"));
+  EXPECT_THAT(problems_of({"model.architecture=llama", "model.hidden_size=68",
+                           "model.ffn_hidden_size=128"}),
+              ElementsAre("config: /model/hidden_size: 68 / num_attention_heads (4) = 17 is odd, "
+                          "but rotary positions turn pairs; use 64 or 72"));
+  EXPECT_THAT(problems_of({"model.hidden_size=68"}), IsEmpty());
+  EXPECT_THAT(problems_of({"model.architecture=llama", "model.ffn_hidden_size=128",
+                           "model.num_query_groups=3"}),
+              ElementsAre("config: /model/num_query_groups: 3 does not divide num_attention_heads "
+                          "(4); use 1, 2 or 4"));
+  EXPECT_THAT(problems_of({"model.num_query_groups=2"}),
+              ElementsAre(HasSubstr("gpt2 has no grouped queries")));
+  EXPECT_THAT(problems_of({"model.rotary_base=500000"}),
+              ElementsAre(HasSubstr("gpt2 has no rotary positions")));
+}
+
+TEST(ConfigRules, BatchProduct) {
+  const std::string data = "parallel.data_parallel_size=2";
+  EXPECT_THAT(problems_of({data, "batch.global_batch_size=17", "batch.micro_batch_size=2"}),
+              ElementsAre("config: /batch/global_batch_size: 17 is not a multiple of "
+                          "micro_batch_size (2) × data_parallel_size (2) = 4; use 16 or 20"));
+  EXPECT_THAT(problems_of({data, "batch.global_batch_size=17", "batch.micro_batch_size=2",
+                           "batch.gradient_accumulation_steps=4"}),
+              ElementsAre("config: /batch/global_batch_size: 17 is not micro_batch_size (2) × "
+                          "gradient_accumulation_steps (4) × data_parallel_size (2) = 16; use 16, "
+                          "or leave one of the three out"));
+  EXPECT_THAT(problems_of({data, "batch.global_batch_size=7"}),
+              ElementsAre("config: /batch/global_batch_size: 7 is not a multiple of "
+                          "gradient_accumulation_steps (1) × data_parallel_size (2) = 2; use 6 or "
+                          "8"));
+  EXPECT_THAT(problems_of({"batch={\"gradient_accumulation_steps\": 4}"}),
+              ElementsAre(HasSubstr("/batch/global_batch_size: is missing")));
+}
+
+TEST(ConfigRules, APaddingTokenIsOneOfAModelThatHasIt) {
+  const std::vector<std::string> llama{"model.architecture=llama", "model.ffn_hidden_size=96"};
+  const auto of_llama = [&](const std::string& padding) {
+    auto overrides = llama;
+    overrides.push_back("model.pad_token_id=" + padding);
+    return overrides;
+  };
+  EXPECT_EQ(small_config(of_llama("255")).model.pad_token_id, 255);
+  EXPECT_EQ(small_config(of_llama("null")).model.pad_token_id, std::nullopt);
+  EXPECT_EQ(small_config(llama).model.pad_token_id, std::nullopt);
+  EXPECT_THAT(
+      problems_of(of_llama("256")),
+      ElementsAre("config: /model/pad_token_id: 256 is beyond vocab_size (256); use at most "
+                  "255"));
+  EXPECT_THAT(problems_of(of_llama("-1")),
+              ElementsAre(HasSubstr("/model/pad_token_id: -1 is not")));
+  EXPECT_THAT(problems_of(of_llama("1.5")), ElementsAre(HasSubstr("/model/pad_token_id: 1.5 is")));
+  EXPECT_THAT(
+      problems_of({"model.pad_token_id=0"}),
+      ElementsAre("config: /model/pad_token_id: gpt2's embedding has no padding token; leave "
+                  "it out, or use llama"));
+}
+
+TEST(ConfigRules, LayersAndStages) {
+  EXPECT_THAT(problems_of({kPipeline + "8"}),
+              ElementsAre("config: /parallel/pipeline_model_parallel_size: pipeline (8) × chunks "
+                          "(1) = 8 stages, more than num_layers (4); use 4"));
+  EXPECT_THAT(problems_of({kPipeline + "4", kChunks + "2"}),
+              ElementsAre(HasSubstr("= 8 stages, more than num_layers (4); use 2")));
+  EXPECT_THAT(problems_of({kPipeline + "2", "pipeline.layer_split=[1, 2]"}),
+              ElementsAre(HasSubstr("/pipeline/layer_split: sums to 3, not to num_layers (4)")));
+  EXPECT_THAT(problems_of({kPipeline + "2", "pipeline.layer_split=[1, 2, 1]"}),
+              ElementsAre(HasSubstr("has 3 numbers, but pipeline (2) × chunks (1) = 2 stages")));
+  EXPECT_THAT(problems_of({kPipeline + "2", "pipeline.layer_split=[0, 4]"}),
+              ElementsAre(HasSubstr("each at least 1")));
+  EXPECT_THAT(problems_of({"pipeline.layer_split=[]"}), ElementsAre(HasSubstr("is not a list")));
+  EXPECT_THAT(problems_of({kPipeline + "2", "pipeline.layer_split=even"}), IsEmpty());
+}
+
+TEST(ConfigRules, ChunksFitTheSchedule) {
+  const std::string schedule = "pipeline.schedule=";
+  EXPECT_THAT(
+      problems_of({kPipeline + "2", kChunks + "1", schedule + "interleaved_1f1b"}),
+      ElementsAre(HasSubstr("1 chunk is too few for schedule \"interleaved_1f1b\"; use 2")));
+  for (const char* several :
+       {"interleaved_1f1b", "interleaved_zero_bubble", "looped_bfs", "zbv", "dualpipev"}) {
+    EXPECT_THAT(problems_of({kPipeline + "2", schedule + several}), IsEmpty());
+  }
+  EXPECT_THAT(problems_of({kPipeline + "2", kChunks + "1", schedule + "zbv"}),
+              ElementsAre(HasSubstr("1 chunk doesn't fit schedule \"zbv\", which has two")));
+  EXPECT_THAT(problems_of({kPipeline + "2", kChunks + "2", schedule + "zb_h1"}),
+              ElementsAre(HasSubstr("2 chunks don't fit schedule \"zb_h1\"")));
+  EXPECT_THAT(problems_of({kPipeline + "2", kChunks + "2", schedule + "gpipe"}),
+              ElementsAre(HasSubstr("2 chunks don't fit schedule \"gpipe\"")));
+  EXPECT_THAT(problems_of({kPipeline + "2", kChunks + "2",
+                           "pipeline.microbatch_group_size_per_vp_stage=2"}),
+              IsEmpty());
+}
+
+TEST(ConfigRules, PipeDreamRefusesWhatNeedsAFlush) {
+  const auto with = [](std::vector<std::string> more) {
+    more.insert(more.end(), {kPipeline + "2", "pipeline.schedule=pipedream",
+                             "model.tie_word_embeddings=false"});
+    return problems_of(more);
+  };
+  EXPECT_THAT(with({"gradient_clipping=0"}), IsEmpty());
+  EXPECT_THAT(with({}), ElementsAre(HasSubstr("/gradient_clipping: 1 needs the norm over all "
+                                              "stages at every update")));
+  EXPECT_THAT(with({"gradient_clipping=0", "training.on_non_finite=skip"}),
+              ElementsAre(HasSubstr("/training/on_non_finite: \"skip\" can't leave out updates")));
+  EXPECT_THAT(with({"gradient_clipping=0", "logging.dump_gradients_at=[1]"}),
+              ElementsAre(HasSubstr("/logging/dump_gradients_at")));
+  EXPECT_THAT(problems_of({kPipeline + "2", "pipeline.schedule=pipedream", "gradient_clipping=0"}),
+              ElementsAre(HasSubstr("/model/tie_word_embeddings: the first and the last stage")));
+  EXPECT_THAT(problems_of({kPipeline + "2", "pipeline.schedule=pipedream_2bw"}), IsEmpty());
+}
+
+TEST(ConfigRules, SequenceLengthAndSequenceParallelism) {
+  EXPECT_THAT(problems_of({"model.max_position_embeddings=16"}),
+              ElementsAre("config: /data/sequence_length: 32 is more than "
+                          "model.max_position_embeddings (16); use at most 16"));
+  const std::vector<std::string> odd{"parallel.sequence_parallel=true", kTensor + "4",
+                                     "batch.micro_batch_size=2", "data.sequence_length=31"};
+  EXPECT_THAT(problems_of(odd),
+              ElementsAre("config: /parallel/sequence_parallel: micro_batch_size (2) × "
+                          "sequence_length (31) = 62 tokens can't be shared by "
+                          "tensor_model_parallel_size (4); use a sequence_length of 28"));
+  EXPECT_THAT(problems_of({"parallel.sequence_parallel=true", kTensor + "2",
+                           "batch.micro_batch_size=2", "data.sequence_length=31"}),
+              IsEmpty());
+}
+
+TEST(ConfigRules, RankOrderNodesAndCollectives) {
+  for (const char* order : {"dp-tp-pp", "pp-dp-tp"}) {
+    EXPECT_THAT(problems_of({std::string("parallel.rank_order=") + order}), IsEmpty());
+  }
+  for (const char* order : {"tp-dp", "tp-dp-pp-", "tp-tp-pp", "tpdppp", "tp-dp-cp"}) {
+    EXPECT_THAT(problems_of({std::string("parallel.rank_order=") + order}),
+                ElementsAre(HasSubstr("does not name each of tp, dp and pp once")));
+  }
+  const std::string data = "parallel.data_parallel_size=4";
+  EXPECT_THAT(problems_of({data, "runtime.ranks_per_node=3"}),
+              ElementsAre("config: /runtime/ranks_per_node: 3 does not divide the number of ranks "
+                          "(4); use 1, 2 or 4"));
+  EXPECT_THAT(problems_of({data, "runtime.collective_algorithm=ring"}),
+              ElementsAre(HasSubstr("\"ring\" doesn't add in rank order on 4 ranks")));
+  EXPECT_THAT(
+      problems_of({data, "runtime.collective_algorithm=tree", "training.deterministic=false"}),
+      IsEmpty());
+  EXPECT_THAT(problems_of({"parallel.data_parallel_size=2", "runtime.collective_algorithm=ring"}),
+              IsEmpty());
+}
+
+TEST(ConfigRules, KeysThatWouldDoNothingAreRefused) {
+  for (const char* override_text :
+       {"optimizer.params.momentum=0.9", "scheduler.power=2", "scheduler.gamma=0.5",
+        "scheduler.milestones=[3]", "scheduler.min_lr=1e-5"}) {
+    EXPECT_THAT(problems_of({override_text}), ElementsAre(HasSubstr("does nothing for")))
+        << override_text;
+  }
+  EXPECT_THAT(problems_of({"optimizer.type=SGD", "optimizer.params.betas=[0.8, 0.9]",
+                           "optimizer.params.momentum=0.9"}),
+              ElementsAre("config: /optimizer/params/betas: does nothing for SGD; leave it out, or "
+                          "use AdamW"));
+}
+
+TEST(ConfigRules, LearningRateSchedule) {
+  const std::string iters = "training.train_iters=100";
+  EXPECT_THAT(problems_of({iters, "scheduler.warmup_iters=5", "scheduler.warmup_ratio=0.1"}),
+              ElementsAre(HasSubstr("is given beside warmup_ratio")));
+  EXPECT_THAT(problems_of({"scheduler.warmup_iters=5", "scheduler.warmup_ratio=0.1"}),
+              ElementsAre(HasSubstr("is given beside warmup_ratio")));
+  EXPECT_THAT(
+      problems_of({iters, "scheduler.warmup_iters=100", "scheduler.type=cosine"}),
+      ElementsAre("config: /scheduler/warmup_iters: 100 leaves nothing of training.train_iters "
+                  "(100) to type \"cosine\"; set scheduler.warmup_iters to at most 99, "
+                  "training.train_iters to more than 100, or scheduler.type to \"constant\""));
+  EXPECT_THAT(problems_of({iters, "scheduler.warmup_iters=60", "scheduler.decay_iters=50",
+                           "scheduler.type=cosine"}),
+              ElementsAre(HasSubstr("60 leaves nothing of scheduler.decay_iters (50)")));
+  EXPECT_THAT(problems_of({iters, "scheduler.type=cosine", "scheduler.min_lr=1"}),
+              ElementsAre("config: /scheduler/min_lr: 1 is more than optimizer.params.lr (0.001)"));
+  EXPECT_THAT(problems_of({iters, "scheduler.type=piecewise"}),
+              ElementsAre(HasSubstr("/scheduler/milestones: type \"piecewise\" needs")));
+  EXPECT_THAT(problems_of({iters, "scheduler.type=piecewise", "scheduler.milestones=[9, 9]"}),
+              ElementsAre(HasSubstr("in ascending order")));
+  EXPECT_THAT(problems_of({iters, "scheduler.type=piecewise", "scheduler.milestones=[8, 9]"}),
+              IsEmpty());
+  EXPECT_THAT(problems_of({iters, "scheduler.type=cosine", "scheduler.num_cycles=2"}),
+              ElementsAre(HasSubstr("does nothing for type \"cosine\"")));
+  EXPECT_THAT(problems_of({iters, "scheduler.wsd_decay_iters=2"}),
+              ElementsAre(HasSubstr("or use type \"wsd\"")));
+  EXPECT_THAT(problems_of({iters, "scheduler.type=cosine_with_restarts", "scheduler.num_cycles=91",
+                           "scheduler.warmup_iters=10"}),
+              ElementsAre(HasSubstr("use at most 45")));
+  EXPECT_THAT(problems_of({iters, "scheduler.type=cosine_with_restarts", "scheduler.num_cycles=7",
+                           "scheduler.cycle_mult=2"}),
+              ElementsAre(HasSubstr("use at most 5")))
+      << "2 + 4 + 8 + 16 + 32 of 100";
+  EXPECT_THAT(problems_of({iters, "scheduler.type=wsd", "scheduler.warmup_iters=95"}), IsEmpty());
+  EXPECT_THAT(problems_of({iters, "scheduler.type=wsd", "scheduler.wsd_decay_iters=91",
+                           "scheduler.warmup_iters=10"}),
+              ElementsAre(HasSubstr("/scheduler/wsd_decay_iters: 91 is more than")));
+  EXPECT_THAT(problems_of({iters, "training.train_epochs=2"}),
+              ElementsAre(HasSubstr("is given beside train_iters")));
+  EXPECT_THAT(
+      problems_of({iters, "logging.dump_gradients_at=[1, 101]"}),
+      ElementsAre(HasSubstr("101 is beyond the last iteration, training.train_iters (100)")));
+}
+
+TEST(ConfigRules, Data) {
+  EXPECT_THAT(problems_of({"data.tokenizer.type=file"}),
+              ElementsAre(HasSubstr("/model/vocab_size: must be given"),
+                          HasSubstr("/data/tokenizer/path: is missing")));
+  EXPECT_THAT(problems_of({"data.tokenizer.path=t.json"}),
+              ElementsAre(HasSubstr("does nothing for type \"byte\"")));
+  for (const char* split :
+       {"\"0,1\"", "\"1,2,3,4\"", "\"1,,1\"", "\"1,-1\"", "\"nan\"", "\"1,\""}) {
+    EXPECT_THAT(problems_of({std::string("data.split=") + split}),
+                ElementsAre(HasSubstr("/data/split: ")))
+        << split;
+  }
+  EXPECT_THAT(problems_of({"data.split=\"9,1\"", "data.validation=[{\"path\": \"v\"}]"}),
+              ElementsAre(HasSubstr("is given beside data.validation")));
+}
+
+TEST(ConfigRules, TheLargestNumbersDoNotOverflow) {
+  EXPECT_THAT(problems_of({"parallel.data_parallel_size=1e6", kTensor + "1e6", kPipeline + "1e6",
+                           kChunks + "1e5", "model.num_layers=1e5", "model.hidden_size=1e7",
+                           "model.num_attention_heads=1e6", "model.ffn_hidden_size=1e8",
+                           "model.vocab_size=1e9", "batch.micro_batch_size=1e6",
+                           "batch.gradient_accumulation_steps=1e6", "data.sequence_length=1e7",
+                           "parallel.sequence_parallel=true"}),
+              ::testing::SizeIs(::testing::Gt(1)));
+}
+
+TEST(ConfigRules, PrecisionAndItsLossScale) {
+  EXPECT_THAT(problems_of({"precision.dtype=fp16", "precision.grad_accum_dtype=fp16"}), IsEmpty());
+  EXPECT_THAT(problems_of({"precision.tf32=true"}), IsEmpty());
+  EXPECT_THAT(problems_of({"precision.dtype=bf16", "precision.tf32=true"}),
+              ElementsAre(HasSubstr(
+                  "/precision/tf32: does nothing for dtype \"bf16\"; leave it out, or use "
+                  "dtype \"fp32\"")));
+  EXPECT_THAT(problems_of({"precision.dtype=bf16", "precision.grad_accum_dtype=fp16"}),
+              ElementsAre(HasSubstr("/precision/grad_accum_dtype: \"fp16\" is neither \"fp32\" nor "
+                                    "precision.dtype (\"bf16\")")));
+  EXPECT_THAT(problems_of({"precision.dtype=bf16", "precision.hysteresis=3"}),
+              ElementsAre(HasSubstr("/precision/hysteresis: does nothing for dtype \"bf16\"")));
+  EXPECT_THAT(problems_of({"precision.loss_scale=8"}),
+              ElementsAre(HasSubstr("/precision/loss_scale: does nothing for dtype \"fp32\"")));
+  EXPECT_THAT(problems_of({"precision.dtype=fp16", "precision.loss_scale=8",
+                           "precision.loss_scale_window=5"}),
+              ElementsAre(HasSubstr("/precision/loss_scale_window: does nothing beside a fixed "
+                                    "loss_scale (8)")));
+  EXPECT_THAT(problems_of({"precision.dtype=fp16", "precision.initial_scale_power=2",
+                           "precision.min_loss_scale=8"}),
+              ElementsAre(HasSubstr("/precision/min_loss_scale: 8 is above the scale that "
+                                    "initial_scale_power (2) begins with; use at most 4")));
+  EXPECT_THAT(problems_of({"precision.dtype=fp16", "pipeline.schedule=pipedream",
+                           "gradient_clipping=0", "model.tie_word_embeddings=false"}),
+              ElementsAre(HasSubstr("/precision/dtype: \"fp16\" leaves out steps that overflow")));
+}
+
+TEST(ConfigRules, ZeroStagesAndRecomputation) {
+  EXPECT_THAT(
+      problems_of({"zero_optimization.stage=3", "pipeline.schedule=pipedream_2bw"}),
+      ElementsAre(HasSubstr("/zero_optimization/stage: 3 keeps one version of the weights in "
+                            "shards, but schedule \"pipedream_2bw\"")));
+  EXPECT_THAT(problems_of({"zero_optimization.stage=2", "pipeline.schedule=pipedream_2bw"}),
+              IsEmpty());
+  EXPECT_THAT(problems_of({"zero_optimization.stage3_param_persistence_threshold=-1"}), SizeIs(1));
+  EXPECT_THAT(problems_of({"zero_optimization.offload_optimizer={}"}),
+              ElementsAre(HasSubstr("/zero_optimization/offload_optimizer: this setting of "
+                                    "DeepSpeed is not supported")));
+  EXPECT_THAT(problems_of({"precision.dtype=fp16", "precision.loss_scale=1e300"}), SizeIs(1));
+  EXPECT_THAT(problems_of({"precision.dtype=fp16", "precision.min_loss_scale=1e-300"}), SizeIs(1));
+  EXPECT_THAT(problems_of({"precision.dtype=fp16", "precision.loss_scale=1e-40"}),
+              ElementsAre(HasSubstr("/precision/loss_scale: 1e-40 leaves nothing")));
+  EXPECT_THAT(problems_of({"optimizer.type=Adafactor", "optimizer.params.betas=[0.5,0.9]"}),
+              ElementsAre(HasSubstr("/optimizer/params/betas: does nothing for Adafactor")));
+}
+
+TEST(ConfigRules, AnAutomaticMicroBatchNeedsAGlobalOneAndTheMemory) {
+  EXPECT_THAT(
+      problems_of({"batch.micro_batch_size=auto", "batch.global_batch_size=null",
+                   "batch.gradient_accumulation_steps=null"}),
+      ElementsAre(HasSubstr("/batch/micro_batch_size: \"auto\" divides global_batch_size")));
+  EXPECT_THAT(
+      problems_of({"batch.micro_batch_size=auto", "batch.global_batch_size=8",
+                   "batch.gradient_accumulation_steps=null"}),
+      ElementsAre(HasSubstr("/batch/micro_batch_size: \"auto\" needs the memory of a run")));
+}
+
+}  // namespace
+}  // namespace trident
