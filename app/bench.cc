@@ -98,7 +98,7 @@ Json measure_machine(const BenchOptions& options, const Launch& launch) {
   }
   need_writable("--out", options.out);
   launch.start->join("bench machine");
-  const LoadedConfig base = load_told(options.config, launch);
+  const LoadedConfig base = load_reported(options.config, launch);
   MachineRequest request{
       .cores = launch.cores, .iterations = options.iterations, .rounds = options.rounds};
   for (const GridPoint& point :
@@ -142,7 +142,7 @@ Json measure_step(const BenchOptions& options, const Launch& launch) {
   launch.start->join("bench step");
   ConfigRequest request = options.config;
   choose_layouts_here(request, launch);
-  const LoadedConfig loaded = load_told(request, launch);
+  const LoadedConfig loaded = load_reported(request, launch);
   if (!loaded.why_layout.empty()) fmt::print(stderr, "{}\n", loaded.why_layout);
   Config config = loaded.config;
   const Bf16Choice products = choose_bf16_products(config, "", bf16_machine(config, launch));

@@ -19,7 +19,7 @@
 #include "base/units.h"
 #include "checkpoint/checkpoint_tools.h"
 #include "run/evaluation/convert.h"
-#include "run/folders/held_folder.h"
+#include "run/folders/locked_folder.h"
 #include "run/folders/run_folder.h"
 
 namespace trident::app {
@@ -93,13 +93,13 @@ int inspect(const CheckpointOptions& options) {
     for (int d = 0; d < tensor.shape.rank(); ++d) shape.push_back(tensor.shape.dim(d));
     ordered_json row{{"dtype", safetensors_name(tensor.dtype)},
                      {"shape", shape},
-                     {"pieces", tensor.pieces.size()}};
+                     {"pieces", tensor.shards.size()}};
     std::string sum;
     if (options.hashes) sum = hex64(tensor_sum(reader, name));
     if (options.hashes) row["crc64"] = sum;
     text += fmt::format("{:>5} {:<16} {:>11}  {}  {}\n", safetensors_name(tensor.dtype),
                         tensor.shape.to_string(),
-                        counted(static_cast<std::int64_t>(tensor.pieces.size()), "piece"), sum,
+                        counted(static_cast<std::int64_t>(tensor.shards.size()), "piece"), sum,
                         printable(name, 200));
     tensors[name] = std::move(row);
   }

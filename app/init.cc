@@ -11,8 +11,8 @@
 #include "base/files/file.h"
 #include "base/files/json.h"
 #include "base/printable.h"
-#include "engine/setup/kinds.h"
 #include "engine/setup/presets.h"
+#include "engine/setup/registry.h"
 
 namespace trident::app {
 namespace {
@@ -26,7 +26,7 @@ int init(const InitOptions& options) {
   const std::filesystem::path path = options.file;
   const bool standard = options.file == "-";
   const std::string name = standard ? options.preset : path.stem().string();
-  const std::string text = preset_config(options.preset, name, *built_in_rules());
+  const std::string text = preset_config(options.preset, name, *built_in_constraints());
   const bool json = options.format == "json";
   if (standard && json) {
     throw RequestError(

@@ -16,11 +16,11 @@
 #include "base/printable.h"
 #include "base/process/process.h"
 #include "base/process/terminal.h"
-#include "engine/setup/kinds.h"
+#include "engine/setup/registry.h"
 #include "kernels/cuda_device.h"
 #include "run/measurement/bench.h"
 #include "run/startup/measured_models.h"
-#include "settings/moot.h"
+#include "settings/ineffective_keys.h"
 
 namespace trident::app {
 
@@ -89,11 +89,11 @@ std::string machines_folder() {
   return here;
 }
 
-LoadedConfig load_told(const ConfigRequest& request, const Launch& launch,
-                       std::optional<std::int64_t> memory) {
+LoadedConfig load_reported(const ConfigRequest& request, const Launch& launch,
+                           std::optional<std::int64_t> memory) {
   LoadedConfig loaded = load(request, launch, memory);
   if (!launch.leads) return loaded;
-  for (const std::string& note : moot_notes(loaded)) print_error(note);
+  for (const std::string& note : ineffective_key_notes(loaded)) print_error(note);
   return loaded;
 }
 
@@ -102,7 +102,7 @@ void add_notes(nlohmann::ordered_json& document, const std::vector<std::string>&
 }
 
 LoadOptions load_options(const Config& config, const Launch& launch) {
-  return {.rules = built_in_rules(),
+  return {.constraints = built_in_constraints(),
           .cores = launch.cores,
           .micro_batch_size = config.batch.micro_batch_size,
           .device = config.runtime.device,

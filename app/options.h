@@ -25,8 +25,8 @@ void plan_for(const Machine&, ConfigRequest&);
 // above the program's own, or share/trident/machines beside an installed program's.
 std::string machines_folder();
 // The config of a request, with what in it has no effect told on standard error.
-LoadedConfig load_told(const ConfigRequest&, const Launch&,
-                       std::optional<std::int64_t> memory = std::nullopt);
+LoadedConfig load_reported(const ConfigRequest&, const Launch&,
+                           std::optional<std::int64_t> memory = std::nullopt);
 // The notes of a loaded config in a document; none: nothing.
 void add_notes(nlohmann::ordered_json& document, const std::vector<std::string>& notes);
 // What "auto" stands for in layouts of a config that was loaded here.

@@ -9,13 +9,13 @@
 
 #include "app/options.h"
 #include "engine/setup/from_config.h"
-#include "engine/setup/kinds.h"
 #include "engine/setup/param_group_check.h"
+#include "engine/setup/registry.h"
 #include "planner/machine/machine.h"
 #include "planner/plan/fit.h"
 #include "run/loop/ramp_lists.h"
 #include "run/startup/bf16_products.h"
-#include "settings/moot.h"
+#include "settings/ineffective_keys.h"
 
 namespace trident::app {
 namespace {
@@ -40,11 +40,11 @@ LoadedConfig load_to_plan(ConfigRequest request, const std::string& name,
   }
   if (!machine) {
     choose_layouts_here(request, launch);
-    return load_told(request, launch, memory);
+    return load_reported(request, launch, memory);
   }
   plan_for(*machine, request);
-  return load_told(request, launch,
-                   memory.value_or(static_cast<std::int64_t>(machine->device.memory)));
+  return load_reported(request, launch,
+                       memory.value_or(static_cast<std::int64_t>(machine->device.memory)));
 }
 
 }  // namespace
@@ -99,7 +99,7 @@ void add_plan(CLI::App& app, const Launch& launch, Action& action) {
       if (options->format == "json") {
         nlohmann::ordered_json json = plan_json(*plan);
         if (fit) json["memory"] = fit_json(*fit);
-        add_notes(json, moot_notes(loaded));
+        add_notes(json, ineffective_key_notes(loaded));
         fmt::print("{}\n", json.dump(2));
       } else {
         fmt::print("{}{}\n", fit ? fit_text(*fit) : "", plan_text(*plan, options->all_ranks));

@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/files/file.h"
 #include "base/process/terminal.h"
-#include "run/measurement/schedule_reports.h"
+#include "run/measurement/schedule_timing.h"
 
 namespace trident::app {
 namespace {

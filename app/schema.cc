@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "app/commands.h"
-#include "engine/setup/kinds.h"
+#include "engine/setup/registry.h"
 
 namespace trident::app {
 
@@ -14,8 +14,8 @@ void add_schema(CLI::App& app, Action& action) {
   command->add_flag("--markdown", *markdown, "Print the reference page (docs/config.md) instead");
   command->callback([markdown, &action] {
     action = [markdown] {
-      fmt::print("{}", *markdown ? config_reference_markdown(*built_in_rules())
-                                 : config_schema(*built_in_rules()));
+      fmt::print("{}", *markdown ? config_reference_markdown(*built_in_constraints())
+                                 : config_schema(*built_in_constraints()));
       return 0;
     };
   });

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/files/file.h"
 #include "base/printable.h"
-#include "engine/setup/kinds.h"
+#include "engine/setup/registry.h"
 #include "planner/plan/fit.h"
 #include "planner/search/layout_search.h"
 
@@ -66,7 +66,7 @@ LayoutRequest request_of(const SearchOptions& options, const Launch& launch) {
   }
   request.written = base.written;
   request.global_batch_size = base.config.batch.global_batch_size;
-  request.load = {.rules = built_in_rules(),
+  request.load = {.constraints = built_in_constraints(),
                   .cores = launch.cores,
                   .micro_batch_size = base.config.batch.micro_batch_size,
                   .device = machine.device.gpu ? "cuda" : "cpu",

@@ -11,7 +11,7 @@
 #include "base/printable.h"
 #include "base/process/process.h"
 #include "base/units.h"
-#include "engine/setup/kinds.h"
+#include "engine/setup/registry.h"
 #include "planner/machine/link_table.h"
 #include "planner/simulation/chakra.h"
 #include "planner/simulation/step_simulation.h"
@@ -113,7 +113,7 @@ void add_simulate(CLI::App& app, const Launch& launch, Action& action) {
       plan_for(machine, request);
       request.layouts->assume = options->assume;
       const LoadedConfig loaded =
-          load_told(request, launch, static_cast<std::int64_t>(machine.device.memory));
+          load_reported(request, launch, static_cast<std::int64_t>(machine.device.memory));
       const Config& config = loaded.config;
       if (!loaded.why_layout.empty()) fmt::print(stderr, "{}\n", loaded.why_layout);
       Habits habits = Habits::of(config);

@@ -20,7 +20,7 @@
 #include "base/utf8.h"
 #include "core/available_memory.h"
 #include "engine/setup/from_config.h"
-#include "engine/setup/kinds.h"
+#include "engine/setup/registry.h"
 #include "kernels/cuda_device.h"
 #include "planner/sweep/machine_fit.h"
 #include "report/sweep_report.h"

@@ -21,7 +21,7 @@
 #include "planner/plan/plan.h"
 #include "run/measurement/bench.h"
 #include "run/startup/training_job.h"
-#include "settings/moot.h"
+#include "settings/ineffective_keys.h"
 
 namespace trident::app {
 namespace {
@@ -35,20 +35,20 @@ struct TrainOptions {
 };
 
 // The filled-in config alone on stdout, the plan on stderr; with "json" both in one document.
-void print_dry_run(const TrainOptions& options, const TrainingInputs& inputs) {
+void print_dry_run(const TrainOptions& options, const TrainingInputs& inputs, const Plan& plan) {
   for (const std::string& path : inputs.datasets.untokenized) {
     print_error(path + ": is not tokenized yet: how many samples it has is not known");
   }
   const std::string config = config_to_json(inputs.config, inputs.written);
   if (options.format == "json") {
-    const std::vector<std::string> told = moot_notes(inputs.config, inputs.written);
+    const std::vector<std::string> told = ineffective_key_notes(inputs.config, inputs.written);
     const std::string notes =
         told.empty() ? "" : ", \"notes\": " + json_text(nlohmann::ordered_json(told), 2);
     fmt::print("{{\"config\": {}, \"plan\": {}{}}}\n", config,
-               json_text(plan_json(*inputs.plan), 2), notes);
+               json_text(plan_json(plan), 2), notes);
   } else {
     fmt::print("{}", config);
-    fmt::print(stderr, "{}", plan_text(*inputs.plan));
+    fmt::print(stderr, "{}", plan_text(plan));
   }
 }
 
@@ -68,7 +68,7 @@ std::string result_text(const TrainOptions& options, const TrainingJob& job,
                                    : closing_text(job, summary, terminal_of(STDOUT_FILENO).columns);
   }
   nlohmann::ordered_json document = closing_json(job, summary);
-  add_notes(document, moot_notes(job.inputs.config, job.inputs.written));
+  add_notes(document, ineffective_key_notes(job.inputs.config, job.inputs.written));
   return json_text(document) + "\n";
 }
 
@@ -89,7 +89,7 @@ int pretend(TrainOptions options, const Launch& launch) {
   }
   launch.start->join("train --pretend-world");
   options.config.ranks = options.pretended_world;
-  const LoadedConfig loaded = load_told(options.config, launch);
+  const LoadedConfig loaded = load_reported(options.config, launch);
   if (loaded.parallel_is_auto) {
     throw RequestError(
         "--pretend-world: parallel is \"auto\": give the layout; trident search finds one");
@@ -118,7 +118,8 @@ int train(const TrainOptions& options, const Launch& launch) {
   });
   ConfigRequest request = options.config;
   choose_layouts_here(request, launch);
-  const LoadedConfig loaded = options.quiet ? load(request, launch) : load_told(request, launch);
+  const LoadedConfig loaded =
+      options.quiet ? load(request, launch) : load_reported(request, launch);
   if (!loaded.why_layout.empty() && !options.quiet) {
     const bool document = options.dry_run || options.format == "json";
     fmt::print(document ? stderr : stdout, "{}\n", loaded.why_layout);
@@ -135,7 +136,7 @@ int train(const TrainOptions& options, const Launch& launch) {
   TrainingJob job = prepare_job(loaded, launch, texts);
   const Config& config = job.inputs.config;
   if (options.dry_run) {
-    if (launch.leads) print_dry_run(options, job.inputs);
+    if (launch.leads) print_dry_run(options, job.inputs, *job.facts.plan);
     return 0;
   }
   saves = !config.checkpoint.save.empty();

@@ -8,7 +8,7 @@
 
 #include "engine/rank_model.h"
 #include "engine/setup/from_config.h"
-#include "engine/setup/kinds.h"
+#include "engine/setup/registry.h"
 #include "engine/stepper.h"
 #include "run/loop/trainer.h"
 #include "settings/config.h"
@@ -62,7 +62,7 @@ int main(int count, char** arguments) {
     return 2;
   }
   trident::run(trident::parse_config(trident::config_text(arguments[1]), {},
-                                     {.rules = trident::built_in_rules()})
+                                     {.constraints = trident::built_in_constraints()})
                    .config,
                std::atoi(arguments[2]));
 }

@@ -21,11 +21,11 @@ std::string file_in(const std::string& folder, const std::string& file) {
 
 constexpr std::size_t kUnshared = 2;  // blocks kept: each rank of a process has as many
 
-Box common(const Box& a, const Box& b) {
-  Box box{std::max(a.row, b.row), std::max(a.column, b.column), 0, 0};
-  box.rows = std::min(a.row + a.rows, b.row + b.rows) - box.row;
-  box.columns = std::min(a.column + a.columns, b.column + b.columns) - box.column;
-  return box;
+TensorSlice common(const TensorSlice& a, const TensorSlice& b) {
+  TensorSlice slice{std::max(a.row, b.row), std::max(a.column, b.column), 0, 0};
+  slice.rows = std::min(a.row + a.rows, b.row + b.rows) - slice.row;
+  slice.columns = std::min(a.column + a.columns, b.column + b.columns) - slice.column;
+  return slice;
 }
 
 // Elements that follow each other to `line`, `step` bytes apart: the bytes from `done` on, which
@@ -58,13 +58,13 @@ CheckpointReader::CheckpointReader(const std::string& folder)
 CheckpointReader::CheckpointReader(const std::string& folder, Manifest manifest)
     : folder_(folder),
       manifest_(std::move(manifest)),
-      blocks_(ProvedBlocks::of(folder, manifest_)) {}
+      blocks_(VerifiedBlocks::of(folder, manifest_)) {}
 
 CheckpointReader::CheckpointReader(const std::string& folder, Manifest manifest,
-                                   ProvedBlocks::Locate locate)
+                                   VerifiedBlocks::Locate locate)
     : folder_(folder),
       manifest_(std::move(manifest)),
-      blocks_(std::make_shared<ProvedBlocks>(manifest_.files, std::move(locate), kUnshared)) {}
+      blocks_(std::make_shared<VerifiedBlocks>(manifest_.files, std::move(locate), kUnshared)) {}
 
 const SavedTensor* CheckpointReader::find(const std::string& name) const {
   const auto it = manifest().tensors.find(name);
@@ -115,33 +115,33 @@ std::string CheckpointReader::text(const std::string& file) {
 }
 
 const SafetensorsEntry& CheckpointReader::entry_of(const SavedTensor& tensor,
-                                                   const SavedPiece& piece) {
-  const SafetensorsEntry& entry = tensors_of(piece.file).at(piece.tensor);
-  std::vector<std::int64_t> shape{piece.box.rows};
-  if (tensor.shape.rank() == 2) shape.push_back(piece.box.columns);
-  if (piece.transposed) std::ranges::reverse(shape);
+                                                   const SavedShard& shard) {
+  const SafetensorsEntry& entry = tensors_of(shard.file).at(shard.tensor);
+  std::vector<std::int64_t> shape{shard.slice.rows};
+  if (tensor.shape.rank() == 2) shape.push_back(shard.slice.columns);
+  if (shard.transposed) std::ranges::reverse(shape);
   if (entry.dtype == tensor.dtype && entry.shape == shape) return entry;
   throw RequestError(fmt::format("{}: tensor \"{}\" has another type or shape than {} says",
-                                 blocks_->path(piece.file), printable(piece.tensor),
+                                 blocks_->path(shard.file), printable(shard.tensor),
                                  manifest_name));
 }
 
 std::vector<CheckpointReader::Part> CheckpointReader::parts_of(const std::string& name,
-                                                               const Box& box) {
+                                                               const TensorSlice& slice) {
   std::vector<Part> parts;
   const SavedTensor* tensor = find(name);
   if (tensor == nullptr) return parts;
-  for (const SavedPiece& piece : tensor->pieces) {
-    const Box meet = common(piece.box, box);
+  for (const SavedShard& shard : tensor->shards) {
+    const TensorSlice meet = common(shard.slice, slice);
     if (meet.rows <= 0 || meet.columns <= 0) continue;
-    const SafetensorsFile& file = tensors_of(piece.file);
-    const SafetensorsEntry* entry = file.find(piece.tensor);
-    parts.push_back({{piece.file, entry == nullptr ? 0 : file.offset_of(*entry)}, meet});
+    const SafetensorsFile& file = tensors_of(shard.file);
+    const SafetensorsEntry* entry = file.find(shard.tensor);
+    parts.push_back({{shard.file, entry == nullptr ? 0 : file.offset_of(*entry)}, meet});
   }
   return parts;
 }
 
-void CheckpointReader::read(const std::string& name, const Box& box, std::int64_t stride,
+void CheckpointReader::read(const std::string& name, const TensorSlice& slice, std::int64_t stride,
                             std::span<std::byte> out) {
   const SavedTensor* tensor = find(name);
   if (tensor == nullptr) {
@@ -149,46 +149,47 @@ void CheckpointReader::read(const std::string& name, const Box& box, std::int64_
         fmt::format("{}: no tensor \"{}\"", file_in(folder_, manifest_name), printable(name)));
   }
   std::int64_t elements = 0;
-  for (const SavedPiece& piece : tensor->pieces) {
-    const Box meet = common(piece.box, box);
+  for (const SavedShard& shard : tensor->shards) {
+    const TensorSlice meet = common(shard.slice, slice);
     if (meet.rows <= 0 || meet.columns <= 0) continue;
-    read_piece(*tensor, piece, meet, box, stride, out);
+    read_shard(*tensor, shard, meet, slice, stride, out);
     elements += meet.rows * meet.columns;
   }
-  if (elements == box.rows * box.columns) return;
+  if (elements == slice.rows * slice.columns) return;
   throw RequestError(
       fmt::format("{}: tensor \"{}\" has shape {}, asked for rows {} to {} and columns {} to {}",
                   file_in(folder_, manifest_name), printable(name), tensor->shape.to_string(),
-                  box.row, box.row + box.rows, box.column, box.column + box.columns));
+                  slice.row, slice.row + slice.rows, slice.column, slice.column + slice.columns));
 }
 
-void CheckpointReader::read_piece(const SavedTensor& tensor, const SavedPiece& piece,
-                                  const Box& meet, const Box& box, std::int64_t stride,
-                                  std::span<std::byte> out) {
-  const SafetensorsEntry& entry = entry_of(tensor, piece);
+void CheckpointReader::read_shard(const SavedTensor& tensor, const SavedShard& shard,
+                                  const TensorSlice& meet, const TensorSlice& slice,
+                                  std::int64_t stride, std::span<std::byte> out) {
+  const SafetensorsEntry& entry = entry_of(tensor, shard);
   const std::size_t element = size_of(tensor.dtype);
   // Lines of the file: rows, or columns where it has the transposed tensor.
-  const bool turned = piece.transposed;
-  const std::int64_t first = turned ? meet.column - piece.box.column : meet.row - piece.box.row;
-  const std::int64_t inside = turned ? meet.row - piece.box.row : meet.column - piece.box.column;
-  const std::int64_t pitch = turned ? piece.box.rows : piece.box.columns;
+  const bool turned = shard.transposed;
+  const std::int64_t first = turned ? meet.column - shard.slice.column : meet.row - shard.slice.row;
+  const std::int64_t inside =
+      turned ? meet.row - shard.slice.row : meet.column - shard.slice.column;
+  const std::int64_t pitch = turned ? shard.slice.rows : shard.slice.columns;
   const std::int64_t lines = turned ? meet.columns : meet.rows;
   const std::int64_t length = turned ? meet.rows : meet.columns;
   const auto target = [&](std::int64_t line, std::int64_t i) {  // byte of `out`
-    const std::int64_t row = meet.row - box.row + (turned ? i : line);
-    const std::int64_t column = meet.column - box.column + (turned ? line : i);
+    const std::int64_t row = meet.row - slice.row + (turned ? i : line);
+    const std::int64_t column = meet.column - slice.column + (turned ? line : i);
     return &out[static_cast<std::size_t>(row * stride + column) * element];
   };
   // Whole lines that follow each other in the file and in `out` alike are one.
   const bool at_once = !turned && length == pitch && length == stride;
-  const std::uint64_t begin = tensors_of(piece.file).offset_of(entry);
+  const std::uint64_t begin = tensors_of(shard.file).offset_of(entry);
   for (std::int64_t line = 0; line < (at_once ? 1 : lines); ++line) {
     std::uint64_t offset =
         begin + static_cast<std::uint64_t>((first + line) * pitch + inside) * element;
     auto left = static_cast<std::uint64_t>(at_once ? lines * length : length) * element;
     std::uint64_t done = 0;
     while (left > 0) {
-      const auto bytes = at(piece.file, offset, left);
+      const auto bytes = at(shard.file, offset, left);
       if (turned) {
         spread(bytes, done, element, target(line, 0), static_cast<std::size_t>(stride) * element);
       } else {
@@ -205,7 +206,7 @@ std::vector<std::string> damages(const std::string& folder, const Manifest& mani
   std::vector<std::string> list;
   for (const auto& [name, saved] : manifest.files) {
     try {
-      ProvedFile(file_in(folder, name), saved).prove_all();
+      VerifiedFile(file_in(folder, name), saved).verify_all();
     } catch (const RequestError& error) {  // an Error is of this moment
       list.emplace_back(error.what());
     }
@@ -216,9 +217,9 @@ std::vector<std::string> damages(const std::string& folder, const Manifest& mani
     if (!list.empty()) break;
     try {
       std::vector<std::byte> one(size_of(tensor.dtype));
-      for (const SavedPiece& piece : tensor.pieces) {
-        if (piece.box.rows * piece.box.columns == 0) continue;
-        reader.read(name, {piece.box.row, piece.box.column, 1, 1}, 1, one);
+      for (const SavedShard& shard : tensor.shards) {
+        if (shard.slice.rows * shard.slice.columns == 0) continue;
+        reader.read(name, {shard.slice.row, shard.slice.column, 1, 1}, 1, one);
       }
     } catch (const RequestError& error) {
       list.emplace_back(error.what());

@@ -40,7 +40,7 @@ void each_part(CheckpointReader& reader, const std::string& name,
 
 std::vector<double> doubles(DType dtype, std::span<const std::byte> bytes) {
   std::vector<double> values(bytes.size() / size_of(dtype));
-  const auto convert = [&]<class T>(T) {
+  with_element_type(dtype, [&]<class T>(T) {
     for (std::size_t i = 0; i < values.size(); ++i) {
       T value;
       std::memcpy(&value, &bytes[i * sizeof(T)], sizeof(T));
@@ -50,29 +50,7 @@ std::vector<double> doubles(DType dtype, std::span<const std::byte> bytes) {
         values[i] = static_cast<double>(value);
       }
     }
-  };
-  switch (dtype) {
-    case DType::f64:
-      convert(double{});
-      break;
-    case DType::f32:
-      convert(float{});
-      break;
-    case DType::bf16:
-      convert(BFloat16{});
-      break;
-    case DType::f16:
-      convert(Float16{});
-      break;
-    case DType::i64:
-      convert(std::int64_t{});
-      break;
-    case DType::i32:
-      convert(std::int32_t{});
-      break;
-    default:
-      convert(std::uint8_t{});
-  }
+  });
   return values;
 }
 
@@ -197,14 +175,14 @@ void require_whole_weights(const std::string& directory) {
   const Manifest manifest = parse_manifest(read_file(path, max_manifest_bytes), path);
   for (const auto& [name, saved] : manifest.files) {
     if (name.starts_with("trident/") || !name.ends_with(".safetensors")) continue;
-    ProvedFile((fs::path(directory) / name).string(), saved).prove_all();
+    VerifiedFile((fs::path(directory) / name).string(), saved).verify_all();
   }
 }
 
 void export_weights(const FoundCheckpoint& checkpoint, const std::string& directory) {
   NewWeights folder(directory);
   const auto copy = [&](const std::string& name, const SavedFile& saved) {
-    const ProvedFile from((fs::path(checkpoint.path) / name).string(), saved);
+    const VerifiedFile from((fs::path(checkpoint.path) / name).string(), saved);
     AtomicFile to((fs::path(folder.path()) / name).string());
     ByteBuffer bytes;
     for (std::size_t block = 0; block < from.blocks(); ++block) {

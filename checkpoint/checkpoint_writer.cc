@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "base/files/bytes.h"
-#include "checkpoint/exchanged_texts.h"
+#include "checkpoint/collective_steps.h"
 #include "checkpoint/saved_parts.h"
 #include "formats/hugging_face/safetensors.h"
 
@@ -38,42 +38,22 @@ class CheckpointWriter {
 
   std::string run(const EachPortion& each) {
     slices_ = exchanged_slices(context_, group_, list_.slices());
-    std::string failure = attempt([&] {
+    CollectiveSteps steps(context_, group_);
+    const bool good = steps.take([&] {
       choose_files();
       make_files();
-    });
-    bool good = agreed(failure);
-    if (good) failure = attempt([&] { write(each); });
-    if (good) good = agreed(failure);
-    if (!good) return give_up(failure);
-    sums_.join_at_first(context_, group_);
-    failure = attempt([&] { put_into_place(); });
-    return agreed(failure) ? "" : give_up(failure);
+    }) && steps.take([&] { write(each); });
+    if (good) sums_.join_at_first(context_, group_);
+    if (!good || !steps.take([&] { put_into_place(); })) give_up();
+    return steps.failure();
   }
 
  private:
   bool leads() const { return group_.rank() == 0; }
 
-  template <class Action>
-  std::string attempt(const Action& action) {
-    try {
-      action();
-      return "";
-    } catch (const std::exception& error) {
-      return error.what();
-    }
-  }
-
-  // Whether nothing has failed anywhere; `failure` becomes what has.
-  bool agreed(std::string& failure) {
-    failure = agreed_failure(context_, group_, failure);
-    return failure.empty();
-  }
-
-  std::string give_up(const std::string& failure) {
+  void give_up() {
     files_.clear();
     if (leads()) attempt([&] { place_.files->remove(place_.saving); });
-    return failure;
   }
 
   // Which ranks share which file of slices.
@@ -179,7 +159,7 @@ class CheckpointWriter {
         const auto& file = weights.files[weights.places.find(tensor.name)->second.file];
         saved.dtype =
             std::ranges::find(file.layout.tensors, tensor.name, &TensorDeclaration::name)->dtype;
-        saved.pieces.push_back({file.name,
+        saved.shards.push_back({file.name,
                                 tensor.name,
                                 {tensor.row_begin, 0, tensor.rows, columns},
                                 tensor.transposed});

@@ -55,7 +55,7 @@ std::string place_key(const std::string& dir) {
 // "" where it is whole. Error where it can't be read now.
 std::string damage_of(const std::string& path, const SavedFile& file) {
   try {
-    ProvedFile(path, file).prove_all();
+    VerifiedFile(path, file).verify_all();
     return "";
   } catch (const RequestError& error) {
     return error.what();

@@ -53,7 +53,7 @@ struct FoundOnNodes {
   // Those of starts that checkpoint.save doesn't know: the latest one's iteration and folder.
   std::int64_t unplaced = -1;
   std::string unplaced_in;
-  // Of process 0: while it is kept nobody else looks (run/folders/held_folder.h).
+  // Of process 0: while it is kept nobody else looks (run/folders/locked_folder.h).
   std::shared_ptr<StartHold> hold;
   // What lay in this process's folder: listing_of() then. Nothing where nobody has looked.
   std::optional<std::vector<std::string>> listing;

@@ -47,11 +47,11 @@ std::string tensor_text(const SavedTensor& tensor) {
     text += fmt::format("{}{}", d == 0 ? "" : ", ", tensor.shape.dim(d));
   }
   text += "], \"pieces\": [";
-  for (const SavedPiece& piece : tensor.pieces) {
-    const Box& box = piece.box;
+  for (const SavedShard& shard : tensor.shards) {
+    const TensorSlice& slice = shard.slice;
     text += fmt::format("{}[{}, {}, {}, {}, {}, {}{}]", text.back() == '[' ? "" : ", ",
-                        json_string(piece.file), json_string(piece.tensor), box.row, box.column,
-                        box.rows, box.columns, piece.transposed ? ", true" : "");
+                        json_string(shard.file), json_string(shard.tensor), slice.row, slice.column,
+                        slice.rows, slice.columns, shard.transposed ? ", true" : "");
   }
   return text + "]}";
 }
@@ -128,39 +128,40 @@ bool stays_inside(std::string_view path) {
 }
 
 // The first element, by rows and columns, that is in no box or in two; nothing where they tile.
-std::optional<std::string> not_tiled(const Shape& shape, const std::vector<SavedPiece>& pieces) {
+std::optional<std::string> not_tiled(const Shape& shape, const std::vector<SavedShard>& shards) {
   const std::int64_t rows = shape.dim(0), columns = shape.rank() == 1 ? 1 : shape.dim(1);
-  std::vector<const Box*> boxes;
+  std::vector<const TensorSlice*> slices;
   std::int64_t area = 0;
-  for (const SavedPiece& piece : pieces) {
-    const Box& box = piece.box;
-    if (box.row > rows - box.rows || box.column > columns - box.columns) {
-      return fmt::format("{} rows and {} columns from ({}, {}) on leave the tensor", box.rows,
-                         box.columns, box.row, box.column);
+  for (const SavedShard& shard : shards) {
+    const TensorSlice& slice = shard.slice;
+    if (slice.row > rows - slice.rows || slice.column > columns - slice.columns) {
+      return fmt::format("{} rows and {} columns from ({}, {}) on leave the tensor", slice.rows,
+                         slice.columns, slice.row, slice.column);
     }
-    area += box.rows * box.columns;  // each is within the tensor's, which fits
+    area += slice.rows * slice.columns;  // each is within the tensor's, which fits
     if (area > rows * columns) return "pieces overlap";
-    if (box.rows > 0 && box.columns > 0) boxes.push_back(&box);
+    if (slice.rows > 0 && slice.columns > 0) slices.push_back(&slice);
   }
   if (area < rows * columns) {
     return fmt::format("pieces hold {} of {} elements", area, rows * columns);
   }
   // By rows; `open` are the boxes that the current row meets, by column.
-  std::ranges::sort(boxes, {}, [](const Box* box) { return std::pair(box->row, box->column); });
-  std::vector<const Box*> ends = boxes;
-  std::ranges::sort(ends, {}, [](const Box* box) { return box->row + box->rows; });
+  std::ranges::sort(slices, {},
+                    [](const TensorSlice* slice) { return std::pair(slice->row, slice->column); });
+  std::vector<const TensorSlice*> ends = slices;
+  std::ranges::sort(ends, {}, [](const TensorSlice* slice) { return slice->row + slice->rows; });
   std::map<std::int64_t, std::int64_t> open;
   std::size_t ended = 0;
-  for (const Box* box : boxes) {
-    for (; ended < ends.size() && ends[ended]->row + ends[ended]->rows <= box->row; ++ended) {
+  for (const TensorSlice* slice : slices) {
+    for (; ended < ends.size() && ends[ended]->row + ends[ended]->rows <= slice->row; ++ended) {
       open.erase(ends[ended]->column);
     }
-    const auto next = open.lower_bound(box->column);
-    if ((next != open.end() && next->first < box->column + box->columns) ||
-        (next != open.begin() && std::prev(next)->second > box->column)) {
-      return fmt::format("pieces overlap at ({}, {})", box->row, box->column);
+    const auto next = open.lower_bound(slice->column);
+    if ((next != open.end() && next->first < slice->column + slice->columns) ||
+        (next != open.begin() && std::prev(next)->second > slice->column)) {
+      return fmt::format("pieces overlap at ({}, {})", slice->row, slice->column);
     }
-    open.emplace(box->column, box->column + box->columns);
+    open.emplace(slice->column, slice->column + slice->columns);
   }
   return std::nullopt;
 }
@@ -182,7 +183,7 @@ Shape shape_of(const ManifestReader& read, const json& value, const std::string&
   return value.size() == 1 ? Shape{extents[0]} : Shape{extents[0], extents[1]};
 }
 
-SavedPiece piece_of(const ManifestReader& read, const json& value, const std::string& pointer) {
+SavedShard shard_of(const ManifestReader& read, const json& value, const std::string& pointer) {
   read.array(value, pointer);
   if (value.size() != 6 && !(value.size() == 7 && value[6] == true)) {
     read.fail(pointer, "needs [file, tensor, row, column, rows, columns], or these and true");
@@ -192,7 +193,7 @@ SavedPiece piece_of(const ManifestReader& read, const json& value, const std::st
   };
   return {.file = read.text(value[0], pointer + "/0"),
           .tensor = read.text(value[1], pointer + "/1"),
-          .box = {number(2), number(3), number(4), number(5)},
+          .slice = {number(2), number(3), number(4), number(5)},
           .transposed = value.size() == 7};
 }
 
@@ -207,21 +208,21 @@ SavedTensor tensor_of(const ManifestReader& read, const json& value, const std::
   tensor.dtype = *dtype;
   tensor.shape = shape_of(read, read.member(value, pointer, "shape"), pointer + "/shape");
   const std::string at = pointer + "/pieces";
-  const json& pieces = read.array(read.member(value, pointer, "pieces"), at);
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
+  const json& shards = read.array(read.member(value, pointer, "pieces"), at);
+  for (std::size_t i = 0; i < shards.size(); ++i) {
     const std::string here = fmt::format("{}/{}", at, i);
-    tensor.pieces.push_back(piece_of(read, pieces[i], here));
-    if (!files.contains(tensor.pieces.back().file)) {
+    tensor.shards.push_back(shard_of(read, shards[i], here));
+    if (!files.contains(tensor.shards.back().file)) {
       read.fail(here + "/0", "names a file that /files doesn't list");
     }
   }
-  if (const auto why = not_tiled(tensor.shape, tensor.pieces)) read.fail(at, *why);
+  if (const auto why = not_tiled(tensor.shape, tensor.shards)) read.fail(at, *why);
   // So whoever makes room for a tensor needs no more than the files take.
-  for (std::size_t i = 0; i < tensor.pieces.size(); ++i) {
-    const SavedPiece& piece = tensor.pieces[i];
+  for (std::size_t i = 0; i < tensor.shards.size(); ++i) {
+    const SavedShard& shard = tensor.shards[i];
     const auto bytes =
-        static_cast<std::uint64_t>(piece.box.rows * piece.box.columns) * size_of(tensor.dtype);
-    if (const std::uint64_t held = files.at(piece.file).bytes; bytes > held) {
+        static_cast<std::uint64_t>(shard.slice.rows * shard.slice.columns) * size_of(tensor.dtype);
+    if (const std::uint64_t held = files.at(shard.file).bytes; bytes > held) {
       read.fail(fmt::format("{}/{}", at, i),
                 fmt::format("takes {} bytes, its file has {}", bytes, held));
     }

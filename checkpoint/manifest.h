@@ -43,17 +43,17 @@ class ForeignCheckpoint : public RequestError {
 inline constexpr std::uint64_t checkpoint_block = std::uint64_t{16} << 20;  // bytes
 inline constexpr const char* manifest_name = "trident/manifest.json";
 
-struct SavedPiece {
+struct SavedShard {
   std::string file, tensor;  // a safetensors file of the folder, and its tensor
-  Box box;                   // of the whole tensor
+  TensorSlice slice;         // of the whole tensor
   bool transposed = false;
-  bool operator==(const SavedPiece&) const = default;
+  bool operator==(const SavedShard&) const = default;
 };
 
 struct SavedTensor {
   DType dtype = DType::f32;
   Shape shape;
-  std::vector<SavedPiece> pieces;  // tile the shape
+  std::vector<SavedShard> shards;  // tile the shape
   bool operator==(const SavedTensor&) const = default;
 };
 

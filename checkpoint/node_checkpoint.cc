@@ -14,7 +14,7 @@
 #include "base/error.h"
 #include "base/files/bytes.h"
 #include "checkpoint/checkpoint_folder.h"
-#include "checkpoint/exchanged_texts.h"
+#include "checkpoint/collective_steps.h"
 #include "checkpoint/saved_parts.h"
 
 namespace trident {
@@ -32,21 +32,21 @@ class PartStream {
  public:
   PartStream(Context& context, const ProcessGroup& group) : context_(context), group_(group) {}
 
-  struct Stretch {
+  struct Range {
     std::int64_t offset = 0, count = 0;  // in bytes, of the file
   };
 
-  void send(const std::vector<int>& peers, std::span<const Stretch> stretches,
+  void send(const std::vector<int>& peers, std::span<const Range> ranges,
             std::span<const std::byte> bytes) {
     for (const Work& work : sent_) work.wait(context_);
     sent_.clear();
     if (peers.empty()) return;
-    const std::array<std::int64_t, 2> head{static_cast<std::int64_t>(stretches.size()),
+    const std::array<std::int64_t, 2> head{static_cast<std::int64_t>(ranges.size()),
                                            static_cast<std::int64_t>(bytes.size())};
     std::vector<std::int64_t> places;
-    for (const Stretch& one : stretches) places.insert(places.end(), {one.offset, one.count});
+    for (const Range& one : ranges) places.insert(places.end(), {one.offset, one.count});
     send_all(peers, context_.from_host<std::int64_t>({2}, head, Category::communication));
-    if (stretches.empty()) return;
+    if (ranges.empty()) return;
     const auto count = static_cast<std::int64_t>(places.size());
     send_all(peers, context_.from_host<std::int64_t>({count}, places, Category::communication));
     const std::span data(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size());
@@ -69,9 +69,9 @@ class PartStream {
     const Tensor bytes = context_.empty({sizes[1]}, DType::u8, Category::communication);
     group_.receive(context_, bytes, peer);
     const std::vector<std::int64_t> flat = context_.to_host<std::int64_t>(places);
-    std::vector<Stretch> stretches;
-    for (std::size_t i = 0; i < flat.size(); i += 2) stretches.push_back({flat[i], flat[i + 1]});
-    context_.read_on_host(bytes, [&](std::span<const std::byte> data) { take(stretches, data); });
+    std::vector<Range> ranges;
+    for (std::size_t i = 0; i < flat.size(); i += 2) ranges.push_back({flat[i], flat[i + 1]});
+    context_.read_on_host(bytes, [&](std::span<const std::byte> data) { take(ranges, data); });
     return true;
   }
 
@@ -99,56 +99,37 @@ class NodeWriter {
 
   std::string run(const EachPortion& each) {
     slices_ = exchanged_slices(context_, group_, list_.slices());
-    std::string failure = attempt([&] { make_files(); });
-    bool good = agreed(failure);
-    if (good) {
-      failure = write(each);
-      good = agreed(failure);
-    }
-    if (!good) return give_up(failure);
-    sums_.join_at_first(context_, group_);
+    CollectiveSteps steps(context_, group_);
+    const bool good = steps.take([&] { make_files(); }) && steps.agree(write(each));
+    if (good) sums_.join_at_first(context_, group_);
+    if (!good || !put_everywhere(steps)) give_up();
+    return steps.failure();
+  }
+
+ private:
+  // Puts every node's parts into place, each with the manifest and the texts of rank 0.
+  bool put_everywhere(CollectiveSteps& steps) {
     std::string manifest;
-    failure = attempt([&] {
+    const bool made = steps.take([&] {
       if (group_.rank() == 0) manifest = manifest_of_all();
     });
-    if (!agreed(failure)) return give_up(failure);
+    if (!made) return false;
     manifest = text_from(context_, group_, 0, manifest);
     std::map<std::string, std::string> texts;
     for (const auto& [name, own] : info_.files) {
       texts[name] = text_from(context_, group_, 0, own);
     }
-    failure = attempt([&] { put_into_place(manifest, texts); });
-    return agreed(failure) ? "" : give_up(failure);
+    return steps.take([&] { put_into_place(manifest, texts); });
   }
 
- private:
-  template <class Action>
-  std::string attempt(const Action& action) {
-    try {
-      action();
-      return "";
-    } catch (const CommunicationError&) {
-      throw;
-    } catch (const std::exception& error) {
-      return error.what();
-    }
-  }
-
-  bool agreed(std::string& failure) {
-    failure = agreed_failure(context_, group_, failure);
-    return failure.empty();
-  }
-
-  // What other nodes may have put into place goes as well.
-  std::string give_up(const std::string& failure) {
+  // Files that other nodes may have put into place go as well.
+  void give_up() {
     files_.clear();
-    if (role_.leads) {
-      attempt([&] { place_.files->remove(saving_); });
-      if (placed_) {
-        attempt([&] { remove_checkpoint(*place_.files, place_.node(), info_.manifest.iteration); });
-      }
+    if (!role_.leads) return;
+    attempt([&] { place_.files->remove(saving_); });
+    if (placed_) {
+      attempt([&] { remove_checkpoint(*place_.files, place_.node(), info_.manifest.iteration); });
     }
-    return failure;
   }
 
   std::string path(const std::string& name) const { return (fs::path(saving_) / name).string(); }
@@ -207,24 +188,24 @@ class NodeWriter {
     };
     const auto take = [&] {  // from each source what it sends next
       std::erase_if(sources, [&](int rank) {
-        return !stream.receive(rank, [&](const auto& stretches, std::span<const std::byte> bytes) {
-          note(attempt([&] { write_copy(rank, stretches, bytes); }));
+        return !stream.receive(rank, [&](const auto& ranges, std::span<const std::byte> bytes) {
+          note(attempt([&] { write_copy(rank, ranges, bytes); }));
         });
       });
     };
     note(attempt([&] {
       each([&](std::span<const std::byte> bytes, std::span<const FileWrite> writes) {
-        std::vector<PartStream::Stretch> stretches;
+        std::vector<PartStream::Range> ranges;
         std::vector<std::byte> packed;
         for (const FileWrite& one : writes) {
           const auto from = bytes.subspan(one.begin, one.count);
           const std::uint64_t offset = own_.offsets.front() + one.offset;
           note(attempt([&] { write_own(one, offset, from); }));
           if (peers.empty()) continue;
-          stretches.push_back({static_cast<std::int64_t>(offset), std::ssize(from)});
+          ranges.push_back({static_cast<std::int64_t>(offset), std::ssize(from)});
           packed.insert(packed.end(), from.begin(), from.end());
         }
-        if (!stretches.empty()) stream.send(peers, stretches, packed);
+        if (!ranges.empty()) stream.send(peers, ranges, packed);
         take();
       });
     }));
@@ -244,9 +225,9 @@ class NodeWriter {
     file(group_.rank()).write_at(offset, bytes);
   }
 
-  void write_copy(int rank, const std::vector<PartStream::Stretch>& stretches,
+  void write_copy(int rank, const std::vector<PartStream::Range>& ranges,
                   std::span<const std::byte> bytes) {
-    for (const auto& [offset, count] : stretches) {
+    for (const auto& [offset, count] : ranges) {
       file(rank).write_at(static_cast<std::uint64_t>(offset),
                           bytes.first(static_cast<std::size_t>(count)));
       bytes = bytes.subspan(static_cast<std::size_t>(count));

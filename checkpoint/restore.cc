@@ -75,13 +75,13 @@ bool fewer_rows(const Shape& saved, const StateTensor& into, std::int64_t entrie
 
 // fp32 of what is saved in 16 bits.
 void read_wider(CheckpointReader& reader, const std::string& name, const SavedTensor& saved,
-                const Box& box, std::int64_t stride, std::span<std::byte> out) {
-  const auto columns = static_cast<std::size_t>(box.columns);
-  std::vector<std::byte> narrow(static_cast<std::size_t>(box.rows) * columns *
+                const TensorSlice& slice, std::int64_t stride, std::span<std::byte> out) {
+  const auto columns = static_cast<std::size_t>(slice.columns);
+  std::vector<std::byte> narrow(static_cast<std::size_t>(slice.rows) * columns *
                                 size_of(saved.dtype));
-  reader.read(name, box, box.columns, narrow);
+  reader.read(name, slice, slice.columns, narrow);
   const std::vector<std::byte> wide = as_f32(saved.dtype, narrow);
-  for (std::size_t row = 0; row < static_cast<std::size_t>(box.rows); ++row) {
+  for (std::size_t row = 0; row < static_cast<std::size_t>(slice.rows); ++row) {
     std::memcpy(&out[row * static_cast<std::size_t>(stride) * sizeof(float)],
                 &wide[row * columns * sizeof(float)], columns * sizeof(float));
   }
@@ -116,23 +116,23 @@ TensorSource checked_source(const StateTensor& into, const CheckpointReader& rea
 struct Part {
   std::pair<std::string, std::uint64_t> place;  // in the files
   const TensorSource* from = nullptr;
-  Box box;
+  TensorSlice slice;
   std::int64_t at = 0, stride = 0;  // elements of the tensor
 
-  std::int64_t elements() const { return (box.rows - 1) * stride + box.columns; }
+  std::int64_t elements() const { return (slice.rows - 1) * stride + slice.columns; }
 };
 
 std::vector<Part> parts_of(const TensorSource& from, CheckpointReader& reader) {
   std::vector<Part> parts;
   const StateTensor& into = *from.into;
-  for (const HeldBox& held : into.placement.boxes(into.begin, into.tensor.numel())) {
-    Box box = held.box;
-    box.rows = std::min(box.rows, from.saved->shape.dim(0) - box.row);
-    if (box.rows <= 0) continue;
-    for (const CheckpointReader::Part& part : reader.parts_of(from.name, box)) {
-      const std::int64_t at = held.local - into.begin + (part.box.row - box.row) * held.stride +
-                              part.box.column - box.column;
-      parts.push_back({part.place, &from, part.box, at, held.stride});
+  for (const LocalSlice& held : into.placement.slices(into.begin, into.tensor.numel())) {
+    TensorSlice slice = held.slice;
+    slice.rows = std::min(slice.rows, from.saved->shape.dim(0) - slice.row);
+    if (slice.rows <= 0) continue;
+    for (const CheckpointReader::Part& part : reader.parts_of(from.name, slice)) {
+      const std::int64_t at = held.local - into.begin + (part.slice.row - slice.row) * held.stride +
+                              part.slice.column - slice.column;
+      parts.push_back({part.place, &from, part.slice, at, held.stride});
     }
   }
   return parts;
@@ -140,16 +140,16 @@ std::vector<Part> parts_of(const TensorSource& from, CheckpointReader& reader) {
 
 std::int64_t elements_of(const std::vector<Part>& parts) {
   std::int64_t elements = 0;
-  for (const Part& part : parts) elements += part.box.rows * part.box.columns;
+  for (const Part& part : parts) elements += part.slice.rows * part.slice.columns;
   return elements;
 }
 
 // `out`: from the part's first element on.
 void read_part(CheckpointReader& reader, const Part& part, std::span<std::byte> out) {
   if (part.from->widens) {
-    read_wider(reader, part.from->name, *part.from->saved, part.box, part.stride, out);
+    read_wider(reader, part.from->name, *part.from->saved, part.slice, part.stride, out);
   } else {
-    reader.read(part.from->name, part.box, part.stride, out);
+    reader.read(part.from->name, part.slice, part.stride, out);
   }
 }
 
@@ -236,7 +236,7 @@ bool is_restored(const StateTensor& tensor, const TakenParts& taken) {
   return !follows && (tensor.kind != StateKind::optimizer || taken.optimizer);
 }
 
-bool meet(const Box& a, const Box& b) {
+bool meet(const TensorSlice& a, const TensorSlice& b) {
   return a.row < b.row + b.rows && b.row < a.row + a.rows && a.column < b.column + b.columns &&
          b.column < a.column + a.columns;
 }
@@ -253,9 +253,9 @@ std::set<std::string> needed_files(const State& state, const Manifest& manifest,
       saved = manifest.tensors.find(saved_name("weight", tensor.parameter->name()));
     }
     if (saved == manifest.tensors.end()) continue;
-    for (const HeldBox& held : tensor.placement.boxes(tensor.begin, tensor.tensor.numel())) {
-      for (const SavedPiece& piece : saved->second.pieces) {
-        if (meet(piece.box, held.box)) files.insert(piece.file);
+    for (const LocalSlice& held : tensor.placement.slices(tensor.begin, tensor.tensor.numel())) {
+      for (const SavedShard& shard : saved->second.shards) {
+        if (meet(shard.slice, held.slice)) files.insert(shard.file);
       }
     }
   }

@@ -51,15 +51,15 @@ bool all_finite(std::span<const std::byte> bytes, DType dtype) {
 }  // namespace
 
 std::uint64_t Slice::bytes() const {
-  return static_cast<std::uint64_t>(box.rows * box.columns) * size_of(dtype);
+  return static_cast<std::uint64_t>(region.rows * region.columns) * size_of(dtype);
 }
 
 TensorDeclaration Slice::declaration() const {
   TensorDeclaration tensor{
-      fmt::format("{}@{},{}", saved_name(state, parameter), box.row, box.column),
+      fmt::format("{}@{},{}", saved_name(state, parameter), region.row, region.column),
       dtype,
-      {box.rows}};
-  if (shape.rank() == 2) tensor.shape.push_back(box.columns);
+      {region.rows}};
+  if (shape.rank() == 2) tensor.shape.push_back(region.columns);
   return tensor;
 }
 
@@ -130,21 +130,21 @@ void SaveList::require_finite(std::span<const std::byte> bytes, const FileWrite&
 }
 
 void SaveList::add_slices(const StateTensor& tensor, const Share& share) {
-  for (HeldBox held : tensor.placement.boxes(tensor.begin, tensor.tensor.numel())) {
-    Box& box = held.box;
-    const std::int64_t first = share.edge(share.part, box.rows);
-    box.rows = share.edge(share.part + 1, box.rows) - first;
-    if (box.rows == 0) continue;
-    box.row += first;
+  for (LocalSlice held : tensor.placement.slices(tensor.begin, tensor.tensor.numel())) {
+    TensorSlice& region = held.slice;
+    const std::int64_t first = share.edge(share.part, region.rows);
+    region.rows = share.edge(share.part + 1, region.rows) - first;
+    if (region.rows == 0) continue;
+    region.row += first;
     held.local += first * held.stride;
     slices_.push_back({tensor.name, tensor.parameter->name(), tensor.tensor.dtype(),
-                       tensor.placement.global, box});
+                       tensor.placement.global, region});
     portions_.add(tensor, held,
                   {.file = tensor.kind == StateKind::weight ? own_weights : own_file,
                    .offset = slice_bytes_,
-                   .row = box.row,
-                   .column = box.column,
-                   .pitch = box.columns});
+                   .row = region.row,
+                   .column = region.column,
+                   .pitch = region.columns});
     slice_bytes_ += slices_.back().bytes();
   }
 }

@@ -28,7 +28,7 @@ struct Slice {
   std::string state, parameter;
   DType dtype = DType::f32;
   Shape shape;  // of the whole
-  Box box;
+  TensorSlice region;
 
   std::uint64_t bytes() const;
   TensorDeclaration declaration() const;  // "exp_avg/layers.0.mlp.up.weight@128,0"

@@ -15,8 +15,8 @@ std::string text_of(const std::vector<Slice>& slices) {
   for (const Slice& s : slices) {
     json shape = json::array();
     for (int d = 0; d < s.shape.rank(); ++d) shape.push_back(s.shape.dim(d));
-    all.push_back({s.state, s.parameter, static_cast<int>(s.dtype), shape, s.box.row, s.box.column,
-                   s.box.rows, s.box.columns});
+    all.push_back({s.state, s.parameter, static_cast<int>(s.dtype), shape, s.region.row,
+                   s.region.column, s.region.rows, s.region.columns});
   }
   return json_text(all);
 }
@@ -54,7 +54,7 @@ void add_slices(Manifest& manifest, const std::vector<Slice>& slices, const std:
     SavedTensor& saved = manifest.tensors[saved_name(slice.state, slice.parameter)];
     saved.dtype = slice.dtype;
     saved.shape = slice.shape;
-    saved.pieces.push_back({file, slice.declaration().name, slice.box});
+    saved.shards.push_back({file, slice.declaration().name, slice.region});
   }
 }
 

@@ -2,20 +2,20 @@
 # models, schedules, optimizers, transports and collective algorithms of their own
 # (tests/install/consumer is one). All other headers may change from one version to the next.
 set(TRIDENT_PUBLIC_HEADERS
-    settings/config.h settings/kinds.h
+    settings/config.h settings/constraints.h
     core/context.h core/device.h base/error.h core/tensor.h core/dtype.h core/rng.h core/axes.h
     kernels/activation.h kernels/attention.h kernels/cross_entropy.h kernels/dropout.h
     kernels/elementwise.h kernels/embedding.h kernels/gemm.h kernels/norm.h kernels/optimizer.h
     parallel/process_group.h parallel/placement.h parallel/parameter.h parallel/topology.h
     parallel/state.h parallel/tensor/linear.h parallel/tensor/vocabulary.h
-    parallel/transport/transport.h parallel/transport/transport_kinds.h
+    parallel/transport/transport.h parallel/transport/transport_registry.h
     parallel/transport/endpoint.h parallel/collectives/collective.h
-    parallel/collectives/algorithm_kinds.h parallel/collectives/exchange.h
-    models/module.h models/architecture.h models/attention.h models/mlp.h models/norm.h
+    parallel/collectives/algorithm_registry.h parallel/collectives/exchange.h
+    models/module.h models/architecture.h models/family_files.h models/attention.h models/mlp.h models/norm.h
     models/block.h models/embedding.h models/head.h models/layer_name.h models/transformer.h
     scheduler/action.h scheduler/schedules.h scheduler/validate.h scheduler/simulate.h
     scheduler/csv.h
-    engine/setup/kinds.h engine/optimizer/optimizer.h run/loop/trainer.h
+    engine/setup/registry.h engine/optimizer/optimizer.h run/loop/trainer.h
     run/loop/training_inputs.h run/startup/training_job.h run/startup/job_config.h
     run/launch/launch.h planner/plan/plan.h run/generation/generate.h
     )
@@ -31,7 +31,7 @@ set(TRIDENT_INCLUDED_HEADERS
     parallel/collectives/communicator.h parallel/collectives/descriptor.h
     parallel/collectives/host_runs.h
     parallel/zero/bucket_layout.h parallel/zero/buckets.h parallel/mesh.h parallel/nodes.h
-    parallel/operation_log.h parallel/transport/file_work.h parallel/transport/meeting.h
+    parallel/operation_log.h parallel/transport/file_work.h parallel/transport/shared_rendezvous.h
     parallel/transport/mpi_job.h
     scheduler/execute.h scheduler/iterations.h scheduler/run_lists.h scheduler/timeline.h
     scheduler/warm_up.h
@@ -40,9 +40,9 @@ set(TRIDENT_INCLUDED_HEADERS
     datasets/batch_sizes.h datasets/dataset.h datasets/datasets.h datasets/document_encoder.h datasets/indexed_writer.h
     datasets/interleave.h datasets/source_files.h datasets/text_marks.h datasets/token_source.h datasets/tokenize.h
     datasets/tokenizer/tokenizer.h formats/hugging_face/hugging_face_extras.h
-    engine/optimizer/optimizer_kinds.h report/best_rates.h report/iteration_metrics.h
+    engine/optimizer/optimizer_registry.h report/best_rates.h report/iteration_metrics.h
     report/product_rate.h run/startup/bf16_products.h kernels/cpu_library.h
     planner/machine/machine.h planner/search/search_progress.h
-    run/launch/agreement.h run/startup/auto_layout.h run/loop/ramp_lists.h run/launch/devices.h run/launch/rendezvous.h run/generation/sampling.h
-    run/folders/starting_point.h
+    run/launch/agreement.h run/loop/report_facts.h run/startup/auto_layout.h run/loop/ramp_lists.h run/launch/devices.h run/launch/rendezvous.h run/generation/sampling.h
+    run/folders/locked_folder.h run/folders/run_folder.h run/folders/starting_point.h
     )

@@ -24,7 +24,7 @@ enum class Group : std::uint8_t {
 
 // Those that may cut a parameter into parts. Of ranks that hold the same part one speaks for all:
 // the first of each such group that doesn't cut it (Placement::speaks).
-inline constexpr Group cutting_groups[] = {Group::tensor};
+inline constexpr Group sharding_groups[] = {Group::tensor};
 
 struct MeshAxis {
   std::string name = {};   // "tp": in rank orders, plans and timelines

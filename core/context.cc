@@ -47,7 +47,7 @@ Tensor Context::empty(Shape shape, DType dtype, Category category) {
 
 void Context::copy_from_host(const Tensor& destination, std::span<const std::byte> source) {
   check_bytes("copy_from_host", source.size(), destination);
-  if (source.empty() || plans()) return;
+  if (source.empty() || is_planning()) return;
   if (stream_->immediate()) {
     stream_->write(TensorAddress::of(Access{}, destination), source);
     return;
@@ -62,7 +62,7 @@ void Context::copy_from_host(const Tensor& destination, std::span<const std::byt
 void Context::copy_to_host(std::span<std::byte> destination, const Tensor& source) {
   check_bytes("copy_to_host", destination.size(), source);
   if (destination.empty()) return;
-  if (plans()) {
+  if (is_planning()) {
     std::memset(destination.data(), 0, destination.size());
     return;
   }

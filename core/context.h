@@ -54,7 +54,7 @@ class Context {
   Device& device() { return device_; }
   const KernelOptions& kernel_options() const { return options_; }
   // Nothing is computed or exchanged here: memory is counted (make_planning_device).
-  bool plans() const { return device_.kind() == DeviceKind::planning; }
+  bool is_planning() const { return device_.kind() == DeviceKind::planning; }
   Stream& stream() { return *stream_; }
   ThreadTeam& team() { return team_; }
   Ledger& ledger() { return ledger_; }
@@ -101,7 +101,7 @@ class Context {
 
   // Writes the clocks into `slot` when the stream gets there; read it after synchronize().
   void mark(ClockReading& slot) {
-    if (!plans()) stream_->enqueue([this, &slot](const Access&) { stream_->mark(slot); });
+    if (!is_planning()) stream_->enqueue([this, &slot](const Access&) { stream_->mark(slot); });
   }
 
   // Holds it until it is done, at the latest until this context goes. Any thread.

@@ -42,6 +42,27 @@ struct Float16 {
   explicit operator float() const;
 };
 
+// Calls f(T{}) with the element type.
+template <class F>
+void with_element_type(DType dtype, F&& f) {
+  switch (dtype) {
+    case DType::f64:
+      return f(double{});
+    case DType::f32:
+      return f(float{});
+    case DType::bf16:
+      return f(BFloat16{});
+    case DType::f16:
+      return f(Float16{});
+    case DType::i64:
+      return f(std::int64_t{});
+    case DType::i32:
+      return f(std::int32_t{});
+    case DType::u8:
+      return f(std::uint8_t{});
+  }
+}
+
 template <class T>
 struct DTypeOf;
 template <>

@@ -28,7 +28,7 @@ class BlockCounter {
     each_text(block, encoder_, [&](const TextPart& part) {
       result.text_bytes += part.text.size();
       try {
-        each_stretch(part, *encoder_.tokenizer, memory_,
+        each_range(part, *encoder_.tokenizer, memory_,
                      [&](std::string_view text, bool continued) {
                        if (lines) {
                          count_lines(text, continued, result);

@@ -69,7 +69,7 @@ void each_text(DocumentBlock& block, const DocumentEncoder& encoder,
   }
 }
 
-void each_stretch(const TextPart& part, const Tokenizer& tokenizer, Tokenizer::Memory& memory,
+void each_range(const TextPart& part, const Tokenizer& tokenizer, Tokenizer::Memory& memory,
                   const std::function<void(std::string_view text, bool continued)>& visit) {
   const std::string_view text = part.text;
   std::size_t begin = 0;

@@ -16,7 +16,7 @@ void each_text(DocumentBlock& block, const DocumentEncoder& encoder,
 
 // Of a part that may be long, as lines of JSON and rows are whole documents: what is encoded at
 // once, as far as the tokenizer can tell where to cut. `continued`: as Tokenizer::encode's.
-void each_stretch(const TextPart& part, const Tokenizer& tokenizer, Tokenizer::Memory& memory,
+void each_range(const TextPart& part, const Tokenizer& tokenizer, Tokenizer::Memory& memory,
                   const std::function<void(std::string_view text, bool continued)>& visit);
 
 }  // namespace trident

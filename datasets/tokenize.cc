@@ -34,7 +34,7 @@ class BlockEncoder {
     result.text_bytes += std::ssize(part.text);
     if (encoder_.tokenizer) {
       try {
-        each_stretch(part, *encoder_.tokenizer, *memory_,
+        each_range(part, *encoder_.tokenizer, *memory_,
                      [&](std::string_view text, bool continued) {
                        encoder_.tokenizer->encode(text, *memory_, result.ids, continued);
                      });

@@ -17,31 +17,31 @@ std::vector<ModuleUnit> module_units(const Chunk& chunk, bool last_stage,
   return units;
 }
 
-ChunkVisits chunk_visits(const Chunk& chunk, const std::vector<ModuleUnit>& units) {
-  ChunkVisits visits;
-  for (const auto& module : chunk.modules) visits.forward.push_back(module->parameters());
+ChunkUses chunk_uses(const Chunk& chunk, const std::vector<ModuleUnit>& units) {
+  ChunkUses uses;
+  for (const auto& module : chunk.modules) uses.forward.push_back(module->parameters());
   for (auto unit = units.rbegin(); unit != units.rend(); ++unit) {
     for (std::size_t i = unit->begin; unit->recomputed && i < unit->end; ++i) {
-      visits.backward.push_back(visits.forward[i]);
+      uses.backward.push_back(uses.forward[i]);
     }
     for (std::size_t i = unit->end; i-- > unit->begin;) {
-      visits.backward.push_back(chunk.modules[i]->backward_parameters());
+      uses.backward.push_back(chunk.modules[i]->backward_parameters());
     }
   }
-  return visits;
+  return uses;
 }
 
-const std::vector<ChunkVisits::Parameters>& ChunkVisits::of(Kind kind) const {
+const std::vector<ChunkUses::Parameters>& ChunkUses::of(Kind kind) const {
   static const std::vector<Parameters> none;
   if (kind == Kind::forward) return forward;
   return kind == Kind::backward_weight ? none : backward;
 }
 
-// Goes along a list of visits: the weights of one are there while it lasts, those of the next are
+// Goes along a list of uses: the weights of one are there while it lasts, those of the next are
 // on their way.
-class ChunkRunner::Visit {
+class ChunkRunner::BucketUse {
  public:
-  Visit(ChunkRunner& runner, const std::vector<Buckets>& list, const Buckets& next)
+  BucketUse(ChunkRunner& runner, const std::vector<Buckets>& list, const Buckets& next)
       : runner_(runner), list_(list), next_(next) {}
   void enter() {
     runner_.weights_.hold(runner_.context_, list_[at_]);
@@ -63,9 +63,9 @@ ChunkRunner::ChunkRunner(Context& context, const Chunk& chunk, bool last_stage,
       chunk_(chunk),
       weights_(weights),
       units_(module_units(chunk, last_stage, recompute_layers)) {
-  const ChunkVisits visits = chunk_visits(chunk, units_);
-  for (const auto& visit : visits.forward) forward_visits_.push_back(weights.buckets_of(visit));
-  for (const auto& visit : visits.backward) backward_visits_.push_back(weights.buckets_of(visit));
+  const ChunkUses in_chunk = chunk_uses(chunk, units_);
+  for (const auto& use : in_chunk.forward) forward_buckets_.push_back(weights.buckets_of(use));
+  for (const auto& use : in_chunk.backward) backward_buckets_.push_back(weights.buckets_of(use));
   for (const auto& module : chunk.modules) {
     auto& early = forward_uses_.emplace_back();
     auto& late = backward_uses_.emplace_back();
@@ -87,9 +87,9 @@ void ChunkRunner::begin(GradientReduction* gradients, std::int64_t microbatches_
   backward_added_ = forward_added_;
 }
 
-const ChunkRunner::Buckets& ChunkRunner::first_visit(Kind kind) const {
-  if (kind == Kind::forward) return forward_visits_.front();
-  return kind == Kind::backward_weight ? no_visit_ : backward_visits_.front();
+const ChunkRunner::Buckets& ChunkRunner::first_buckets(Kind kind) const {
+  if (kind == Kind::forward) return forward_buckets_.front();
+  return kind == Kind::backward_weight ? no_buckets_ : backward_buckets_.front();
 }
 
 void ChunkRunner::added(std::vector<std::int64_t>& counters, std::size_t module,
@@ -98,65 +98,65 @@ void ChunkRunner::added(std::vector<std::int64_t>& counters, std::size_t module,
   for (const Use& use : uses[module]) gradients_->ready(context_, *use.parameter, use.index);
 }
 
-Tensor ChunkRunner::forward(const MicroBatch& batch, Tensor x, ChunkRecord& record,
+Tensor ChunkRunner::forward(const MicroBatch& batch, Tensor x, ChunkActivations& saved,
                             const Buckets& next) {
-  Visit visit(*this, forward_visits_, next);
-  if (gradients_ != nullptr) record.modules.resize(chunk_.modules.size());
+  BucketUse use(*this, forward_buckets_, next);
+  if (gradients_ != nullptr) saved.modules.resize(chunk_.modules.size());
   for (const ModuleUnit& unit : units_) {
-    if (gradients_ != nullptr && unit.recomputed) record.inputs.push_back(x);
+    if (gradients_ != nullptr && unit.recomputed) saved.inputs.push_back(x);
     for (std::size_t i = unit.begin; i < unit.end; ++i) {
-      RecordPtr kept;
-      visit.enter();
+      SavedActivationsPtr kept;
+      use.enter();
       x = chunk_.modules[i]->forward(context_, batch, x, kept);
-      visit.leave();
+      use.leave();
       if (gradients_ == nullptr) continue;
-      if (!unit.recomputed) record.modules[i] = std::move(kept);
+      if (!unit.recomputed) saved.modules[i] = std::move(kept);
       added(forward_added_, i, forward_uses_);
     }
   }
   return x;
 }
 
-Tensor ChunkRunner::backward(const MicroBatch& batch, Tensor g, ChunkRecord& record,
+Tensor ChunkRunner::backward(const MicroBatch& batch, Tensor g, ChunkActivations& saved,
                              const Buckets& next, bool weights) {
-  Visit visit(*this, backward_visits_, next);
+  BucketUse use(*this, backward_buckets_, next);
   for (auto unit = units_.rbegin(); unit != units_.rend(); ++unit) {
     if (unit->recomputed) {
-      Tensor x = std::move(record.inputs.back());
-      record.inputs.pop_back();
+      Tensor x = std::move(saved.inputs.back());
+      saved.inputs.pop_back();
       for (std::size_t i = unit->begin; i < unit->end; ++i) {
-        visit.enter();
-        x = chunk_.modules[i]->forward(context_, batch, x, record.modules[i]);
-        visit.leave();
+        use.enter();
+        x = chunk_.modules[i]->forward(context_, batch, x, saved.modules[i]);
+        use.leave();
       }
     }
     for (std::size_t i = unit->end; i-- > unit->begin;) {
-      visit.enter();
-      g = chunk_.modules[i]->backward_input(context_, batch, g, record.modules[i]);
-      visit.leave();
+      use.enter();
+      g = chunk_.modules[i]->backward_input(context_, batch, g, saved.modules[i]);
+      use.leave();
       if (!weights) continue;
-      chunk_.modules[i]->backward_weight(context_, batch, record.modules[i]);
+      chunk_.modules[i]->backward_weight(context_, batch, saved.modules[i]);
       added(backward_added_, i, backward_uses_);
     }
   }
   return g;
 }
 
-Tensor ChunkRunner::backward(const MicroBatch& batch, Tensor g, ChunkRecord& record,
+Tensor ChunkRunner::backward(const MicroBatch& batch, Tensor g, ChunkActivations& saved,
                              const Buckets& next) {
-  return backward(batch, std::move(g), record, next, true);
+  return backward(batch, std::move(g), saved, next, true);
 }
 
-Tensor ChunkRunner::backward_input(const MicroBatch& batch, Tensor g, ChunkRecord& record,
+Tensor ChunkRunner::backward_input(const MicroBatch& batch, Tensor g, ChunkActivations& saved,
                                    const Buckets& next) {
-  return backward(batch, std::move(g), record, next, false);
+  return backward(batch, std::move(g), saved, next, false);
 }
 
-void ChunkRunner::backward_weight(const MicroBatch& batch, ChunkRecord& record,
+void ChunkRunner::backward_weight(const MicroBatch& batch, ChunkActivations& saved,
                                   const Buckets& next) {
   weights_.prefetch(context_, next);
   for (std::size_t i = chunk_.modules.size(); i-- > 0;) {
-    chunk_.modules[i]->backward_weight(context_, batch, record.modules[i]);
+    chunk_.modules[i]->backward_weight(context_, batch, saved.modules[i]);
     added(backward_added_, i, backward_uses_);
   }
 }

@@ -17,8 +17,8 @@
 namespace trident {
 
 // What a chunk keeps of one micro-batch from forward to backward_weight.
-struct ChunkRecord {
-  std::vector<RecordPtr> modules;
+struct ChunkActivations {
+  std::vector<SavedActivationsPtr> modules;
   std::vector<Tensor> inputs;  // of each recomputed unit
 };
 
@@ -32,12 +32,12 @@ std::vector<ModuleUnit> module_units(const Chunk&, bool last_stage, std::int64_t
 
 // The parameters that the actions of a chunk read, module by module, in the order of the visits.
 // Backward visits the modules of a recomputed unit twice.
-struct ChunkVisits {
+struct ChunkUses {
   using Parameters = std::vector<std::shared_ptr<Parameter>>;
   std::vector<Parameters> forward, backward;
   const std::vector<Parameters>& of(Kind kind) const;  // none for backward_weight
 };
-ChunkVisits chunk_visits(const Chunk&, const std::vector<ModuleUnit>&);
+ChunkUses chunk_uses(const Chunk&, const std::vector<ModuleUnit>&);
 
 class ChunkRunner {
  public:
@@ -52,23 +52,24 @@ class ChunkRunner {
   // pass without backward).
   void begin(GradientReduction* gradients, std::int64_t microbatches_a_round);
 
-  // `next`: the weights that are wanted after this action (first_visit()).
-  Tensor forward(const MicroBatch&, Tensor x, ChunkRecord&, const Buckets& next);
-  Tensor backward(const MicroBatch&, Tensor g, ChunkRecord&, const Buckets& next);
-  Tensor backward_input(const MicroBatch&, Tensor g, ChunkRecord&, const Buckets& next);
-  void backward_weight(const MicroBatch&, ChunkRecord&, const Buckets& next);
+  // `next`: the weights that are wanted after this action (first_buckets()).
+  Tensor forward(const MicroBatch&, Tensor x, ChunkActivations&, const Buckets& next);
+  Tensor backward(const MicroBatch&, Tensor g, ChunkActivations&, const Buckets& next);
+  Tensor backward_input(const MicroBatch&, Tensor g, ChunkActivations&, const Buckets& next);
+  void backward_weight(const MicroBatch&, ChunkActivations&, const Buckets& next);
 
   // The weights that an action of this kind wants first.
-  const Buckets& first_visit(Kind kind) const;
+  const Buckets& first_buckets(Kind kind) const;
 
  private:
   struct Use {
     std::shared_ptr<Parameter> parameter;
     int index = 0;
   };
-  class Visit;
+  class BucketUse;
 
-  Tensor backward(const MicroBatch&, Tensor g, ChunkRecord&, const Buckets& next, bool weights);
+  Tensor backward(const MicroBatch&, Tensor g, ChunkActivations&, const Buckets& next,
+                  bool weights);
   void added(std::vector<std::int64_t>& counters, std::size_t module,
              const std::vector<std::vector<Use>>& uses);
 
@@ -76,8 +77,8 @@ class ChunkRunner {
   const Chunk& chunk_;
   WeightGathering& weights_;
   std::vector<ModuleUnit> units_;
-  std::vector<Buckets> forward_visits_, backward_visits_;
-  const Buckets no_visit_;
+  std::vector<Buckets> forward_buckets_, backward_buckets_;
+  const Buckets no_buckets_;
   std::vector<std::vector<Use>> forward_uses_, backward_uses_;  // by module, as they are complete
   GradientReduction* gradients_ = nullptr;
   std::int64_t round_ = 1;

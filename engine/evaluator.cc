@@ -19,7 +19,7 @@ Evaluator::Evaluator(RankModel& model, std::shared_ptr<const RunLists> lists)
       list_(lower_rank(lists_->forward, model.topology().place(Group::pipeline))),
       runner_(model.make_runner(2)) {}  // behind a Stepper's channels
 
-void Evaluator::need_settled(const char* what) const {
+void Evaluator::need_finished_step(const char* what) const {
   if (!model_.provisional()) return;
   throw Error(
       fmt::format("Evaluator::{}: the last update is not settled; settle the stepper first", what));
@@ -44,7 +44,7 @@ Tensor Evaluator::run(const std::vector<HostMicroBatch>& batches) {
 
 std::optional<double> Evaluator::mean_loss(const std::vector<HostMicroBatch>& batches,
                                            const std::atomic<bool>* stop) {
-  need_settled("mean_loss");
+  need_finished_step("mean_loss");
   Context& context = model_.context();
   const Tensor losses = run(batches);
   const double local[]{losses ? sum_on_host(context, losses) : 0,
@@ -69,7 +69,7 @@ std::optional<double> Evaluator::mean_loss(const std::vector<HostMicroBatch>& ba
 }
 
 std::vector<float> Evaluator::token_losses(const std::vector<HostMicroBatch>& batches) {
-  need_settled("token_losses");
+  need_finished_step("token_losses");
   Context& context = model_.context();
   runner_->keep_token_losses(true);
   run(batches);
@@ -107,7 +107,7 @@ std::vector<float> Evaluator::next_logits(std::span<const std::int32_t> tokens,
 
 std::vector<float> Evaluator::last_logits(std::span<const std::int32_t> tokens, std::int64_t rows,
                                           KeyValueCache* cache, std::int64_t begin) {
-  need_settled("logits");
+  need_finished_step("logits");
   const int ranks = model_.topology().size(Group::tensor) * model_.topology().size(Group::pipeline);
   const auto length = static_cast<std::int64_t>(tokens.size());
   if (ranks > 1 || rows < 1 || rows > length) {

@@ -26,7 +26,7 @@ class Evaluator {
 
   // Mean loss over the tokens of these micro-batches of all ranks. Nothing where a rank's `stop`
   // (may be null) is set: all ranks see that together. Error while the last update may be rolled
-  // back (Stepper::settle()). Collective over the world.
+  // back (Stepper::wait_for_result()). Collective over the world.
   std::optional<double> mean_loss(const std::vector<HostMicroBatch>&,
                                   const std::atomic<bool>* stop = nullptr);
 
@@ -47,7 +47,7 @@ class Evaluator {
                                  std::int64_t begin);
 
  private:
-  void need_settled(const char* what) const;
+  void need_finished_step(const char* what) const;
   // (rows, V) fp32, of the last rows of this sequence.
   std::vector<float> last_logits(std::span<const std::int32_t> tokens, std::int64_t rows,
                                  KeyValueCache* cache, std::int64_t begin);

@@ -21,7 +21,7 @@ Tensor gradient_squares(Context& context, const ParameterBuckets& buckets,
     std::vector<ParameterSegment> own;
     std::int64_t count = 0;
     for (const ParameterSegment& segment : segments(bucket.layout, own_begin, own_count)) {
-      if (!segment.parameter->spec().placement.speaks(place_of)) continue;
+      if (!segment.parameter->spec().placement.is_primary(place_of)) continue;
       own.push_back(segment);
       count += blocks(segment);
     }

@@ -32,7 +32,7 @@ void LossScale::update(bool overflow) {
   }
 }
 
-void LossScale::list(State& into) {
+void LossScale::append_state(State& into) {
   into.numbers.push_back({"loss_scale.value", &value_, 0x1p-126, 0x1p127});
   into.numbers.push_back({"loss_scale.overflows_left", &overflows_left_, 1});
   into.numbers.push_back({"loss_scale.clean_steps", &clean_});

@@ -21,7 +21,7 @@ class LossScale {
   bool excuses_overflow() const { return dynamic_ && value_ > minimum_; }
   // After each step; the same on all ranks.
   void update(bool overflow);
-  void list(State& into);  // adds what it goes on from
+  void append_state(State& into);  // adds what it goes on from
   // That has been read: what this config says otherwise than the run that saved it holds.
   void restored();
 

@@ -259,7 +259,7 @@ void Monitor::remember(const IterationLists::Iteration* executed,
 
 void Monitor::measure_bubbles(StepFigures& figures) const {
   const Mesh& mesh = stepper_.topology().mesh;
-  const std::vector<int> beginnings = mesh.column(0);
+  const std::vector<int> beginnings = mesh.same_stage(0);
   const auto pipelines = static_cast<int>(beginnings.size());
   for (const int first : beginnings) {
     const auto [schedule, ran] = joined(mesh.pipeline(first));
@@ -319,7 +319,7 @@ void Monitor::divide(StepFigures& figures, const std::vector<RankTimes>& ranks) 
   auto& parts = figures.parts_ms;
   for (const char* name : {"products", "kernels", "waiting", "rest"}) parts[name] = 0;
   double after = 0;
-  for (const int first : mesh.column(0)) {
+  for (const int first : mesh.same_stage(0)) {
     const std::vector<int> pipeline = mesh.pipeline(first);
     const auto [begin, end] = computed(traces, pipeline);
     for (const int r : pipeline) {

@@ -91,13 +91,14 @@ std::vector<MicroBatch> RankModel::upload(const std::vector<HostMicroBatch>& bat
   std::vector<MicroBatch> result;
   for (const HostMicroBatch& host : batches) {
     // A plan has no tokens, but for their number.
-    const std::int64_t samples = context_.plans()
+    const std::int64_t samples = context_.is_planning()
                                      ? config_.batch.micro_batch_size
                                      : static_cast<std::int64_t>(host.sample_ids.size());
     const std::int64_t tokens = host.tokens.empty() ? samples * config_.data.sequence_length
                                                     : static_cast<std::int64_t>(host.tokens.size());
     const auto uploaded = [&]<class T>(std::int64_t count, const std::vector<T>& values) {
-      if (context_.plans()) return context_.empty({count}, DTypeOf<T>::value, Category::activation);
+      if (context_.is_planning())
+        return context_.empty({count}, DTypeOf<T>::value, Category::activation);
       return context_.from_host<T>({count}, values, Category::activation);
     };
     MicroBatch batch{.batch = samples,

@@ -66,7 +66,7 @@ void require_equal_replicas(RankModel& model) {
     const ParameterSpec& spec = parameter->spec();
     const Print print{spec.name, static_cast<std::int64_t>(hash_of(context, parameter->weight()))};
     for (const auto& [group, members] : groups.groups) {
-      if (spec.placement.alike_over(group)) alike[group].push_back(print);
+      if (spec.placement.is_same_over(group)) alike[group].push_back(print);
     }
     if (spec.placement.tied) tied.push_back(print);
   }

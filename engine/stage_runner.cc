@@ -31,7 +31,8 @@ ModelStageRunner::ModelStageRunner(Context& context, const std::vector<Chunk>& c
   }
 }
 
-void ModelStageRunner::use(WeightStash* stash, bool each_microbatch, std::function<void()> update) {
+void ModelStageRunner::use_stash(WeightStash* stash, bool each_microbatch,
+                                 std::function<void()> update) {
   stash_ = stash;
   each_microbatch_ = each_microbatch;
   update_ = std::move(update);
@@ -88,7 +89,7 @@ Tensor ModelStageRunner::logits(const MicroBatch& batch) {
   Tensor x;
   for (ChunkRunner& runner : runners_) {
     runner.begin(nullptr, 1);
-    ChunkRecord none;
+    ChunkActivations none;
     x = runner.forward(batch, std::move(x), none, {});
   }
   return x;
@@ -100,7 +101,7 @@ void ModelStageRunner::forget() {
   outputs_.clear();
   output_grads_.clear();
   input_grads_.clear();
-  records_.clear();
+  saved_.clear();
 }
 
 void ModelStageRunner::discard(const std::vector<Unmatched>& unmatched) {
@@ -135,7 +136,7 @@ void ModelStageRunner::before_compute(const LoweredAction* next) {
   // With what follows it, up to the next one: its sends.
   if (context_.trace() != nullptr) context_.trace()->begin_action();
   next_weights_ =
-      next != nullptr ? runner_of(next->chunk).first_visit(next->kind) : ChunkRunner::Buckets();
+      next != nullptr ? runner_of(next->chunk).first_buckets(next->kind) : ChunkRunner::Buckets();
 }
 
 Tensor ModelStageRunner::received(std::map<Key, Tensor>& from, int stage, int microbatch) {
@@ -167,9 +168,9 @@ void ModelStageRunner::forward(int chunk_index, int microbatch) {
   const MicroBatch& batch = batch_at(microbatch);
   const Key key = key_of(chunk.stage, microbatch);
   Tensor x = chunk.stage == 0 ? Tensor() : received(inputs_, chunk.stage, microbatch);
-  ChunkRecord record;
-  x = runner_of(chunk_index).forward(batch, std::move(x), record, next_weights_);
-  if (backward_follows_) records_[key] = std::move(record);
+  ChunkActivations saved;
+  x = runner_of(chunk_index).forward(batch, std::move(x), saved, next_weights_);
+  if (backward_follows_) saved_[key] = std::move(saved);
   if (is_last(chunk)) {
     sum(context_, x, losses_.flat(microbatch, 1));
     if (token_losses_) copy(context_, x, token_losses_.flat(microbatch * x.numel(), x.numel()));
@@ -195,8 +196,8 @@ void ModelStageRunner::backward(int chunk, int microbatch) {
   const MicroBatch& batch = batch_at(microbatch);
   const Key key = key_of(share.stage, microbatch);
   Tensor g = is_last(share) ? Tensor() : received(output_grads_, share.stage, microbatch);
-  g = runner_of(chunk).backward(batch, std::move(g), records_.at(key), next_weights_);
-  records_.erase(key);
+  g = runner_of(chunk).backward(batch, std::move(g), saved_.at(key), next_weights_);
+  saved_.erase(key);
   hand_over_gradient(share, microbatch, g);
   microbatch_done(microbatch);
 }
@@ -206,15 +207,15 @@ void ModelStageRunner::backward_input(int chunk, int microbatch) {
   const Chunk& share = chunk_at(chunk);
   Tensor g = is_last(share) ? Tensor() : received(output_grads_, share.stage, microbatch);
   g = runner_of(chunk).backward_input(batch_at(microbatch), std::move(g),
-                                      records_.at(key_of(share.stage, microbatch)), next_weights_);
+                                      saved_.at(key_of(share.stage, microbatch)), next_weights_);
   hand_over_gradient(share, microbatch, g);
 }
 
 void ModelStageRunner::backward_weight(int chunk, int microbatch) {
   const NamedRange range = named("backward weight", chunk, microbatch);
   const Key key = key_of(chunk_at(chunk).stage, microbatch);
-  runner_of(chunk).backward_weight(batch_at(microbatch), records_.at(key), next_weights_);
-  records_.erase(key);
+  runner_of(chunk).backward_weight(batch_at(microbatch), saved_.at(key), next_weights_);
+  saved_.erase(key);
 }
 
 Tensor ModelStageRunner::message() {

@@ -36,7 +36,7 @@ class ModelStageRunner final : public StageRunner {
 
   // Asynchronous schedules: backward uses the weights of its forward, and where `each_microbatch`
   // the gradients of each micro-batch are complete by themselves and `update` follows them.
-  void use(WeightStash* stash, bool each_microbatch, std::function<void()> update);
+  void use_stash(WeightStash* stash, bool each_microbatch, std::function<void()> update);
   // So many micro-batches have gone before: those of the first pass are counted from there.
   void go_on(std::int64_t microbatches) { done_ = microbatches; }
 
@@ -125,7 +125,7 @@ class ModelStageRunner final : public StageRunner {
   bool backward_follows_ = false;
   std::vector<ChunkRunner> runners_;                  // by chunk
   ChunkRunner::Buckets next_weights_;                 // that the compute after this one wants first
-  std::map<Key, ChunkRecord> records_;                // by stage and micro-batch
+  std::map<Key, ChunkActivations> saved_;             // by stage and micro-batch
   std::map<Key, Tensor> inputs_, outputs_;            // activations entering and leaving a stage
   std::map<Key, Tensor> output_grads_, input_grads_;  // gradients of what leaves and enters a stage
   std::map<std::pair<Key, int>, Work> receives_;      // by stage, micro-batch and channel

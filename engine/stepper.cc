@@ -48,8 +48,8 @@ Stepper::Stepper(RankModel& model, std::shared_ptr<const RunLists> lists)
 
 void Stepper::keep_for_roll_back() {
   State changed;
-  buckets_.list(StateKind::master, topology_, changed);
-  optimizer_->list(buckets_, topology_, changed);
+  buckets_.append_state(StateKind::master, topology_, changed);
+  optimizer_->append_state(buckets_, topology_, changed);
   roll_back_ = std::make_unique<RollBack>(context_, std::move(changed));
 }
 
@@ -63,7 +63,7 @@ void Stepper::become_asynchronous() {
   const std::int64_t next = lists_->begun.iterations * schedule().microbatches;
   stash.go_on(context_, lists_->begun.updates, next, in_flight_->backwards_since);
   runner_->go_on(next);
-  runner_->use(&stash, each, [this] {
+  runner_->use_stash(&stash, each, [this] {
     gradients_->finish(context_);
     update(1.0);
     model_.gathering().gather_updated(context_);
@@ -81,11 +81,11 @@ void Stepper::update(double clipping) {
 State Stepper::state() {
   State state;
   for (const StateKind kind : {StateKind::weight, StateKind::master, StateKind::gradient}) {
-    buckets_.list(kind, topology_, state);
+    buckets_.append_state(kind, topology_, state);
   }
-  optimizer_->list(buckets_, topology_, state);
-  if (model_.stash() != nullptr) model_.stash()->list(topology_, state);
-  loss_scale_.list(state);
+  optimizer_->append_state(buckets_, topology_, state);
+  if (model_.stash() != nullptr) model_.stash()->append_state(topology_, state);
+  loss_scale_.append_state(state);
   return state;
 }
 
@@ -100,10 +100,11 @@ int Stepper::look_ahead(std::int64_t later) const {
   return lists_->iterations.of(at).schedule.microbatches - schedule().microbatches;
 }
 
-void Stepper::use(std::shared_ptr<const RunLists> lists) {
+void Stepper::set_lists(std::shared_ptr<const RunLists> lists) {
   if (check_.open() || schedule().asynchronous() || lists->schedule.asynchronous() ||
       lists->schedule.placement != schedule().placement) {
-    throw Error("Stepper::use: the lists follow an open iteration, or aren't of the same stages");
+    throw Error(
+        "Stepper::set_lists: the lists follow an open iteration, or aren't of the same stages");
   }
   lists_ = std::move(lists);
   iteration_ = 0;
@@ -144,7 +145,7 @@ void Stepper::update(const StepResult& result) {
   }
 }
 
-bool Stepper::settle(StepResult& result) {
+bool Stepper::wait_for_result(StepResult& result) {
   result = check_.end(context_);
   result.grad_norm /= gradient_scale_;
   result.loss_scale = gradient_scale_;
@@ -165,10 +166,10 @@ bool Stepper::settle(StepResult& result) {
   return true;
 }
 
-std::optional<StepResult> Stepper::settle() {
+std::optional<StepResult> Stepper::wait_for_result() {
   if (!check_.open()) return std::nullopt;
   StepResult result;
-  settle(result);
+  wait_for_result(result);
   context_.synchronize();
   return result;
 }
@@ -199,7 +200,7 @@ std::size_t Stepper::run_warm_up(const std::vector<LoweredAction>& list, Advance
   const auto place = static_cast<std::size_t>(topology_.place(Group::pipeline));
   const std::size_t length = lists_->warm_up.length[place];
   execute(list, 0, length, *runner_, trace_);
-  const bool again = settle(result.before.emplace());
+  const bool again = wait_for_result(result.before.emplace());
   result.ran = !result.before->stop && (result.before->applied || result.before->rescales ||
                                         config_.training.on_non_finite != "stop");
   if (result.ran && !again) return length;
@@ -213,17 +214,17 @@ void Stepper::finish_step(const Tensor& losses, const StepRequest& request, Adva
   const NamedRange range(context_.device(), [] { return std::string("optimizer"); });
   const bool close =
       request.close || keeps_gradients_ || !(unchecked_ || (post_validation() && unclipped_));
-  const bool speaks = topology_.place(Group::pipeline) == model_.last_stage_rank() &&
-                      topology_.place(Group::tensor) == 0;
+  const bool is_primary = topology_.place(Group::pipeline) == model_.last_stage_rank() &&
+                          topology_.place(Group::tensor) == 0;
   // Before the loss, for which the host waits.
   const Tensor squares = gradient_squares(context_, buckets_, topology_);
-  const double loss = speaks ? sum_on_host(context_, losses) : 0;
-  check_.begin(context_, squares, speaks ? &loss : nullptr, topology_.place(Group::loss),
+  const double loss = is_primary ? sum_on_host(context_, losses) : 0;
+  check_.begin(context_, squares, is_primary ? &loss : nullptr, topology_.place(Group::loss),
                {request.stop != nullptr && request.stop->load(), request.save}, batch_tokens(),
                close ? Async::no : Async::yes);
   const bool optimistic = !close && !unchecked_;
   model_.set_provisional(optimistic);
-  if (close) settle(result.own.emplace());
+  if (close) wait_for_result(result.own.emplace());
   context_.mark(clock_.checked);
   if (optimistic) roll_back_->keep(context_);
   const bool updates = !updates_each_microbatch();         // else it has
@@ -262,7 +263,7 @@ Advance Stepper::advance(const std::vector<HostMicroBatch>& batches, const StepR
   context_.mark(clock_.executed);
   if (!updates_each_microbatch()) gradients_->finish(context_);
   context_.mark(clock_.reduced);
-  if (check_.open()) settle(result.before.emplace());
+  if (check_.open()) wait_for_result(result.before.emplace());
   finish_step(losses, request, result);
   context_.synchronize();
   return result;

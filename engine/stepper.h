@@ -76,7 +76,7 @@ class Stepper {
   // skip look at the end of the next iteration and roll nothing back.
   Advance advance(const std::vector<HostMicroBatch>&, const StepRequest&);
   // The result of the last iteration, if it is open.
-  std::optional<StepResult> settle();
+  std::optional<StepResult> wait_for_result();
   // ModelStageRunner::keep_sent().
   void keep_sent(const SentMessages&);
   bool post_validation() const { return roll_back_ != nullptr && !lists_->warm_up.length.empty(); }
@@ -87,14 +87,14 @@ class Stepper {
   // Micro-batches of later iterations that the next train() needs, or one that comes `later`.
   int look_ahead(std::int64_t later = 0) const;
   // The next iterations of a synchronous run have another number of micro-batches, by these lists.
-  // After settle(), or an iteration whose result came with it.
-  void use(std::shared_ptr<const RunLists>);
+  // After wait_for_result(), or an iteration whose result came with it.
+  void set_lists(std::shared_ptr<const RunLists>);
   // Updates that the present weights have had, one each iteration but under PipeDream.
   std::int64_t weight_version() const;
 
   // What this rank needs to go on: weights, masters and optimizer state, gradients if they are
-  // there, and numbers. After settle(). What is written to masters, state and numbers is taken up
-  // by restored().
+  // there, and numbers. After wait_for_result(). What is written to masters, state and numbers is
+  // taken up by restored().
   State state();
   // Called before anything of the state changes, as often as it does in a step: for whoever still
   // reads it.
@@ -141,7 +141,7 @@ class Stepper {
   void update(const StepResult&);
   double clipping(const StepResult&) const;
   // Ends the open check; true where the update was rolled back.
-  bool settle(StepResult& result);
+  bool wait_for_result(StepResult& result);
 
   RankModel& model_;
   Context& context_;  // these four of the model

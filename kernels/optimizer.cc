@@ -1,7 +1,10 @@
 #include "kernels/optimizer.h"
 
+#include <cmath>
+
 #include "kernels/backend.h"
 #include "kernels/check.h"
+#include "kernels/optimizer_steps.h"
 
 namespace trident {
 namespace {
@@ -48,6 +51,30 @@ void check_variance(const Check& check, const AdafactorPart& part, const Tensor&
 }
 
 }  // namespace
+
+AdamStep adam_step(const AdamArgs& args) {
+  const double lr = args.learning_rate, beta1 = args.beta1, beta2 = args.beta2;
+  const double correction1 = 1 - std::pow(beta1, static_cast<double>(args.step));
+  const double correction2 = 1 - std::pow(beta2, static_cast<double>(args.step));
+  return {.gradient_scale = args.gradient_scale,
+          .decay = args.decoupled ? static_cast<float>(1 - lr * args.weight_decay) : 1.0f,
+          .beta1 = static_cast<float>(beta1),
+          .one_minus_beta1 = static_cast<float>(1 - beta1),
+          .beta2 = static_cast<float>(beta2),
+          .one_minus_beta2 = static_cast<float>(1 - beta2),
+          .step_size = static_cast<float>(lr / correction1),
+          .inverse_root_correction2 = static_cast<float>(1 / std::sqrt(correction2)),
+          .epsilon = static_cast<float>(args.epsilon),
+          .decay_in_gradient = args.decoupled ? 0.0f : static_cast<float>(args.weight_decay)};
+}
+
+SgdStep sgd_step(const SgdArgs& args) {
+  return {.gradient_scale = args.gradient_scale,
+          .decay = static_cast<float>(1 - args.learning_rate * args.weight_decay),
+          .momentum = static_cast<float>(args.momentum),
+          .learning_rate = static_cast<float>(args.learning_rate),
+          .first = args.step == 1};
+}
 
 void adam(Context& context, const AdamArgs& args) {
   const Check check("adam");

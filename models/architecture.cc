@@ -27,18 +27,6 @@ std::unique_ptr<Module> Architecture::head(const TensorParallel& parallel,
   return std::make_unique<LanguageModelHead>(parallel, shape, std::move(table));
 }
 
-std::string Architecture::kept_config(std::string_view, bool) const {
-  return "{}";
-}
-
-std::vector<std::string> Architecture::unread_keys(std::string_view) const {
-  return {};
-}
-
-std::vector<std::string> Architecture::buffers(std::int64_t) const {
-  return {};
-}
-
 ArchitectureSet built_in_architectures() {
   return {{"gpt2", make_gpt2()}, {"llama", make_llama()}};
 }

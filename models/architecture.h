@@ -1,54 +1,29 @@
-// A family of models: which modules stand at the ends and in between, and how its parameters are
-// called in a Hugging Face directory. A user's own model is one more of these, in a copy of
-// built_in_architectures() (engine/setup/kinds.h); nothing registers itself.
+// A family of models: which modules stand at the ends and in between. A user's own model is one
+// more of these, in a copy of built_in_architectures() (engine/setup/registry.h); nothing registers
+// itself.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
-#include <string_view>
-#include <utility>
 #include <vector>
 
+#include "models/family_files.h"
 #include "models/module.h"
 #include "models/transformer.h"
 #include "parallel/tensor/linear.h"
 #include "parallel/zero/bucket_layout.h"
 #include "settings/config.h"
-#include "settings/kinds.h"
+#include "settings/constraints.h"
 
 namespace trident {
 
-// Rows [row_begin, row_begin + rows) of a parameter's global tensor are this Hugging Face tensor,
-// which may be stored transposed (GPT-2's Conv1D is (in, out), ours is (out, in)).
-struct HuggingFaceTensor {
-  std::string name;
-  std::int64_t row_begin = 0, rows = 0;
-  bool transposed = false;
-};
-
-// What llama.cpp calls a family, its sizes and its tensors (GGUF).
-struct GgufForm {
-  // Those of a Hugging Face tensor; a "*" in both is the layer. `rotary_heads`: rows of so many
-  // heads, which llama.cpp turns in pairs of neighbours, transformers in halves.
-  struct Name {
-    std::string hugging_face, gguf;
-    std::int64_t rotary_heads = 0;
-  };
-  std::string architecture;
-  std::vector<std::pair<std::string, std::int64_t>> sizes;  // keys, behind "ARCHITECTURE."
-  std::vector<std::pair<std::string, double>> numbers;
-  std::vector<Name> names;
-};
-
-class Architecture {
+// The modules of a family; its files are those of the base (models/family_files.h).
+class Architecture : public FamilyFiles {
  public:
-  virtual ~Architecture() = default;
-
   // What a config has to know of it; its name is that in the set.
-  virtual ModelRules rules() const { return {}; }
+  virtual ModelConstraints constraints() const { return {}; }
 
   // What a config asks of this family, its own choices filled in.
   virtual TransformerShape shape(const Config&) const = 0;
@@ -63,24 +38,6 @@ class Architecture {
                                        Weight table) const;
   // Its layers compute the same whatever their index, so that the cost of one is that of each.
   virtual bool layers_alike() const { return false; }
-
-  // The Hugging Face tensors that hold the parameter `name` (of global shape `global`).
-  virtual std::vector<HuggingFaceTensor> hugging_face(const TransformerShape&,
-                                                      const std::string& name,
-                                                      const Shape& global) const = 0;
-  // config.json of the Hugging Face directory, and the model keys of a Trident config that such a
-  // directory asks for (both JSON texts). RequestError, "/key: value: rule", where it asks for
-  // something else than this family computes.
-  virtual std::string hugging_face_config(const Config&) const = 0;
-  virtual std::string model_config(std::string_view hugging_face_config) const = 0;
-  // The keys of a config.json that go on with its weights (HuggingFaceConfig::kept).
-  virtual std::string kept_config(std::string_view hugging_face_config, bool conversion) const;
-  // Those of them that transformers' class of the family doesn't know (HuggingFaceConfig::unread).
-  virtual std::vector<std::string> unread_keys(std::string_view hugging_face_config) const;
-  // nullopt: llama.cpp doesn't know it.
-  virtual std::optional<GgufForm> gguf(const Config&) const { return std::nullopt; }
-  // Tensors that a directory may hold and that follow from its config, of a layer and of none.
-  virtual std::vector<std::string> buffers(std::int64_t layer) const;
 };
 
 using ArchitectureSet = std::map<std::string, std::shared_ptr<const Architecture>>;

@@ -42,7 +42,7 @@ Attention::Attention(const TensorParallel& parallel, const TransformerShape& sha
                                               parallel.part({shape.hidden, shape.hidden}, 1),
                                               shape.output_deviation())),
               shape.biases ? kept(parameters_, linear_bias(name + ".output.bias",
-                                                           parallel.whole({shape.hidden})))
+                                                           parallel.replicated({shape.hidden})))
                            : Weight()) {}
 
 AttentionShape Attention::shape_of(const MicroBatch& batch) const {
@@ -59,69 +59,69 @@ DropoutArgs Attention::dropout_of(const MicroBatch& batch) const {
           .samples = batch.samples};
 }
 
-void Attention::core(Context& context, const MicroBatch& batch, AttentionRecord& record) const {
-  record.out = context.empty({batch.batch * batch.sequence, heads_ * head_dim_}, record.qkv.dtype(),
-                             Category::activation);
-  record.log_sum_exp =
+void Attention::core(Context& context, const MicroBatch& batch, AttentionActivations& saved) const {
+  saved.out = context.empty({batch.batch * batch.sequence, heads_ * head_dim_}, saved.qkv.dtype(),
+                            Category::activation);
+  saved.log_sum_exp =
       context.empty({batch.batch, heads_, batch.sequence}, DType::f32, Category::activation);
   attention_forward(context, {.shape = shape_of(batch),
-                              .qkv = record.qkv,
-                              .out = record.out,
-                              .log_sum_exp = record.log_sum_exp,
+                              .qkv = saved.qkv,
+                              .out = saved.out,
+                              .log_sum_exp = saved.log_sum_exp,
                               .dropout = dropout_of(batch),
                               .head_offset = head_offset_});
 }
 
 void Attention::cached_core(Context& context, const MicroBatch& batch,
-                            AttentionRecord& record) const {
+                            AttentionActivations& saved) const {
   const AttentionShape shape = shape_of(batch);
   Tensor& cache = batch.cache->of_layer(this);
   if (!cache) {
     cache =
         context.empty({shape.batch, batch.cache->positions(), 2 * shape.groups * shape.head_dim},
-                      record.qkv.dtype(), Category::activation);
+                      saved.qkv.dtype(), Category::activation);
   }
-  const CacheArgs args{.shape = shape, .begin = batch.begin, .qkv = record.qkv, .cache = cache};
+  const CacheArgs args{.shape = shape, .begin = batch.begin, .qkv = saved.qkv, .cache = cache};
   append_to_cache(context, args);
-  if (batch.begin == 0) return core(context, batch, record);
-  record.out = context.empty({shape.batch * shape.sequence, heads_ * head_dim_}, record.qkv.dtype(),
-                             Category::activation);
-  attention_cached(context, args, record.out);
+  if (batch.begin == 0) return core(context, batch, saved);
+  saved.out = context.empty({shape.batch * shape.sequence, heads_ * head_dim_}, saved.qkv.dtype(),
+                            Category::activation);
+  attention_cached(context, args, saved.out);
 }
 
 Tensor Attention::forward(Context& context, const MicroBatch& batch, const Tensor& x,
-                          AttentionRecord& record) const {
-  record.qkv = projection_.forward(context, batch.version, x, record.projection);
+                          AttentionActivations& saved) const {
+  saved.qkv = projection_.forward(context, batch.version, x, saved.projection);
   if (rotary_) {
     rotary(context, {.shape = shape_of(batch),
-                     .qkv = record.qkv,
+                     .qkv = saved.qkv,
                      .base = rotary_base_,
                      .begin = batch.begin,
                      .positions = batch.cache != nullptr ? batch.cache->positions() : 0});
   }
   if (batch.cache != nullptr) {
-    cached_core(context, batch, record);
+    cached_core(context, batch, saved);
   } else {
-    core(context, batch, record);
+    core(context, batch, saved);
   }
-  Tensor y = output_.forward(context, batch.version, record.out, record.output);
-  if (recompute_core_) record.out = record.log_sum_exp = record.output.input = Tensor();
+  Tensor y = output_.forward(context, batch.version, saved.out, saved.output);
+  if (recompute_core_) saved.out = saved.log_sum_exp = saved.output.input = Tensor();
   return y;
 }
 
 Tensor Attention::backward_input(Context& context, const MicroBatch& batch, const Tensor& grad_y,
-                                 AttentionRecord& record) const {
+                                 AttentionActivations& saved) const {
   const AttentionShape shape = shape_of(batch);
-  const Tensor grad_out = output_.backward_input(context, batch.version, grad_y, record.output);
+  const Tensor grad_out = output_.backward_input(context, batch.version, grad_y, saved.output);
   if (recompute_core_) {
-    core(context, batch, record);
-    record.output.input = record.out;
+    core(context, batch, saved);
+    saved.output.input = saved.out;
   }
-  Tensor grad_qkv = context.empty(record.qkv.shape(), grad_y.dtype(), Category::activation);
+  Tensor grad_qkv = context.empty(saved.qkv.shape(), grad_y.dtype(), Category::activation);
   attention_backward(context, {.shape = shape,
-                               .qkv = record.qkv,
-                               .out = record.out,
-                               .log_sum_exp = record.log_sum_exp,
+                               .qkv = saved.qkv,
+                               .out = saved.out,
+                               .log_sum_exp = saved.log_sum_exp,
                                .grad_out = grad_out,
                                .grad_qkv = grad_qkv,
                                .dropout = dropout_of(batch),
@@ -129,13 +129,13 @@ Tensor Attention::backward_input(Context& context, const MicroBatch& batch, cons
   if (rotary_) {
     rotary(context, {.shape = shape, .qkv = grad_qkv, .base = rotary_base_, .inverse = true});
   }
-  record.qkv = record.out = record.log_sum_exp = Tensor();
-  return projection_.backward_input(context, batch.version, grad_qkv, record.projection);
+  saved.qkv = saved.out = saved.log_sum_exp = Tensor();
+  return projection_.backward_input(context, batch.version, grad_qkv, saved.projection);
 }
 
-void Attention::backward_weight(Context& context, AttentionRecord& record) const {
-  output_.backward_weight(context, record.output);
-  projection_.backward_weight(context, record.projection);
+void Attention::backward_weight(Context& context, AttentionActivations& saved) const {
+  output_.backward_weight(context, saved.output);
+  projection_.backward_weight(context, saved.projection);
 }
 
 void Attention::collect(std::vector<std::shared_ptr<Parameter>>& into) const {

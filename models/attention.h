@@ -10,8 +10,8 @@
 
 namespace trident {
 
-struct AttentionRecord {
-  LinearRecord projection, output;
+struct AttentionActivations {
+  LinearActivations projection, output;
   Tensor qkv, out, log_sum_exp;
 };
 
@@ -20,16 +20,17 @@ class Attention {
   // Parameters NAME.qkv (query, key, value heads stacked) and NAME.output.
   Attention(const TensorParallel&, const TransformerShape&, const std::string& name);
   // x (T or T/t, H) → (T or T/t, H), dropout and residual not included.
-  Tensor forward(Context&, const MicroBatch&, const Tensor& x, AttentionRecord&) const;
-  Tensor backward_input(Context&, const MicroBatch&, const Tensor& grad_y, AttentionRecord&) const;
-  void backward_weight(Context&, AttentionRecord&) const;  // frees the record
+  Tensor forward(Context&, const MicroBatch&, const Tensor& x, AttentionActivations&) const;
+  Tensor backward_input(Context&, const MicroBatch&, const Tensor& grad_y,
+                        AttentionActivations&) const;
+  void backward_weight(Context&, AttentionActivations&) const;  // frees the record
   void collect(std::vector<std::shared_ptr<Parameter>>& into) const;
 
  private:
   // Fills out and log_sum_exp from qkv.
-  void core(Context&, const MicroBatch&, AttentionRecord&) const;
+  void core(Context&, const MicroBatch&, AttentionActivations&) const;
   // The same for a text that is kept in the batch's cache, where it may go on.
-  void cached_core(Context&, const MicroBatch&, AttentionRecord&) const;
+  void cached_core(Context&, const MicroBatch&, AttentionActivations&) const;
   AttentionShape shape_of(const MicroBatch&) const;
   DropoutArgs dropout_of(const MicroBatch&) const;
 

@@ -6,10 +6,10 @@
 namespace trident {
 namespace {
 
-struct BlockRecord final : Record {
-  NormRecord attention_norm, mlp_norm;
-  AttentionRecord attention;
-  MlpRecord mlp;
+struct BlockActivations final : SavedActivations {
+  NormActivations attention_norm, mlp_norm;
+  AttentionActivations attention;
+  MlpActivations mlp;
 };
 
 }  // namespace
@@ -55,36 +55,35 @@ Tensor Block::dropout(Context& context, const MicroBatch& batch, std::uint64_t k
 }
 
 Tensor Block::forward(Context& context, const MicroBatch& batch, const Tensor& x,
-                      RecordPtr& kept) const {
-  auto record = std::make_unique<BlockRecord>();
-  Tensor a = attention_norm_.forward(context, batch.version, x, record->attention_norm);
-  a = attention_.forward(context, batch, a, record->attention);
+                      SavedActivationsPtr& kept) const {
+  auto saved = std::make_unique<BlockActivations>();
+  Tensor a = attention_norm_.forward(context, batch.version, x, saved->attention_norm);
+  a = attention_.forward(context, batch, a, saved->attention);
   const Tensor h = dropout(context, batch, attention_key_, a, x);
-  Tensor m = mlp_norm_.forward(context, batch.version, h, record->mlp_norm);
-  m = mlp_.forward(context, batch.version, m, record->mlp);
+  Tensor m = mlp_norm_.forward(context, batch.version, h, saved->mlp_norm);
+  m = mlp_.forward(context, batch.version, m, saved->mlp);
   const Tensor y = dropout(context, batch, mlp_key_, m, h);
-  kept = std::move(record);
+  kept = std::move(saved);
   return y;
 }
 
 Tensor Block::backward_input(Context& context, const MicroBatch& batch, const Tensor& grad_y,
-                             RecordPtr& kept) const {
-  auto& record = static_cast<BlockRecord&>(*kept);
+                             SavedActivationsPtr& kept) const {
+  auto& saved = static_cast<BlockActivations&>(*kept);
   Tensor g = dropout(context, batch, mlp_key_, grad_y, {});
-  g = mlp_.backward_input(context, batch.version, g, record.mlp);
-  const Tensor grad_h =
-      mlp_norm_.backward_input(context, batch.version, g, grad_y, record.mlp_norm);
+  g = mlp_.backward_input(context, batch.version, g, saved.mlp);
+  const Tensor grad_h = mlp_norm_.backward_input(context, batch.version, g, grad_y, saved.mlp_norm);
   g = dropout(context, batch, attention_key_, grad_h, {});
-  g = attention_.backward_input(context, batch, g, record.attention);
-  return attention_norm_.backward_input(context, batch.version, g, grad_h, record.attention_norm);
+  g = attention_.backward_input(context, batch, g, saved.attention);
+  return attention_norm_.backward_input(context, batch.version, g, grad_h, saved.attention_norm);
 }
 
-void Block::backward_weight(Context& context, const MicroBatch&, RecordPtr& kept) const {
-  auto& record = static_cast<BlockRecord&>(*kept);
-  mlp_.backward_weight(context, record.mlp);
-  mlp_norm_.backward_weight(context, record.mlp_norm);
-  attention_.backward_weight(context, record.attention);
-  attention_norm_.backward_weight(context, record.attention_norm);
+void Block::backward_weight(Context& context, const MicroBatch&, SavedActivationsPtr& kept) const {
+  auto& saved = static_cast<BlockActivations&>(*kept);
+  mlp_.backward_weight(context, saved.mlp);
+  mlp_norm_.backward_weight(context, saved.mlp_norm);
+  attention_.backward_weight(context, saved.attention);
+  attention_norm_.backward_weight(context, saved.attention_norm);
   kept.reset();
 }
 

@@ -16,10 +16,10 @@ class Block final : public Module {
  public:
   Block(const TensorParallel&, const TransformerShape&, const std::string& name);
   std::vector<std::shared_ptr<Parameter>> parameters() const override;
-  Tensor forward(Context&, const MicroBatch&, const Tensor& x, RecordPtr&) const override;
+  Tensor forward(Context&, const MicroBatch&, const Tensor& x, SavedActivationsPtr&) const override;
   Tensor backward_input(Context&, const MicroBatch&, const Tensor& grad_y,
-                        RecordPtr&) const override;
-  void backward_weight(Context&, const MicroBatch&, RecordPtr&) const override;
+                        SavedActivationsPtr&) const override;
+  void backward_weight(Context&, const MicroBatch&, SavedActivationsPtr&) const override;
 
  private:
   // drop(x) + residual, or drop(x) alone, with the mask of `site`.

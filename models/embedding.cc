@@ -7,7 +7,7 @@
 
 namespace trident {
 namespace {
-struct EmbeddingRecord final : Record {
+struct EmbeddingActivations final : SavedActivations {
   Tensor gradient;
 };
 }  // namespace
@@ -33,7 +33,7 @@ Embedding::Embedding(const TensorParallel& parallel, const TransformerShape& sha
   if (shape.positions > 0) {
     positions_ = Weight(std::make_shared<Parameter>(
         ParameterSpec{.name = "positions.weight",
-                      .placement = parallel.whole({shape.positions, shape.hidden}),
+                      .placement = parallel.replicated({shape.positions, shape.hidden}),
                       .initial = Initial::normal(shape.init_deviation)}));
   }
 }
@@ -45,7 +45,7 @@ std::vector<std::shared_ptr<Parameter>> Embedding::parameters() const {
 }
 
 Tensor Embedding::forward(Context& context, const MicroBatch& batch, const Tensor&,
-                          RecordPtr& record) const {
+                          SavedActivationsPtr& saved) const {
   Tensor x = lookup_.forward(context, batch.version, batch.tokens, dtype_);
   if (positions_) {
     position_forward(context, {.x = x,
@@ -64,12 +64,12 @@ Tensor Embedding::forward(Context& context, const MicroBatch& batch, const Tenso
          .sequence = batch.sequence,
          .first_row = first_row(parallel_, x)});
   }
-  record = std::make_unique<EmbeddingRecord>();
+  saved = std::make_unique<EmbeddingActivations>();
   return x;
 }
 
 Tensor Embedding::backward_input(Context& context, const MicroBatch& batch, const Tensor& grad_y,
-                                 RecordPtr& record) const {
+                                 SavedActivationsPtr& saved) const {
   Tensor gradient = grad_y;
   if (batch.training && dropout_ > 0) {
     gradient = context.empty(grad_y.shape(), grad_y.dtype(), Category::activation);
@@ -82,13 +82,13 @@ Tensor Embedding::backward_input(Context& context, const MicroBatch& batch, cons
          .sequence = batch.sequence,
          .first_row = first_row(parallel_, grad_y)});
   }
-  static_cast<EmbeddingRecord&>(*record).gradient = gradient;
+  static_cast<EmbeddingActivations&>(*saved).gradient = gradient;
   return {};
 }
 
 void Embedding::backward_weight(Context& context, const MicroBatch& batch,
-                                RecordPtr& record) const {
-  const Tensor gradient = static_cast<EmbeddingRecord&>(*record).gradient;
+                                SavedActivationsPtr& saved) const {
+  const Tensor gradient = static_cast<EmbeddingActivations&>(*saved).gradient;
   if (positions_) {
     position_backward(context, {.grad_x = gradient,
                                 .grad_table = positions_.gradient(context),
@@ -96,7 +96,7 @@ void Embedding::backward_weight(Context& context, const MicroBatch& batch,
                                 .first_row = first_row(parallel_, gradient)});
   }
   lookup_.backward_weight(context, batch.tokens, gradient);
-  record.reset();
+  saved.reset();
 }
 
 }  // namespace trident

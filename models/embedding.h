@@ -17,10 +17,10 @@ class Embedding final : public Module {
   Embedding(const TensorParallel&, const TransformerShape&, Weight table);
   std::vector<std::shared_ptr<Parameter>> parameters() const override;
   std::vector<std::shared_ptr<Parameter>> backward_parameters() const override { return {}; }
-  Tensor forward(Context&, const MicroBatch&, const Tensor&, RecordPtr&) const override;
+  Tensor forward(Context&, const MicroBatch&, const Tensor&, SavedActivationsPtr&) const override;
   Tensor backward_input(Context&, const MicroBatch&, const Tensor& grad_y,
-                        RecordPtr&) const override;
-  void backward_weight(Context&, const MicroBatch&, RecordPtr&) const override;
+                        SavedActivationsPtr&) const override;
+  void backward_weight(Context&, const MicroBatch&, SavedActivationsPtr&) const override;
 
  private:
   TensorParallel parallel_;

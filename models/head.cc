@@ -8,8 +8,8 @@
 
 namespace trident {
 namespace {
-struct HeadRecord final : Record {
-  NormRecord norm;
+struct HeadActivations final : SavedActivations {
+  NormActivations norm;
   Tensor gradient;  // of the norm's output, (T, H), this rank's part of the sum
 };
 }  // namespace
@@ -59,10 +59,10 @@ std::vector<std::shared_ptr<Parameter>> LanguageModelHead::forward_gradients() c
 }
 
 Tensor LanguageModelHead::forward(Context& context, const MicroBatch& batch, const Tensor& x,
-                                  RecordPtr& kept) const {
-  auto record = std::make_unique<HeadRecord>();
+                                  SavedActivationsPtr& kept) const {
+  auto saved = std::make_unique<HeadActivations>();
   const Tensor y =
-      parallel_.gather_rows(context, norm_.forward(context, batch.version, x, record->norm));
+      parallel_.gather_rows(context, norm_.forward(context, batch.version, x, saved->norm));
   const WeightView table = table_.acquire(batch.version);
   const std::int64_t rows = y.dim(0), columns = table_.dim(0);
   const auto logits_of = [&](const Tensor& part) {
@@ -77,7 +77,7 @@ Tensor LanguageModelHead::forward(Context& context, const MicroBatch& batch, con
   } else {
     result = context.empty({rows}, DType::f32, Category::activation);
     if (batch.training) {
-      record->gradient = context.empty(y.shape(), y.dtype(), Category::activation);
+      saved->gradient = context.empty(y.shape(), y.dtype(), Category::activation);
     }
     const std::int64_t step = logit_rows(shape_, rows, columns);
     for (std::int64_t row = 0; row < rows; row += step) {
@@ -87,24 +87,24 @@ Tensor LanguageModelHead::forward(Context& context, const MicroBatch& batch, con
       loss_.run(context, g, batch.labels.rows(row, count), result.rows(row, count),
                 batch.training ? std::optional(batch.loss_scale) : std::nullopt);
       if (!batch.training) continue;
-      gemm(context, {.a = g, .b = table.tensor(), .c = record->gradient.rows(row, count)});
+      gemm(context, {.a = g, .b = table.tensor(), .c = saved->gradient.rows(row, count)});
       table_.add_product(context, g, part);
     }
   }
-  kept = std::move(record);
+  kept = std::move(saved);
   return result;
 }
 
 Tensor LanguageModelHead::backward_input(Context& context, const MicroBatch& batch, const Tensor&,
-                                         RecordPtr& kept) const {
-  auto& record = static_cast<HeadRecord&>(*kept);
-  const Tensor g = parallel_.sum_to_rows(context, std::exchange(record.gradient, Tensor()));
-  return norm_.backward_input(context, batch.version, g, {}, record.norm);
+                                         SavedActivationsPtr& kept) const {
+  auto& saved = static_cast<HeadActivations&>(*kept);
+  const Tensor g = parallel_.sum_to_rows(context, std::exchange(saved.gradient, Tensor()));
+  return norm_.backward_input(context, batch.version, g, {}, saved.norm);
 }
 
 void LanguageModelHead::backward_weight(Context& context, const MicroBatch&,
-                                        RecordPtr& kept) const {
-  norm_.backward_weight(context, static_cast<HeadRecord&>(*kept).norm);
+                                        SavedActivationsPtr& kept) const {
+  norm_.backward_weight(context, static_cast<HeadActivations&>(*kept).norm);
   kept.reset();
 }
 

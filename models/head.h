@@ -24,10 +24,10 @@ class LanguageModelHead final : public Module {
   std::vector<std::shared_ptr<Parameter>> forward_gradients() const override;
   // Gives the losses (T) fp32 where batch.labels is defined, else the logits (T, V'/t). Adds to
   // the table's gradient where batch.training is set.
-  Tensor forward(Context&, const MicroBatch&, const Tensor& x, RecordPtr&) const override;
+  Tensor forward(Context&, const MicroBatch&, const Tensor& x, SavedActivationsPtr&) const override;
   Tensor backward_input(Context&, const MicroBatch&, const Tensor& grad_y,
-                        RecordPtr&) const override;
-  void backward_weight(Context&, const MicroBatch&, RecordPtr&) const override;
+                        SavedActivationsPtr&) const override;
+  void backward_weight(Context&, const MicroBatch&, SavedActivationsPtr&) const override;
 
  private:
   Norm norm_;

@@ -118,7 +118,7 @@ std::string shown(const json& value) {
   return printable(json_text(value), 80);
 }
 
-std::string quoted(std::initializer_list<std::string_view> names) {
+std::string quoted(std::span<const std::string_view> names) {
   std::string text;
   for (const auto name : names) text += fmt::format("{}\"{}\"", text.empty() ? "" : " or ", name);
   return text;
@@ -147,7 +147,7 @@ constexpr auto kNumbers = "needs a number above 0";
 }  // namespace
 
 HuggingFaceConfig::HuggingFaceConfig(std::string_view text, std::string_view model_type,
-                                     std::initializer_list<std::string_view> classes,
+                                     std::span<const std::string_view> classes,
                                      std::span<const HuggingFaceKey> own)
     : own_(own) {
   auto parsed = std::make_shared<json>(parse_json(text, "config.json"));
@@ -247,7 +247,7 @@ void HuggingFaceConfig::require_word(std::string_view key,
                                      std::initializer_list<std::string_view> names) {
   if (!json_->contains(key)) return;
   if (std::ranges::any_of(names, [&](auto name) { return at(key) == name; })) return;
-  refuse(key, fmt::format("not supported; only {} is", quoted(names)));
+  refuse(key, fmt::format("not supported; only {} is", quoted({names.begin(), names.size()})));
 }
 
 std::optional<std::int64_t> HuggingFaceConfig::token_below(std::string_view key,

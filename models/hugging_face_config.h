@@ -44,8 +44,7 @@ class HuggingFaceConfig {
   // `classes`. `own` are the keys of the family beside those that every config.json may have.
   // Refused values are collected.
   HuggingFaceConfig(std::string_view text, std::string_view model_type,
-                    std::initializer_list<std::string_view> classes,
-                    std::span<const HuggingFaceKey> own);
+                    std::span<const std::string_view> classes, std::span<const HuggingFaceKey> own);
 
   // Reports "/key: VALUE: what".
   void refuse(std::string_view key, const std::string& what);

@@ -31,40 +31,40 @@ Mlp::Mlp(const TensorParallel& parallel, const TransformerShape& shape, const st
             kept(parameters_,
                  linear_weight(name + ".down.weight", parallel.part({shape.hidden, shape.ffn}, 1),
                                shape.output_deviation())),
-            shape.biases ? kept(parameters_,
-                                linear_bias(name + ".down.bias", parallel.whole({shape.hidden})))
+            shape.biases ? kept(parameters_, linear_bias(name + ".down.bias",
+                                                         parallel.replicated({shape.hidden})))
                          : Weight()) {}
 
 Tensor Mlp::forward(Context& context, WeightVersion version, const Tensor& x,
-                    MlpRecord& record) const {
+                    MlpActivations& saved) const {
   if (!swiglu_) {
     return down_.forward(context, version,
-                         up_.forward_gelu(context, version, x, record.up, record.pre_activation),
-                         record.down);
+                         up_.forward_gelu(context, version, x, saved.up, saved.pre_activation),
+                         saved.down);
   }
-  record.pre_activation = up_.forward(context, version, x, record.up);
-  Tensor y = context.empty({record.pre_activation.dim(0), ffn_}, x.dtype(), Category::activation);
-  swiglu_forward(context, record.pre_activation, y);
-  return down_.forward(context, version, y, record.down);
+  saved.pre_activation = up_.forward(context, version, x, saved.up);
+  Tensor y = context.empty({saved.pre_activation.dim(0), ffn_}, x.dtype(), Category::activation);
+  swiglu_forward(context, saved.pre_activation, y);
+  return down_.forward(context, version, y, saved.down);
 }
 
 Tensor Mlp::backward_input(Context& context, WeightVersion version, const Tensor& grad_y,
-                           MlpRecord& record) const {
+                           MlpActivations& saved) const {
   Tensor grad_up;
   if (swiglu_) {
-    const Tensor grad_activation = down_.backward_input(context, version, grad_y, record.down);
-    grad_up = context.empty(record.pre_activation.shape(), grad_y.dtype(), Category::activation);
-    swiglu_backward(context, record.pre_activation, grad_activation, grad_up);
+    const Tensor grad_activation = down_.backward_input(context, version, grad_y, saved.down);
+    grad_up = context.empty(saved.pre_activation.shape(), grad_y.dtype(), Category::activation);
+    swiglu_backward(context, saved.pre_activation, grad_activation, grad_up);
   } else {
-    grad_up = down_.backward_input(context, version, grad_y, record.down, record.pre_activation);
+    grad_up = down_.backward_input(context, version, grad_y, saved.down, saved.pre_activation);
   }
-  record.pre_activation = Tensor();
-  return up_.backward_input(context, version, grad_up, record.up);
+  saved.pre_activation = Tensor();
+  return up_.backward_input(context, version, grad_up, saved.up);
 }
 
-void Mlp::backward_weight(Context& context, MlpRecord& record) const {
-  down_.backward_weight(context, record.down);
-  up_.backward_weight(context, record.up);
+void Mlp::backward_weight(Context& context, MlpActivations& saved) const {
+  down_.backward_weight(context, saved.down);
+  up_.backward_weight(context, saved.up);
 }
 
 void Mlp::collect(std::vector<std::shared_ptr<Parameter>>& into) const {

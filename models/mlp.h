@@ -9,8 +9,8 @@
 
 namespace trident {
 
-struct MlpRecord {
-  LinearRecord up, down;
+struct MlpActivations {
+  LinearActivations up, down;
   Tensor pre_activation;
 };
 
@@ -18,9 +18,9 @@ class Mlp {
  public:
   // Parameters NAME.up (for SwiGLU gate and up stacked) and NAME.down.
   Mlp(const TensorParallel&, const TransformerShape&, const std::string& name);
-  Tensor forward(Context&, WeightVersion, const Tensor& x, MlpRecord&) const;
-  Tensor backward_input(Context&, WeightVersion, const Tensor& grad_y, MlpRecord&) const;
-  void backward_weight(Context&, MlpRecord&) const;  // frees the record
+  Tensor forward(Context&, WeightVersion, const Tensor& x, MlpActivations&) const;
+  Tensor backward_input(Context&, WeightVersion, const Tensor& grad_y, MlpActivations&) const;
+  void backward_weight(Context&, MlpActivations&) const;  // frees the record
   void collect(std::vector<std::shared_ptr<Parameter>>& into) const;
 
  private:

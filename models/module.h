@@ -47,11 +47,11 @@ struct MicroBatch {
 
 // What one module keeps of one micro-batch from forward to backward_weight. The caller owns it, so
 // any number of micro-batches can be in flight. Each module derives its own.
-class Record {
+class SavedActivations {
  public:
-  virtual ~Record() = default;
+  virtual ~SavedActivations() = default;
 };
-using RecordPtr = std::unique_ptr<Record>;
+using SavedActivationsPtr = std::unique_ptr<SavedActivations>;
 
 class Module {
  public:
@@ -68,15 +68,16 @@ class Module {
 
   // x: (T or T/t, H), undefined for a module that reads the tokens. Fills `record`.
   // Gives the activations (T or T/t, H), or the losses (T) where the module ends the model.
-  virtual Tensor forward(Context&, const MicroBatch&, const Tensor& x, RecordPtr& record) const = 0;
+  virtual Tensor forward(Context&, const MicroBatch&, const Tensor& x,
+                         SavedActivationsPtr& saved) const = 0;
 
   // The gradient of x from that of the output (undefined for a module that ends the model), keeping
   // in `record` what backward_weight needs. Undefined for a module that reads the tokens.
   virtual Tensor backward_input(Context&, const MicroBatch&, const Tensor& grad_y,
-                                RecordPtr& record) const = 0;
+                                SavedActivationsPtr& saved) const = 0;
 
   // Adds to the parameters' gradients and frees the record.
-  virtual void backward_weight(Context&, const MicroBatch&, RecordPtr& record) const = 0;
+  virtual void backward_weight(Context&, const MicroBatch&, SavedActivationsPtr& saved) const = 0;
 };
 
 }  // namespace trident

@@ -10,7 +10,7 @@
 
 namespace trident {
 
-struct NormRecord {
+struct NormActivations {
   Tensor x, mean, rstd, gradient;
 };
 
@@ -19,11 +19,11 @@ class Norm {
   // `bias` false: RMSNorm. Parameters NAME.weight (and NAME.bias), replicated over tensor ranks.
   Norm(const TensorParallel&, const std::string& name, std::int64_t hidden, float epsilon,
        bool bias);
-  Tensor forward(Context&, WeightVersion, const Tensor& x, NormRecord&) const;
+  Tensor forward(Context&, WeightVersion, const Tensor& x, NormActivations&) const;
   // `residual_grad`, where defined, is added to the result.
   Tensor backward_input(Context&, WeightVersion, const Tensor& grad_y, const Tensor& residual_grad,
-                        NormRecord&) const;
-  void backward_weight(Context&, NormRecord&) const;  // frees the record
+                        NormActivations&) const;
+  void backward_weight(Context&, NormActivations&) const;  // frees the record
   void collect(std::vector<std::shared_ptr<Parameter>>& into) const;
 
  private:

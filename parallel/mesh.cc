@@ -118,7 +118,7 @@ std::vector<int> Mesh::pipeline(int rank) const {
   return group(rank, Group::pipeline);
 }
 
-std::vector<int> Mesh::column(int place) const {
+std::vector<int> Mesh::same_stage(int place) const {
   std::vector<int> ranks{moved(0, Group::pipeline, place)};
   for (std::size_t i = 0; i < axes_.size(); ++i) {
     if (axes_[i].in(Group::pipeline)) continue;

@@ -42,7 +42,7 @@ class Mesh {
   // The ranks that a micro-batch of `rank`'s passes one after the other, and those at this place of
   // their pipelines, rising.
   std::vector<int> pipeline(int rank) const;
-  std::vector<int> column(int place) const;
+  std::vector<int> same_stage(int place) const;
   // A rank's place in its pipeline, for people: "pp 2".
   std::string pipeline_place(int rank) const;
   // The ranks of `rank`'s pipeline that hold the first and the last stage; one where they are the

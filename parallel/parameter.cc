@@ -52,21 +52,21 @@ void initialise(Context& context, const ParameterSpec& spec, std::uint64_t seed,
                   .mean = spec.initial.mean,
                   .global_rows = global.dim(0),
                   .global_columns = columns};
-  const auto boxes = placement.boxes(begin, weight.numel());
+  const auto slices = placement.slices(begin, weight.numel());
   std::int64_t filled = 0;
-  for (const HeldBox& held : boxes) filled += held.box.rows * held.box.columns;
+  for (const LocalSlice& held : slices) filled += held.slice.rows * held.slice.columns;
   if (filled < weight.numel()) fill(context, weight, 0);  // padding
-  for (const auto& [box, local, stride] : boxes) {
-    const std::int64_t rows = stride == box.columns ? box.rows : 1;  // at once
-    for (std::int64_t row = 0; row < box.rows; row += rows) {
-      args.x =
-          weight.flat(local + row * stride - begin, rows * box.columns).view({rows, box.columns});
-      args.row_begin = box.row + row;
-      args.column_begin = box.column;
+  for (const auto& [slice, local, stride] : slices) {
+    const std::int64_t rows = stride == slice.columns ? slice.rows : 1;  // at once
+    for (std::int64_t row = 0; row < slice.rows; row += rows) {
+      args.x = weight.flat(local + row * stride - begin, rows * slice.columns)
+                   .view({rows, slice.columns});
+      args.row_begin = slice.row + row;
+      args.column_begin = slice.column;
       fill_normal(context, args);
       const std::int64_t zero = spec.initial.zero_row - args.row_begin;
       if (spec.initial.zero_row >= 0 && zero >= 0 && zero < rows) {
-        fill(context, args.x.flat(zero * box.columns, box.columns), 0);
+        fill(context, args.x.flat(zero * slice.columns, slice.columns), 0);
       }
     }
   }

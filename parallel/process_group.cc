@@ -34,7 +34,7 @@ class Hash {
 void open(Membership& group) {
   group.endpoint->open_group(group.id, group.name);
   if (group.library == nullptr) {
-    group.meeting = group.endpoint->open_meeting(group.id, group.members);
+    group.meeting = group.endpoint->open_rendezvous(group.id, group.members);
     if (group.endpoint->shares_memory()) {
       group.runs = host_runs(group.endpoint->nodes(), group.members, group.rank);
     }
@@ -47,7 +47,7 @@ GroupHandle make_group(const GroupHandle& parent, const std::vector<int>& member
   auto impl = std::make_shared<ProcessGroup::Impl>();
   impl->membership.endpoint = from.endpoint;
   impl->membership.library = from.library;
-  impl->membership.patient = from.patient;
+  impl->membership.without_timeout = from.without_timeout;
   impl->membership.name = name;
   impl->membership.id = id;
   for (std::size_t i = 0; i < members.size(); ++i) {
@@ -67,7 +67,7 @@ const Membership& checked(const GroupHandle& group, const char* operation) {
 
 void Work::wait(Context& context) const {
   if (impl_ == nullptr) return;
-  if (context.plans()) return impl_->wait(Access{});
+  if (context.is_planning()) return impl_->wait(Access{});
   context.stream().enqueue([impl = impl_](const Access& access) { impl->wait(access); });
 }
 
@@ -186,9 +186,9 @@ ProcessGroup ProcessGroup::duplicate(const std::string& name) const {
   return subgroup(all, name);
 }
 
-ProcessGroup ProcessGroup::patient(const std::string& name) const {
+ProcessGroup ProcessGroup::without_timeout(const std::string& name) const {
   ProcessGroup group = duplicate(name);
-  group.impl_->membership.patient = true;
+  group.impl_->membership.without_timeout = true;
   return group;
 }
 

@@ -2,7 +2,7 @@
 //
 // A value: copies are the same group. Every collective is called by all members in the same order
 // with the same operation, count, dtype and arguments; the members check that of each other. A
-// mismatch, or a member that does not come within the timeout (but see patient()), is a
+// mismatch, or a member that does not come within the timeout (but see without_timeout()), is a
 // CommunicationError on every rank that names the group, the ranks, both operations and the
 // sequence number. Groups of one rank return at once.
 //
@@ -88,7 +88,7 @@ class ProcessGroup {
   // live, however long one takes: for work whose time depends on files. A member that has ended or
   // failed, or under MPI can't be reached for the timeout, still ends the wait. Of tensors on GPUs
   // that NCCL carries this holds for barriers only: what NCCL has begun has to end in the timeout.
-  ProcessGroup patient(const std::string& name) const;
+  ProcessGroup without_timeout(const std::string& name) const;
   // While what this gives lives, this rank works on files (or waits for a terminal): that doesn't
   // count to the timeout of whoever waits for it meanwhile, or for another rank that does.
   FileWork file_work() const;

@@ -11,7 +11,7 @@
 namespace trident {
 
 inline bool is_alone(const Context& context, const Membership& group) {
-  return context.plans() || !group.endpoint->exchanges();
+  return context.is_planning() || !group.endpoint->exchanges();
 }
 
 // Enters an operation into the context's trace.
@@ -33,7 +33,7 @@ inline void trace(Context& context, const Membership& group, const Descriptor& d
 // Gives a tensor that others would have sent the values of small weights, or zeros where it holds
 // integers. Nothing on a planning device.
 inline void make_up(Context& context, const Tensor& tensor) {
-  if (context.plans() || !tensor || tensor.numel() == 0) return;
+  if (context.is_planning() || !tensor || tensor.numel() == 0) return;
   const auto fill_normal = backend_of(context).fill_normal;
   const auto fill = backend_of(context).fill;
   const bool numbers = is_floating(tensor.dtype()) && tensor.dtype() != DType::f64;

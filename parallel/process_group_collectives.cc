@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "kernels/backend.h"
-#include "parallel/collectives/table.h"
+#include "parallel/collectives/algorithm_choice.h"
 #include "parallel/process_group.h"
 #include "parallel/process_group_alone.h"
 #include "parallel/process_group_checks.h"
@@ -94,7 +94,7 @@ Work issue(const GroupHandle& group, Context& context, Async async, Descriptor d
   need_reach(group, operation, context);
   if (on_gpu) {  // hosts meet in a barrier
     impl.prepare(context.device(),
-                 !impl.membership.patient || descriptor.operation != Operation::barrier);
+                 !impl.membership.without_timeout || descriptor.operation != Operation::barrier);
   }
   // The group is a bare pointer here: its own thread must not be the last to hold it.
   const bool looks = async == Async::no;  // else the core is wanted beside it
@@ -119,7 +119,7 @@ Work issue(const GroupHandle& group, Context& context, Async async, Descriptor d
     return Work();
   }
   if (on_gpu) {
-    const auto work = run_beside(context, impl.progress(), impl.side_stream(context.device()), run);
+    const auto work = run_async(context, impl.progress(), impl.side_stream(context.device()), run);
     impl.side_finished = work->finished();
     return Work(work);
   }
@@ -132,7 +132,7 @@ Work issue(const GroupHandle& group, Context& context, Async async, Descriptor d
 
 // What a group of one rank does instead: output := input.
 Work copy_own(Context& context, const Tensor& input, const Tensor& output) {
-  if (context.plans()) return Work();
+  if (context.is_planning()) return Work();
   const auto copy_peer = backend_of(context).copy_peer;
   context.stream().enqueue([copy_peer, input, output](const Access& access) {
     copy_peer(access, address(access, output), address(access, input),

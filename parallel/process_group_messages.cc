@@ -181,7 +181,7 @@ Work by_communicator(const GroupHandle& group, Context& context, const Descripto
       link.communicator->exchange(access, one, {});
     }
   };
-  return Work(run_beside(context, *link.thread, *link.stream, run, claim));
+  return Work(run_async(context, *link.thread, *link.stream, run, claim));
 }
 
 Work message(const GroupHandle& group, Context& context, const Tensor& tensor, int peer,

@@ -52,9 +52,9 @@ std::shared_ptr<DeviceEvent> QueuedWork::finished() const {
   return state_->finished;
 }
 
-std::shared_ptr<QueuedWork> run_beside(Context& context, ProgressThread& thread, Stream& queue,
-                                       std::function<void(const Access&)> run,
-                                       std::shared_ptr<std::atomic<Claim>> claim) {
+std::shared_ptr<QueuedWork> run_async(Context& context, ProgressThread& thread, Stream& queue,
+                                      std::function<void(const Access&)> run,
+                                      std::shared_ptr<std::atomic<Claim>> claim) {
   auto work = std::make_shared<QueuedWork>(context, std::move(run));
   work->claim_ = std::move(claim);
   const auto state = work->state_;

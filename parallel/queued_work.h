@@ -23,9 +23,9 @@ class QueuedWork final : public Work::Impl {
   std::shared_ptr<DeviceEvent> finished() const;
 
  private:
-  friend std::shared_ptr<QueuedWork> run_beside(Context&, ProgressThread&, Stream&,
-                                                std::function<void(const Access&)>,
-                                                std::shared_ptr<std::atomic<Claim>>);
+  friend std::shared_ptr<QueuedWork> run_async(Context&, ProgressThread&, Stream&,
+                                               std::function<void(const Access&)>,
+                                               std::shared_ptr<std::atomic<Claim>>);
   struct State;
   Context& context_;
   std::shared_ptr<State> state_;
@@ -35,7 +35,7 @@ class QueuedWork final : public Work::Impl {
 // In `queue`, from where the context's queue is now. `thread` takes its work in order; `run` puts
 // the operation into the queue, and what it holds stays until the operation has run. `fate` tells
 // it what becomes of the Work.
-std::shared_ptr<QueuedWork> run_beside(
+std::shared_ptr<QueuedWork> run_async(
     Context& context, ProgressThread& thread, Stream& queue, std::function<void(const Access&)> run,
     std::shared_ptr<std::atomic<Claim>> claim = std::make_shared<std::atomic<Claim>>(Claim::none));
 

@@ -111,14 +111,14 @@ class Search {
   }
 
   void offer_kinds() {
-    for (const ScheduleKind& kind : kinds_of(request_)) {
+    for (const ScheduleKind& kind : registry_of(request_)) {
       if (kind.searched || !kind.flushed) continue;
       try {
         offer(make_schedule({.kind = kind.name,
                              .stages = request_.stages,
                              .microbatches = request_.microbatches,
                              .chunks = request_.chunks,
-                             .kinds = request_.kinds}));
+                             .registry = request_.registry}));
       } catch (const RequestError&) {
         continue;  // not with these sizes
       }

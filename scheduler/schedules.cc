@@ -53,7 +53,7 @@ Schedule of_groups(const Request& r) {
 
 }  // namespace
 
-const std::vector<ScheduleKind>& schedule_kinds() {
+const std::vector<ScheduleKind>& schedule_registry() {
   static const std::vector<ScheduleKind> table{
       {{.name = "naive"}, of_sizes<naive>, naive_bubble},
       {{.name = "gpipe"}, of_sizes<gpipe>, flushed_bubble},
@@ -85,14 +85,14 @@ const std::vector<ScheduleKind>& schedule_kinds() {
   return table;
 }
 
-const std::vector<ScheduleKind>& kinds_of(const ScheduleRequest& request) {
-  return request.kinds != nullptr ? *request.kinds : schedule_kinds();
+const std::vector<ScheduleKind>& registry_of(const ScheduleRequest& request) {
+  return request.registry != nullptr ? *request.registry : schedule_registry();
 }
 
 const ScheduleKind& kind_of(const ScheduleRequest& request) {
-  const std::vector<ScheduleKind>& kinds = kinds_of(request);
-  if (const ScheduleKind* kind = find_kind(kinds, request.kind)) return *kind;
-  const std::vector<std::string> names = names_of(kinds);
+  const std::vector<ScheduleKind>& registry = registry_of(request);
+  if (const ScheduleKind* kind = find_row(registry, request.kind)) return *kind;
+  const std::vector<std::string> names = names_of(registry);
   throw RequestError(fmt::format("\"{}\" is no known schedule; did you mean \"{}\"? Available: {}",
                                  request.kind, nearest(request.kind, names),
                                  fmt::join(names, ", ")));
@@ -120,12 +120,12 @@ ScheduleRequest complete(const ScheduleRequest& request) {
     throw RequestError(
         fmt::format("{} runs {} chunk{} per rank, got {}; use {}, or {} for {} chunks", kind.name,
                     usual, usual == 1 ? "" : "s", request.chunks, usual,
-                    usual_schedule(kinds_of(request), true), request.chunks));
+                    usual_schedule(registry_of(request), true), request.chunks));
   }
   if (request.group_size > 0 && !kind.grouped) {
     throw RequestError(
         fmt::format("{} has no micro-batch groups, got group size {}; leave it out, or use {}",
-                    kind.name, request.group_size, usual_schedule(kinds_of(request), true)));
+                    kind.name, request.group_size, usual_schedule(registry_of(request), true)));
   }
   const MemoryLimit& memory = request.memory;
   if (memory.most.size() > 1 && std::ssize(memory.most) != request.stages) {

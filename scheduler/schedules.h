@@ -1,6 +1,6 @@
 // The pipeline schedules: pure functions from sizes to the list of actions of each rank. Adding one
-// is its file, its declaration here and a row of schedule_kinds(); a program that links the library
-// adds its row to a copy of the table.
+// is its file, its declaration here and a row of schedule_registry(); a program that links the
+// library adds its row to a copy of the table.
 //
 // p pipeline ranks, m micro-batches, v chunks per rank, r rank. A backward is a full one (B) unless
 // it is split into the gradient of the input (I) and of the weights (W).
@@ -11,7 +11,7 @@
 
 #include "scheduler/action.h"
 #include "scheduler/simulate.h"
-#include "settings/kinds.h"
+#include "settings/constraints.h"
 
 namespace trident {
 
@@ -42,11 +42,12 @@ struct ScheduleRequest {
   Objective objective = Objective::step;
   // Seconds that auto may search; 0: as many tries as take about one, the same on every machine.
   double search_seconds = 0;
-  const std::vector<ScheduleKind>* kinds = nullptr;  // the table of `kind`; null: schedule_kinds()
+  const std::vector<ScheduleKind>* registry =
+      nullptr;  // the table of `kind`; null: schedule_registry()
 };
 
 // A row of the schedules' table.
-struct ScheduleKind : ScheduleRules {
+struct ScheduleKind : ScheduleConstraints {
   // From a completed request. RequestError where it can't be of these sizes, with the nearest that
   // it can.
   Schedule (*make)(const ScheduleRequest&) = nullptr;
@@ -55,8 +56,8 @@ struct ScheduleKind : ScheduleRules {
 };
 
 // Those of this library.
-const std::vector<ScheduleKind>& schedule_kinds();
-const std::vector<ScheduleKind>& kinds_of(const ScheduleRequest&);
+const std::vector<ScheduleKind>& schedule_registry();
+const std::vector<ScheduleKind>& registry_of(const ScheduleRequest&);
 // The request's row. RequestError for an unknown kind, with the nearest known one.
 const ScheduleKind& kind_of(const ScheduleRequest&);
 

@@ -34,9 +34,9 @@ void add_comment(std::string& out, const std::string& indent, const std::string&
   out += line + "\n";
 }
 
-std::string meaning_of(const std::string& path, const ConfigRules& rules) {
+std::string meaning_of(const std::string& path, const ConfigConstraints& constraints) {
   for (const Field& field : fields()) {
-    if (field.path == path) return begin_of(field.doc(rules));
+    if (field.path == path) return begin_of(field.doc(constraints));
   }
   for (const Section& section : sections()) {
     if (section.path == path) return begin_of(section.doc);
@@ -57,19 +57,19 @@ std::string spaced(const std::string& text) {
 }
 
 void add_object(std::string& out, const ordered_json& object, const std::string& path,
-                const std::string& indent, const ConfigRules& rules) {
+                const std::string& indent, const ConfigConstraints& constraints) {
   out += "{\n";
   std::size_t left = object.size();
   for (const auto& [key, value] : object.items()) {
     const std::string at = json_pointer_append(path, key);
     const bool section = std::ranges::any_of(
         sections(), [&](const Section& one) { return one.path == at && value.is_object(); });
-    if (const std::string text = meaning_of(at, rules); !text.empty()) {
+    if (const std::string text = meaning_of(at, constraints); !text.empty()) {
       add_comment(out, indent, text);
     }
     out += indent + json_text(ordered_json(key)) + ": ";
     if (section) {
-      add_object(out, value, at, indent + "  ", rules);
+      add_object(out, value, at, indent + "  ", constraints);
     } else {
       out += spaced(json_text(value));
     }
@@ -82,9 +82,9 @@ void add_object(std::string& out, const ordered_json& object, const std::string&
 }  // namespace
 }  // namespace config_detail
 
-std::string annotated_config(const std::string& config, const ConfigRules& rules) {
+std::string annotated_config(const std::string& config, const ConfigConstraints& constraints) {
   std::string out;
-  config_detail::add_object(out, ordered_json_or_null(config), "", "  ", rules);
+  config_detail::add_object(out, ordered_json_or_null(config), "", "  ", constraints);
   return out + "\n";
 }
 

@@ -12,31 +12,34 @@ namespace trident {
 namespace {
 
 template <class Row>
-const Row& row_of(const Config& config, std::vector<Row> ConfigRules::*rows, const char* key,
+const Row& row_of(const Config& config, std::vector<Row> ConfigConstraints::*rows, const char* key,
                   const std::string& name) {
-  if (!config.rules)
+  if (!config.constraints)
     throw Error("this config was not loaded: nobody knows what its names stand for");
-  const Row* row = find_kind((*config.rules).*rows, name);
+  const Row* row = find_row((*config.constraints).*rows, name);
   if (row == nullptr) throw Error(fmt::format("config: {}: there is no \"{}\"", key, name));
   return *row;
 }
 
 }  // namespace
 
-const ScheduleRules& schedule_rules(const Config& config) {
-  return row_of(config, &ConfigRules::schedules, "/pipeline/schedule", config.pipeline.schedule);
+const ScheduleConstraints& schedule_constraints(const Config& config) {
+  return row_of(config, &ConfigConstraints::schedules, "/pipeline/schedule",
+                config.pipeline.schedule);
 }
 
-const ModelRules& model_rules(const Config& config) {
-  return row_of(config, &ConfigRules::models, "/model/architecture", config.model.architecture);
+const ModelConstraints& model_constraints(const Config& config) {
+  return row_of(config, &ConfigConstraints::models, "/model/architecture",
+                config.model.architecture);
 }
 
-const OptimizerRules& optimizer_rules(const Config& config) {
-  return row_of(config, &ConfigRules::optimizers, "/optimizer/type", config.optimizer.type);
+const OptimizerConstraints& optimizer_constraints(const Config& config) {
+  return row_of(config, &ConfigConstraints::optimizers, "/optimizer/type", config.optimizer.type);
 }
 
-const TransportRules& transport_rules(const Config& config) {
-  return row_of(config, &ConfigRules::transports, "/runtime/transport", config.runtime.transport);
+const TransportConstraints& transport_constraints(const Config& config) {
+  return row_of(config, &ConfigConstraints::transports, "/runtime/transport",
+                config.runtime.transport);
 }
 
 namespace config_detail {

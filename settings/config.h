@@ -21,7 +21,7 @@
 
 namespace trident {
 
-struct ConfigRules;  // settings/kinds.h
+struct ConfigConstraints;  // settings/constraints.h
 
 struct ModelConfig {
   std::string architecture = "gpt2";
@@ -293,7 +293,7 @@ struct Config {
   RuntimeConfig runtime = {};
   LoggingConfig logging = {};
   // What its names stand for, as LoadOptions said.
-  std::shared_ptr<const ConfigRules> rules = {};
+  std::shared_ptr<const ConfigConstraints> constraints = {};
 
   // Ranks in all: the product of the axes.
   std::int64_t world_size() const;
@@ -312,9 +312,9 @@ struct Config {
 
 // What the file can't know.
 struct LoadOptions {
-  // What names may stand for: built_in_rules() (engine/setup/kinds.h), or with rows of the
+  // What names may stand for: built_in_constraints() (engine/setup/registry.h), or with rows of the
   // program's own. Has to be given.
-  std::shared_ptr<const ConfigRules> rules = {};
+  std::shared_ptr<const ConfigConstraints> constraints = {};
   // Axes beside the config's own, with their sizes.
   std::vector<MeshAxis> more_axes = {};
   // Ranks that run (--ranks, or the size of the MPI world); resolves data_parallel_size "auto".
@@ -389,12 +389,12 @@ std::string config_to_json(const Config& config, const std::string& written);
 bool is_written(const std::string& written, std::string_view path);
 
 // The JSON Schema (draft 2020-12) of a config file, indented.
-std::string config_schema(const ConfigRules&);
+std::string config_schema(const ConfigConstraints&);
 
 // A config's text, JSON in the order of its keys, with a comment above each: what it means.
-std::string annotated_config(const std::string& config, const ConfigRules&);
+std::string annotated_config(const std::string& config, const ConfigConstraints&);
 
 // The reference page, docs/config.md.
-std::string config_reference_markdown(const ConfigRules&);
+std::string config_reference_markdown(const ConfigConstraints&);
 
 }  // namespace trident

@@ -40,11 +40,11 @@ inline Range fp32_fraction() {
 
 // "BEFORE NAME DOC, NAME DOC or NAME DOC AFTER" of a table's rows.
 template <class Row>
-Text described(const char* before, std::vector<Row> ConfigRules::*rows, const char* between,
+Text described(const char* before, std::vector<Row> ConfigConstraints::*rows, const char* between,
                const char* before_last, const char* after) {
-  return [=](const ConfigRules& rules) {
+  return [=](const ConfigConstraints& constraints) {
     std::string text = before;
-    const std::vector<Row>& table = rules.*rows;
+    const std::vector<Row>& table = constraints.*rows;
     for (std::size_t i = 0; i < table.size(); ++i) {
       if (i > 0) text += i + 1 == table.size() ? before_last : between;
       text += table[i].name;

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "settings/config.h"
-#include "settings/kinds.h"
+#include "settings/constraints.h"
 #include "settings/problems.h"
 
 namespace trident::config_detail {
@@ -25,16 +25,18 @@ using Problems = ConfigProblems;
 // Text of the reference page and of messages: fixed, or made from what the rooms' tables say.
 class Text {
  public:
-  using Make = std::function<std::string(const ConfigRules&)>;
+  using Make = std::function<std::string(const ConfigConstraints&)>;
   Text() = default;
   Text(const char* text) : Text(std::string(text)) {}  // NOLINT(google-explicit-constructor)
   Text(std::string text) : text_(std::move(text)) {}   // NOLINT(google-explicit-constructor)
   template <class Maker>
-  requires std::is_invocable_r_v<std::string, Maker, const ConfigRules&> Text(Maker make)
+  requires std::is_invocable_r_v<std::string, Maker, const ConfigConstraints&> Text(Maker make)
       : make_(std::move(make)) {}  // NOLINT(google-explicit-constructor)
 
   bool empty() const { return text_.empty() && !make_; }
-  std::string operator()(const ConfigRules& rules) const { return make_ ? make_(rules) : text_; }
+  std::string operator()(const ConfigConstraints& constraints) const {
+    return make_ ? make_(constraints) : text_;
+  }
 
  private:
   std::string text_;
@@ -73,7 +75,8 @@ struct Field {
   Range range = {};  // of a number, or of each number of a list
   // Of a string, or of each of a list of these; of another type: words in place of the value.
   std::vector<Choice> choices = {};
-  std::function<std::vector<std::string>(const ConfigRules&)> kinds = {};  // choices of a table
+  std::function<std::vector<std::string>(const ConfigConstraints&)> kinds =
+      {};                       // choices of a table
   Text derived = {};            // where the default follows from; such a key may be null
   bool number_is_text = false;  // of a string: a whole number counts as its digits
   bool required = false;
@@ -91,10 +94,10 @@ struct Section {
 const std::vector<Section>& sections();
 
 // The choices of a field, those of a table after its own.
-std::vector<Choice> choices_of(const Field& field, const ConfigRules& rules);
+std::vector<Choice> choices_of(const Field& field, const ConfigConstraints& constraints);
 
 // "an integer, at least 1"; "one of "a", "b""; ….
-std::string expected(const Field& field, const ConfigRules& rules);
+std::string expected(const Field& field, const ConfigConstraints& constraints);
 
 // The value of a field as JSON; null where it is "none" or still to be derived.
 nlohmann::ordered_json value_of(const Field& field, const Config& config);
@@ -153,9 +156,9 @@ Given read_fields(const nlohmann::json& document, Config& config, Problems& prob
 void resolve(Config& config, const Given& given, const LoadOptions& options,
              const std::string& name, Problems& problems);
 
-// Takes back what has no effect in the layout (settings/moot.h), before what follows from it is
-// filled in.
-void switch_off_moot(Config& config, const Problems& problems);
+// Takes back what has no effect in the layout (settings/ineffective_keys.h), before what follows
+// from it is filled in.
+void switch_off_ineffective_keys(Config& config, const Problems& problems);
 
 // Reads a document into `config` and fills in what follows: all but the rules between fields. False
 // where it could not be read as far as that; then there is a problem, and no field is sound.

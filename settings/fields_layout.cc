@@ -10,23 +10,23 @@ namespace {
 // "BEFORE a and b AFTER" of these models; "" where there are none.
 template <class Fits>
 Text::Make of_models(const char* before, const Fits& fits, const char* after) {
-  return [=](const ConfigRules& rules) {
-    const auto names = names_where(rules.models, fits);
+  return [=](const ConfigConstraints& constraints) {
+    const auto names = names_where(constraints.models, fits);
     return names.empty() ? std::string() : before + list_and(names) + after;
   };
 }
 
 template <class Fits>
 Text with_models(const char* text, const char* before, const Fits& fits, const char* after) {
-  return [=, names = of_models(before, fits, after)](const ConfigRules& rules) {
-    return text + names(rules) + ".";
+  return [=, names = of_models(before, fits, after)](const ConfigConstraints& constraints) {
+    return text + names(constraints) + ".";
   };
 }
 
-bool is_rotary(const ModelRules& model) {
+bool is_rotary(const ModelConstraints& model) {
   return model.positions == Positions::rotary;
 }
-bool is_learned(const ModelRules& model) {
+bool is_learned(const ModelConstraints& model) {
   return model.positions == Positions::learned;
 }
 
@@ -38,9 +38,9 @@ std::vector<Field> model_fields() {
   return {
       {.path = "/model/architecture",
        .member = member(&M::architecture),
-       .doc = described("Which model: ", &ConfigRules::models, "; ", "; ",
+       .doc = described("Which model: ", &ConfigConstraints::models, "; ", "; ",
                         ". A program that links the library can add its own."),
-       .kinds = [](const ConfigRules& rules) { return names_of(rules.models); }},
+       .kinds = [](const ConfigConstraints& constraints) { return names_of(constraints.models); }},
       {.path = "/model/num_layers",
        .member = member(&M::num_layers),
        .doc = "Transformer layers.",
@@ -61,7 +61,7 @@ std::vector<Field> model_fields() {
        .member = member(&M::num_query_groups),
        .doc = with_models(
            "Key and value heads, each shared by num_attention_heads / num_query_groups query heads",
-           " (", &ModelRules::grouped_queries, ")"),
+           " (", &ModelConstraints::grouped_queries, ")"),
        .range = from(1, 1e6),
        .derived = "num_attention_heads"},
       {.path = "/model/ffn_hidden_size",
@@ -69,9 +69,9 @@ std::vector<Field> model_fields() {
        .doc = "Inner width of the MLP.",
        .range = from(1, 1e8),
        .derived =
-           [](const ConfigRules& rules) {
-             return "4 · hidden_size" +
-                    of_models("; must be given for ", &ModelRules::gated_mlp, "")(rules);
+           [](const ConfigConstraints& constraints) {
+             return "4 · hidden_size" + of_models("; must be given for ",
+                                                  &ModelConstraints::gated_mlp, "")(constraints);
            }},
       {.path = "/model/max_position_embeddings",
        .member = member(&M::max_position_embeddings),
@@ -93,7 +93,7 @@ std::vector<Field> model_fields() {
                        "embedding starts at 0 and gets no gradient where it is looked up; weight "
                        "decay acts on it, and the output layer's gradient where embeddings are "
                        "tied",
-                       " (", &ModelRules::padding_row, ")"),
+                       " (", &ModelConstraints::padding_row, ")"),
        .range = from(0, 1e9),
        .derived = "that of the weights in checkpoint.load, else none"},
       {.path = "/model/make_vocab_size_divisible_by",
@@ -105,10 +105,10 @@ std::vector<Field> model_fields() {
        .member = member(&M::tie_word_embeddings),
        .doc = "The output layer uses the word embeddings' weight.",
        .derived =
-           [](const ConfigRules& rules) {
+           [](const ConfigConstraints& constraints) {
              return of_models(
-                        "false for ", [](const ModelRules& model) { return !model.tied; },
-                        ", else ")(rules) +
+                        "false for ", [](const ModelConstraints& model) { return !model.tied; },
+                        ", else ")(constraints) +
                     "true";
            }},
       {.path = "/model/norm_epsilon",
@@ -189,12 +189,13 @@ std::vector<Field> pipeline_fields() {
       {.path = "/pipeline/schedule",
        .member = member(&P::schedule),
        .doc = "The order of forwards and backwards on each pipeline rank.",
-       .kinds = [](const ConfigRules& rules) { return names_of(rules.schedules); },
+       .kinds =
+           [](const ConfigConstraints& constraints) { return names_of(constraints.schedules); },
        .derived =
-           [](const ConfigRules& rules) {
+           [](const ConfigConstraints& constraints) {
              return fmt::format("\"{}\" with several chunks, else \"{}\"",
-                                usual_schedule(rules.schedules, true),
-                                usual_schedule(rules.schedules, false));
+                                usual_schedule(constraints.schedules, true),
+                                usual_schedule(constraints.schedules, false));
            }},
       {.path = "/pipeline/schedule_file",
        .member = member(&P::schedule_file),

@@ -7,10 +7,10 @@
 namespace trident::config_detail {
 namespace {
 
-std::string algorithm_text(const ConfigRules& rules) {
-  const auto ordered = names_where(rules.algorithms, &AlgorithmRules::in_rank_order);
-  const auto others =
-      names_where(rules.algorithms, [](const AlgorithmRules& a) { return !a.in_rank_order; });
+std::string algorithm_text(const ConfigConstraints& constraints) {
+  const auto ordered = names_where(constraints.algorithms, &AlgorithmConstraints::in_rank_order);
+  const auto others = names_where(constraints.algorithms,
+                                  [](const AlgorithmConstraints& a) { return !a.in_rank_order; });
   std::string text = fmt::format(
       "How all-reduce is done. \"auto\" is {} where training.deterministic is set, else chosen by "
       "size",
@@ -23,18 +23,20 @@ std::string algorithm_text(const ConfigRules& rules) {
 }
 
 // What runtime.transport may be, and what "auto" makes of that (Resolver::transport).
-std::string transport_text(const ConfigRules& rules) {
+std::string transport_text(const ConfigConstraints& constraints) {
   const auto first = [&](auto fits) {
-    const auto names = names_where(rules.transports, fits);
+    const auto names = names_where(constraints.transports, fits);
     return names.empty() ? std::string("none") : names.front();
   };
-  const std::string of_gpus = first(&TransportRules::gpu_for_each_rank);
-  return described("How ranks talk: ", &ConfigRules::transports, ", ", ", ", "; ")(rules) +
+  const std::string of_gpus = first(&TransportConstraints::gpu_for_each_rank);
+  return described("How ranks talk: ", &ConfigConstraints::transports, ", ", ", ",
+                   "; ")(constraints) +
          fmt::format(
              "\"auto\" is {} (of GPUs {}) under mpirun or srun, else {} where each of several "
              "ranks "
              "has a GPU, else {}.",
-             first(&TransportRules::processes), of_gpus, of_gpus, first(&TransportRules::threads));
+             first(&TransportConstraints::processes), of_gpus, of_gpus,
+             first(&TransportConstraints::threads));
 }
 
 }  // namespace
@@ -194,7 +196,8 @@ std::vector<Field> runtime_fields() {
        .member = member(&R::transport),
        .doc = transport_text,
        .choices = {{"auto"}},
-       .kinds = [](const ConfigRules& rules) { return names_of(rules.transports); }},
+       .kinds =
+           [](const ConfigConstraints& constraints) { return names_of(constraints.transports); }},
       {.path = "/runtime/ranks_per_node",
        .member = member(&R::ranks_per_node),
        .doc = "Plays nodes inside hosts: so many consecutive ranks count as one, for the groups "
@@ -225,7 +228,8 @@ std::vector<Field> runtime_fields() {
        .member = member(&R::collective_algorithm),
        .doc = algorithm_text,
        .choices = {{"auto"}},
-       .kinds = [](const ConfigRules& rules) { return names_of(rules.algorithms); }},
+       .kinds =
+           [](const ConfigConstraints& constraints) { return names_of(constraints.algorithms); }},
       {.path = "/runtime/bf16_products",
        .member = member(&R::bf16_products),
        .doc = "How a CPU with AVX512-BF16 multiplies bf16: native, by these instructions, or "

@@ -17,15 +17,15 @@ Member<std::string> in_tokenizer(std::string TokenizerConfig::*member) {
 }
 
 // "AdamW, Adam: TEXT" of those that read a parameter.
-Text of_optimizers(bool OptimizerRules::*reads, const char* text) {
-  return [=](const ConfigRules& rules) {
-    return fmt::format("{}: {}", fmt::join(names_where(rules.optimizers, reads), ", "), text);
+Text of_optimizers(bool OptimizerConstraints::*reads, const char* text) {
+  return [=](const ConfigConstraints& constraints) {
+    return fmt::format("{}: {}", fmt::join(names_where(constraints.optimizers, reads), ", "), text);
   };
 }
 
-std::string weight_decay_text(const ConfigRules& rules) {
+std::string weight_decay_text(const ConfigConstraints& constraints) {
   std::string text;
-  for (const OptimizerRules& optimizer : rules.optimizers) {
+  for (const OptimizerConstraints& optimizer : constraints.optimizers) {
     if (optimizer.weight_decay == 0) continue;
     text += fmt::format("{} for {}, ", optimizer.weight_decay, optimizer.name);
   }
@@ -96,20 +96,22 @@ std::vector<Field> optimizer_fields() {
   return {
       {.path = "/optimizer/type",
        .member = in(&Config::optimizer, &OptimizerConfig::type),
-       .doc = described("", &ConfigRules::optimizers, ", ", ", or ", "."),
-       .kinds = [](const ConfigRules& rules) { return names_of(rules.optimizers); }},
+       .doc = described("", &ConfigConstraints::optimizers, ", ", ", or ", "."),
+       .kinds =
+           [](const ConfigConstraints& constraints) { return names_of(constraints.optimizers); }},
       {.path = "/optimizer/params/lr",
        .member = in_params(&P::lr),
        .doc = "Largest learning rate; `scheduler` changes it over time.",
        .range = fp32_or_zero()},
       {.path = "/optimizer/params/betas",
        .member = in_params(&P::betas),
-       .doc = of_optimizers(&OptimizerRules::betas,
+       .doc = of_optimizers(&OptimizerConstraints::betas,
                             "decay rates of the gradient's running mean and mean square."),
        .range = fp32_fraction()},
       {.path = "/optimizer/params/eps",
        .member = in_params(&P::eps),
-       .doc = of_optimizers(&OptimizerRules::eps, "added to the square root in the denominator."),
+       .doc = of_optimizers(&OptimizerConstraints::eps,
+                            "added to the square root in the denominator."),
        .range = fp32()},
       {.path = "/optimizer/params/weight_decay",
        .member = in_params(&P::weight_decay),
@@ -118,7 +120,7 @@ std::vector<Field> optimizer_fields() {
        .derived = weight_decay_text},
       {.path = "/optimizer/params/momentum",
        .member = in_params(&P::momentum),
-       .doc = of_optimizers(&OptimizerRules::momentum, "momentum."),
+       .doc = of_optimizers(&OptimizerConstraints::momentum, "momentum."),
        .range = fp32_fraction()},
       {.path = "/optimizer/param_groups",
        .member = in(&Config::optimizer, &OptimizerConfig::param_groups),

@@ -63,7 +63,7 @@ std::optional<nlohmann::json> with_saved_model(nlohmann::json document, const Lo
 // Keys and types of all that is written, also of what is left out below.
 void check_types(const nlohmann::json& written, const LoadOptions& options) {
   Config config;
-  config.rules = options.rules;
+  config.constraints = options.constraints;
   config.parallel.more_axes = options.more_axes;
   ConfigProblems problems;
   config_detail::check_keys(written, problems);
@@ -101,7 +101,7 @@ const std::vector<std::string>& layout_keys() {
 
 bool config_detail::fill_in(const nlohmann::json& document, const LoadOptions& options,
                             const std::string& name, Config& config, Problems& problems) {
-  config.rules = options.rules;
+  config.constraints = options.constraints;
   config.parallel.more_axes = options.more_axes;
   check_keys(document, problems);
   const auto whole = with_saved_model(document, options, problems);
@@ -122,7 +122,7 @@ LoadedConfig parse_config(std::string_view text, const std::vector<std::string>&
   if (!document.is_object()) {
     throw RequestError(fmt::format("config: {}: the document must be an object of sections", name));
   }
-  if (!options.rules) throw Error("parse_config: LoadOptions::rules is missing");
+  if (!options.constraints) throw Error("parse_config: LoadOptions::rules is missing");
   if (document.contains("extends")) {
     throw RequestError("config: /extends: only what is read from a file can have it");
   }

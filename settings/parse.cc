@@ -43,7 +43,7 @@ bool in_range(double value, const Range& range) {
 class Reader {
  public:
   Reader(Config& config, Problems& problems)
-      : rules_(*config.rules), config_(config), problems_(problems) {}
+      : rules_(*config.constraints), config_(config), problems_(problems) {}
 
   void read(const Field& field, const json& value) {
     std::visit([&](const auto& member) { read(field, value, member(config_)); }, field.member);
@@ -259,7 +259,7 @@ class Reader {
     return sources;
   }
 
-  const ConfigRules& rules_;
+  const ConfigConstraints& rules_;
   Config& config_;
   Problems& problems_;
 };
@@ -276,7 +276,7 @@ namespace {
 bool lacks_default(const Field& field, Config& config) {
   if (!field.kinds || !field.derived.empty()) return false;
   const std::string& name = std::get<Member<std::string>>(field.member)(config);
-  const auto choices = choices_of(field, *config.rules);
+  const auto choices = choices_of(field, *config.constraints);
   return std::none_of(choices.begin(), choices.end(),
                       [&](const Choice& choice) { return choice.name == name; });
 }
@@ -293,7 +293,7 @@ Given read_fields(const json& document, Config& config, Problems& problems) {
       reader.read(field, *value);
     } else if (field.required || lacks_default(field, config)) {
       problems.add(field.path,
-                   fmt::format("is missing; it must be {}", expected(field, *config.rules)));
+                   fmt::format("is missing; it must be {}", expected(field, *config.constraints)));
     }
   }
   return given;

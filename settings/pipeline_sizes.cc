@@ -13,7 +13,7 @@ namespace {
 
 class Choices {
  public:
-  Choices(const Config& config, const ScheduleRules* schedule, std::string_view path)
+  Choices(const Config& config, const ScheduleConstraints* schedule, std::string_view path)
       : now_{config.parallel.pipeline_model_parallel_size,
              config.parallel.virtual_pipeline_model_parallel_size, schedule},
         layers_(config.model.num_layers),
@@ -21,9 +21,9 @@ class Choices {
     schedules_ = {schedule};
     if (schedule == nullptr) return;
     for (const std::string& name :
-         {schedule->ungrouped, usual_schedule(config.rules->schedules, true),
-          usual_schedule(config.rules->schedules, false)}) {
-      const ScheduleRules* const kind = find_kind(config.rules->schedules, name);
+         {schedule->ungrouped, usual_schedule(config.constraints->schedules, true),
+          usual_schedule(config.constraints->schedules, false)}) {
+      const ScheduleConstraints* const kind = find_row(config.constraints->schedules, name);
       if (kind != nullptr && !std::ranges::count(schedules_, kind)) schedules_.push_back(kind);
     }
   }
@@ -57,7 +57,7 @@ class Choices {
     for (const std::int64_t v : chunks) {
       if (v < 1) continue;
       for (const std::int64_t p : {now_.ranks, layers_ / v, std::int64_t{2}, std::int64_t{1}}) {
-        for (const ScheduleRules* const kind : schedules_) {
+        for (const ScheduleConstraints* const kind : schedules_) {
           const PipelineSizes sizes{p, v, kind};
           if (p < 1 || p > layers_ / v || changes_of(sizes) != changes || !fit(sizes)) continue;
           const auto same = std::ranges::find_if(
@@ -98,20 +98,20 @@ class Choices {
   PipelineSizes now_;
   std::int64_t layers_;
   std::string_view path_;
-  std::vector<const ScheduleRules*> schedules_;
+  std::vector<const ScheduleConstraints*> schedules_;
 };
 
 }  // namespace
 
 bool fit(const PipelineSizes& sizes) {
   if (sizes.schedule == nullptr) return true;
-  const ScheduleRules& kind = *sizes.schedule;
+  const ScheduleConstraints& kind = *sizes.schedule;
   if (kind.chunks == ChunkRule::one && sizes.chunks > 1) return false;
   if (kind.chunks == ChunkRule::two && sizes.chunks != 2) return false;
   return !kind.grouped || (sizes.chunks >= 2 && sizes.ranks >= 2);
 }
 
-std::string pipeline_choices(const Config& config, const ScheduleRules* schedule,
+std::string pipeline_choices(const Config& config, const ScheduleConstraints* schedule,
                              std::string_view path) {
   return Choices(config, schedule, path).text();
 }

@@ -18,24 +18,24 @@ std::string cell(const std::string& text) {
   return result;
 }
 
-std::string markdown_row(const Field& field, const ConfigRules& rules) {
-  std::string usual = field.derived(rules);
+std::string markdown_row(const Field& field, const ConfigConstraints& constraints) {
+  std::string usual = field.derived(constraints);
   if (field.required) {
     usual = parent(field.path) == "/model" ? "what `checkpoint.load` has; without, must be given"
                                            : "must be given";
   } else if (usual.empty()) {
     usual = "`" + json_text(value_of(field, Config{})) + "`";
   }
-  std::string value = expected(field, rules);
+  std::string value = expected(field, constraints);
   if (!field.unit.empty()) value += fmt::format(" ({})", field.unit);
   return fmt::format("| `{}` | {} | {} | {} |\n", leaf(field.path), cell(value), cell(usual),
-                     cell(field.doc(rules)));
+                     cell(field.doc(constraints)));
 }
 
 }  // namespace
 }  // namespace config_detail
 
-std::string config_reference_markdown(const ConfigRules& rules) {
+std::string config_reference_markdown(const ConfigConstraints& constraints) {
   using namespace config_detail;
   std::string page =
       "# The configuration file\n\n"
@@ -70,7 +70,7 @@ std::string config_reference_markdown(const ConfigRules& rules) {
     page += fmt::format("\n## {}\n\n{}\n\n| key | value | default | meaning |\n|---|---|---|---|\n",
                         title, section.doc);
     for (const Field& field : fields()) {
-      if (parent(field.path) == section.path) page += markdown_row(field, rules);
+      if (parent(field.path) == section.path) page += markdown_row(field, constraints);
     }
   }
   return page;

@@ -57,19 +57,20 @@ class Resolver {
 void Resolver::model() {
   ModelConfig& model = config_.model;
   std::int64_t& sequence = config_.data.sequence_length;
-  const ModelRules* const rules = find_kind(options_.rules->models, model.architecture);
+  const ModelConstraints* const constraints =
+      find_row(options_.constraints->models, model.architecture);
   derive("/model/num_query_groups", {"/model/num_attention_heads"},
          [&] { model.num_query_groups = model.num_attention_heads; });
   derive("/model/ffn_hidden_size", {"/model/architecture", "/model/hidden_size"}, [&] {
     model.ffn_hidden_size = 4 * model.hidden_size;
-    if (!rules->gated_mlp) return;
+    if (!constraints->gated_mlp) return;
     const std::int64_t usual = (8 * model.hidden_size / 3 + 63) / 64 * 64;
     problems_.add("/model/ffn_hidden_size",
                   fmt::format("must be given for {}; about 8/3 of hidden_size ({}) is usual: {}",
-                              rules->name, model.hidden_size, usual));
+                              constraints->name, model.hidden_size, usual));
   });
   derive("/model/tie_word_embeddings", {"/model/architecture"},
-         [&] { model.tie_word_embeddings = rules->tied; });
+         [&] { model.tie_word_embeddings = constraints->tied; });
   if (!given("/data/sequence_length") && !given("/model/max_position_embeddings")) {
     problems_.add("/data/sequence_length",
                   "is missing; give it, or model.max_position_embeddings, which it then equals");
@@ -124,11 +125,11 @@ void Resolver::parallel() {
 }
 
 void Resolver::schedule() {
-  const std::vector<ScheduleRules>& kinds = options_.rules->schedules;
+  const std::vector<ScheduleConstraints>& kinds = options_.constraints->schedules;
   std::int64_t& chunks = config_.parallel.virtual_pipeline_model_parallel_size;
   if (given(kSchedule) && !given("/pipeline/schedule_file")) {
     derive(kChunks, {kSchedule}, [&] {
-      const ChunkRule rule = schedule_rules(config_).chunks;
+      const ChunkRule rule = schedule_constraints(config_).chunks;
       chunks = rule == ChunkRule::two || rule == ChunkRule::several ? 2 : 1;
     });
   }
@@ -151,15 +152,15 @@ void Resolver::layer_split() {
     const bool known = problems_.sound(kSchedule) && config_.pipeline.schedule_file.empty();
     problems_.add(
         kPipeline,
-        fmt::format(
-            "pipeline ({}) × chunks ({}) = {} stages, more than num_layers ({}); {}",
-            config_.parallel.pipeline_model_parallel_size, chunks, stages, layers,
-            pipeline_choices(config_, known ? &schedule_rules(config_) : nullptr, kPipeline)));
+        fmt::format("pipeline ({}) × chunks ({}) = {} stages, more than num_layers ({}); {}",
+                    config_.parallel.pipeline_model_parallel_size, chunks, stages, layers,
+                    pipeline_choices(config_, known ? &schedule_constraints(config_) : nullptr,
+                                     kPipeline)));
     problems_.spoil(kLayerSplit);
     return;
   }
   if (balanced && problems_.sound({kSchedule, kModel, kHidden, kHeads, kGroups, kFfn})) {
-    split = options_.rules->layer_split(config_);
+    split = options_.constraints->layer_split(config_);
     return;
   }
   if (balanced) {
@@ -266,9 +267,10 @@ void Resolver::transport() {
       problems_.sound(kData) ? config_.world_size() : options_.ranks.value_or(1);
   const bool own_gpus =
       runtime.device == "cuda" && options_.local_ranks.value_or(world) <= options_.gpus;
-  const auto of_gpus = names_where(options_.rules->transports, &TransportRules::gpu_for_each_rank);
+  const auto of_gpus =
+      names_where(options_.constraints->transports, &TransportConstraints::gpu_for_each_rank);
   if (!own_gpus || of_gpus.empty()) return;
-  if (transport_rules(config_).processes || world > 1) runtime.transport = of_gpus.front();
+  if (transport_constraints(config_).processes || world > 1) runtime.transport = of_gpus.front();
 }
 
 void Resolver::run(const std::string& name) {
@@ -277,8 +279,9 @@ void Resolver::run(const std::string& name) {
   derive("/zero_optimization/reduce_each_micro_batch", {"/zero_optimization/stage"}, [&] {
     config_.zero_optimization.reduce_each_micro_batch = config_.zero_optimization.stage >= 2;
   });
-  derive("/optimizer/params/weight_decay", {"/optimizer/type"},
-         [&] { config_.optimizer.params.weight_decay = optimizer_rules(config_).weight_decay; });
+  derive("/optimizer/params/weight_decay", {"/optimizer/type"}, [&] {
+    config_.optimizer.params.weight_decay = optimizer_constraints(config_).weight_decay;
+  });
   if (!given("/training/train_iters")) {
     derive("/training/train_epochs", {}, [&] { training.train_epochs = 1; });
   }
@@ -287,7 +290,8 @@ void Resolver::run(const std::string& name) {
   if (!given("/training/deterministic")) training.deterministic = runtime.device == "cpu";
   if (runtime.transport == "auto") transport();
   if (runtime.collective_algorithm == "auto" && training.deterministic) {
-    const auto ordered = names_where(options_.rules->algorithms, &AlgorithmRules::in_rank_order);
+    const auto ordered =
+        names_where(options_.constraints->algorithms, &AlgorithmConstraints::in_rank_order);
     if (!ordered.empty()) runtime.collective_algorithm = ordered.front();
   }
   if (problems_.sound("/parallel/data_parallel_size")) {
@@ -331,7 +335,7 @@ void resolve(Config& config, const Given& given, const LoadOptions& options,
   resolver.model();
   resolver.parallel();
   resolver.schedule();
-  switch_off_moot(config, problems);
+  switch_off_ineffective_keys(config, problems);
   resolver.layer_split();
   resolver.batch();
   resolver.run(name);

@@ -45,14 +45,14 @@ ordered_json sources_schema() {
 }
 
 // The value itself, words and null left aside.
-ordered_json value_schema(const Field& field, const ConfigRules& rules) {
+ordered_json value_schema(const Field& field, const ConfigConstraints& constraints) {
   ordered_json schema;
   ordered_json element;
   if (std::holds_alternative<Member<bool>>(field.member)) {
     schema["type"] = "boolean";
   } else if (std::holds_alternative<Member<std::string>>(field.member)) {
     schema["type"] = field.number_is_text ? ordered_json{"string", "integer"} : "string";
-    const auto choices = choices_of(field, rules);
+    const auto choices = choices_of(field, constraints);
     if (choices.empty()) {
       schema["minLength"] = 1;
     } else {
@@ -60,7 +60,7 @@ ordered_json value_schema(const Field& field, const ConfigRules& rules) {
     }
   } else if (std::holds_alternative<Member<std::vector<std::string>>>(field.member)) {
     schema = {{"type", "array"},
-              {"items", {{"enum", names(choices_of(field, rules))}}},
+              {"items", {{"enum", names(choices_of(field, constraints))}}},
               {"uniqueItems", true}};
   } else if (std::holds_alternative<Member<std::map<std::string, std::string>>>(field.member)) {
     const ordered_json name = {{"type", "string"}, {"minLength", 1}};
@@ -104,18 +104,18 @@ ordered_json value_schema(const Field& field, const ConfigRules& rules) {
   return schema;
 }
 
-ordered_json field_schema(const Field& field, const ConfigRules& rules) {
-  ordered_json schema = value_schema(field, rules);
+ordered_json field_schema(const Field& field, const ConfigConstraints& constraints) {
+  ordered_json schema = value_schema(field, constraints);
   const bool words = has_words(field);
   if (words || !field.derived.empty()) {
     ordered_json any = ordered_json::array({schema});
-    if (words) any.push_back({{"enum", names(choices_of(field, rules))}});
+    if (words) any.push_back({{"enum", names(choices_of(field, constraints))}});
     if (!field.derived.empty()) any.push_back({{"type", "null"}});
     schema = {{"anyOf", any}};
   }
-  std::string text = field.doc(rules);
+  std::string text = field.doc(constraints);
   if (!field.unit.empty()) text += fmt::format(" Unit: {}.", field.unit);
-  if (!field.derived.empty()) text += fmt::format(" Default: {}.", field.derived(rules));
+  if (!field.derived.empty()) text += fmt::format(" Default: {}.", field.derived(constraints));
   schema["description"] = text;
   if (field.derived.empty() && !field.required) schema["default"] = value_of(field, Config{});
   return schema;
@@ -124,7 +124,7 @@ ordered_json field_schema(const Field& field, const ConfigRules& rules) {
 }  // namespace
 }  // namespace config_detail
 
-std::string config_schema(const ConfigRules& rules) {
+std::string config_schema(const ConfigConstraints& constraints) {
   using namespace config_detail;
   ordered_json schema = {{"$schema", "https://json-schema.org/draft/2020-12/schema"},
                          {"title", "Trident training configuration"},
@@ -167,7 +167,7 @@ std::string config_schema(const ConfigRules& rules) {
       {"properties", {{"checkpoint", {{"type", "object"}, {"required", {"load"}}}}}}};
   ordered_json own, model;
   for (const Field& field : fields()) {
-    object_at(field.path) = field_schema(field, rules);
+    object_at(field.path) = field_schema(field, constraints);
     if (!field.required) continue;
     const std::string name = parent(field.path).substr(1);
     ordered_json& needed = name == "model" ? model : own;

@@ -210,8 +210,8 @@ void validate(const Config& config, Problems& problems) {
     problems.add("/training/train_epochs", "is given beside train_iters; leave one of them out");
   }
   validate_iterations(config, problems);
-  if (problems.sound(kModel) && model_rules(config).check) {
-    model_rules(config).check(config, problems);
+  if (problems.sound(kModel) && model_constraints(config).check) {
+    model_constraints(config).check(config, problems);
   }
 }
 

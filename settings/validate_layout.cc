@@ -12,7 +12,7 @@
 namespace trident::config_detail {
 namespace {
 
-void validate_chunks(const Config& config, const ScheduleRules& kind, Problems& problems) {
+void validate_chunks(const Config& config, const ScheduleConstraints& kind, Problems& problems) {
   const std::int64_t pipeline = config.parallel.pipeline_model_parallel_size;
   const std::int64_t chunks = config.parallel.virtual_pipeline_model_parallel_size;
   const auto choices = [&](const char* path) { return pipeline_choices(config, &kind, path); };
@@ -57,7 +57,7 @@ std::string shareable_rows(const Config& config) {
 }
 
 // A schedule of the user's own, whose sizes are checked when it is read.
-void validate_schedule_file(const ScheduleRules& kind, Problems& problems) {
+void validate_schedule_file(const ScheduleConstraints& kind, Problems& problems) {
   if (!kind.flushed) {
     problems.add(kScheduleFile,
                  fmt::format("a schedule of your own is flushed at the end of each iteration, "
@@ -68,14 +68,15 @@ void validate_schedule_file(const ScheduleRules& kind, Problems& problems) {
 
 // "LEAD schedule "pipedream_2bw"": an asynchronous one whose stages update together.
 std::string or_whole_iterations(const Config& config, const char* lead) {
-  const auto names = names_where(config.rules->schedules, [](const ScheduleRules& kind) {
-    return !kind.flushed && !kind.each_microbatch;
-  });
+  const auto names = names_where(
+      config.constraints->schedules,
+      [](const ScheduleConstraints& kind) { return !kind.flushed && !kind.each_microbatch; });
   return names.empty() ? "" : fmt::format("{}schedule \"{}\"", lead, names.front());
 }
 
 // Each stage updates by itself, after each micro-batch.
-void validate_each_microbatch(const Config& config, const ScheduleRules& kind, Problems& problems) {
+void validate_each_microbatch(const Config& config, const ScheduleConstraints& kind,
+                              Problems& problems) {
   const std::string other = or_whole_iterations(config, ", or ");
   if (config.gradient_clipping > 0 && problems.sound("/gradient_clipping")) {
     problems.add("/gradient_clipping",
@@ -155,23 +156,24 @@ void validate_rampup(const Config& config, Problems& problems) {
   if (!config.pipeline.schedule_file.empty()) {
     problems.add(kRampup,
                  "a schedule_file is of one number of micro-batches; leave one of the two out");
-  } else if (const ScheduleRules& kind = schedule_rules(config); !kind.flushed) {
+  } else if (const ScheduleConstraints& kind = schedule_constraints(config); !kind.flushed) {
     problems.add(
         kRampup,
         fmt::format("schedule \"{}\" has one number of micro-batches for the whole run; use "
                     "one that flushes such as \"{}\"",
-                    kind.name, usual_schedule(config.rules->schedules, false)));
+                    kind.name, usual_schedule(config.constraints->schedules, false)));
   }
 }
 
 void validate_algorithm(const Config& config, Problems& problems) {
   const std::string& name = config.runtime.collective_algorithm;
-  const AlgorithmRules* const algorithm = find_kind(config.rules->algorithms, name);
+  const AlgorithmConstraints* const algorithm = find_row(config.constraints->algorithms, name);
   if (algorithm == nullptr || algorithm->in_rank_order) return;
   const std::int64_t world = config.world_size();
   if (problems.sound({kAlgorithm, "/training/deterministic"}) && world > 2 &&
       config.training.deterministic) {
-    const auto ordered = names_where(config.rules->algorithms, &AlgorithmRules::in_rank_order);
+    const auto ordered =
+        names_where(config.constraints->algorithms, &AlgorithmConstraints::in_rank_order);
     problems.add(kAlgorithm,
                  fmt::format("\"{}\" doesn't add in rank order on {} ranks, which "
                              "training.deterministic asks for; use {}deterministic false",
@@ -182,10 +184,11 @@ void validate_algorithm(const Config& config, Problems& problems) {
 
 void validate_transport(const Config& config, Problems& problems) {
   if (!problems.sound({kTransport, kDevice})) return;
-  const TransportRules& transport = transport_rules(config);
+  const TransportConstraints& transport = transport_constraints(config);
   const bool cuda = config.runtime.device == "cuda";
   if (cuda && !transport.gpu) {
-    const auto others = names_where(config.rules->transports, &TransportRules::gpu_for_each_rank);
+    const auto others =
+        names_where(config.constraints->transports, &TransportConstraints::gpu_for_each_rank);
     problems.add(kTransport, fmt::format("\"{}\" carries no tensors of a GPU; use {}device \"cpu\"",
                                          transport.name,
                                          others.empty() ? "" : '"' + others.front() + "\", or "));
@@ -233,7 +236,7 @@ void validate_tensor_parallel(const Config& config, Problems& problems) {
 
 void validate_pipeline(const Config& config, Problems& problems) {
   if (problems.sound({kSchedule, kScheduleFile})) {
-    const ScheduleRules& kind = schedule_rules(config);
+    const ScheduleConstraints& kind = schedule_constraints(config);
     const bool own = !config.pipeline.schedule_file.empty();
     if (!own && problems.sound({kPipeline, kChunks})) validate_chunks(config, kind, problems);
     if (own) validate_schedule_file(kind, problems);
@@ -245,18 +248,18 @@ void validate_pipeline(const Config& config, Problems& problems) {
 
 void validate_zero(const Config& config, Problems& problems) {
   if (!problems.sound({"/zero_optimization/stage", kSchedule})) return;
-  const ScheduleRules& kind = schedule_rules(config);
+  const ScheduleConstraints& kind = schedule_constraints(config);
   if (config.zero_optimization.stage != 3 || kind.flushed) return;
   problems.add("/zero_optimization/stage",
                fmt::format("3 keeps one version of the weights in shards, but schedule \"{}\" "
                            "stashes whole older ones; use 2, or a schedule that flushes such as "
                            "\"{}\"",
-                           kind.name, usual_schedule(config.rules->schedules, false)));
+                           kind.name, usual_schedule(config.constraints->schedules, false)));
 }
 
 void validate_fp16_schedule(const Config& config, Problems& problems) {
   if (!problems.sound(kSchedule)) return;
-  const ScheduleRules& kind = schedule_rules(config);
+  const ScheduleConstraints& kind = schedule_constraints(config);
   if (!kind.each_microbatch) return;
   problems.add("/precision/dtype",
                fmt::format("\"fp16\" leaves out steps that overflow, but schedule \"{}\" has made "
@@ -281,8 +284,8 @@ void validate_layout(const Config& config, Problems& problems) {
     problems.add(kNode, fmt::format("{} does not divide the number of ranks ({}); use {}", node,
                                     world, divisors_near(world, node)));
   }
-  const AlgorithmRules* const algorithm =
-      find_kind(config.rules->algorithms, config.runtime.collective_algorithm);
+  const AlgorithmConstraints* const algorithm =
+      find_row(config.constraints->algorithms, config.runtime.collective_algorithm);
   if (problems.sound({kAlgorithm, kDevice}) && config.runtime.device == "cuda" &&
       algorithm != nullptr && !algorithm->gpu) {
     problems.add(kAlgorithm, fmt::format("\"{}\" is for ranks on the CPU, runtime.device is "

@@ -7,10 +7,11 @@
 namespace trident::config_detail {
 namespace {
 
-void validate_head_size(const Config& config, const ModelRules* rules, Problems& problems) {
+void validate_head_size(const Config& config, const ModelConstraints* constraints,
+                        Problems& problems) {
   const ModelConfig& model = config.model;
   if (!problems.sound({kHidden, kHeads})) return;
-  const bool rotary = rules != nullptr && rules->positions == Positions::rotary;
+  const bool rotary = constraints != nullptr && constraints->positions == Positions::rotary;
   if (model.hidden_size % model.num_attention_heads != 0) {
     const std::int64_t unit = model.num_attention_heads * (rotary ? 2 : 1);
     problems.add(kHidden, fmt::format("{} is not a multiple of num_attention_heads ({}); use {}",
@@ -28,18 +29,20 @@ void validate_head_size(const Config& config, const ModelRules* rules, Problems&
 // ", or use llama": the models that have it.
 template <class Has>
 std::string or_use(const Config& config, const Has& has) {
-  const auto names = names_where(config.rules->models, has);
+  const auto names = names_where(config.constraints->models, has);
   return names.empty() ? "" : ", or use " + list_or(names);
 }
 
-void validate_query_groups(const Config& config, const ModelRules& rules, Problems& problems) {
+void validate_query_groups(const Config& config, const ModelConstraints& constraints,
+                           Problems& problems) {
   const ModelConfig& model = config.model;
   if (!problems.sound({kGroups, kHeads})) return;
-  if (!rules.grouped_queries && model.num_query_groups != model.num_attention_heads) {
-    problems.add(kGroups, fmt::format("{} differs from num_attention_heads ({}), but {} has no "
-                                      "grouped queries; leave it out{}",
-                                      model.num_query_groups, model.num_attention_heads, rules.name,
-                                      or_use(config, &ModelRules::grouped_queries)));
+  if (!constraints.grouped_queries && model.num_query_groups != model.num_attention_heads) {
+    problems.add(kGroups,
+                 fmt::format("{} differs from num_attention_heads ({}), but {} has no "
+                             "grouped queries; leave it out{}",
+                             model.num_query_groups, model.num_attention_heads, constraints.name,
+                             or_use(config, &ModelConstraints::grouped_queries)));
   } else if (model.num_attention_heads % model.num_query_groups != 0) {
     problems.add(kGroups,
                  fmt::format("{} does not divide num_attention_heads ({}); use {}",
@@ -52,14 +55,18 @@ void validate_query_groups(const Config& config, const ModelRules& rules, Proble
 
 void validate_model(const Config& config, Problems& problems) {
   const ModelConfig& model = config.model;
-  const ModelRules* const rules = problems.sound(kModel) ? &model_rules(config) : nullptr;
-  validate_head_size(config, rules, problems);
-  if (rules != nullptr) validate_query_groups(config, *rules, problems);
-  if (rules != nullptr && rules->positions == Positions::learned &&
+  const ModelConstraints* const constraints =
+      problems.sound(kModel) ? &model_constraints(config) : nullptr;
+  validate_head_size(config, constraints, problems);
+  if (constraints != nullptr) validate_query_groups(config, *constraints, problems);
+  if (constraints != nullptr && constraints->positions == Positions::learned &&
       problems.sound("/model/rotary_base") && model.rotary_base != ModelConfig{}.rotary_base) {
-    const auto rotary = [](const ModelRules& one) { return one.positions == Positions::rotary; };
-    problems.add("/model/rotary_base",
-                 rules->name + " has no rotary positions; leave it out" + or_use(config, rotary));
+    const auto rotary = [](const ModelConstraints& one) {
+      return one.positions == Positions::rotary;
+    };
+    problems.add(
+        "/model/rotary_base",
+        constraints->name + " has no rotary positions; leave it out" + or_use(config, rotary));
   }
   constexpr auto kPadding = "/model/pad_token_id";
   if (model.pad_token_id && problems.sound({kPadding, "/model/vocab_size"}) &&
@@ -68,9 +75,11 @@ void validate_model(const Config& config, Problems& problems) {
                  fmt::format("{} is beyond vocab_size ({}); use at most {}", *model.pad_token_id,
                              model.vocab_size, model.vocab_size - 1));
   }
-  if (model.pad_token_id && rules != nullptr && !rules->padding_row && problems.sound(kPadding)) {
-    problems.add(kPadding, fmt::format("{}'s embedding has no padding token; leave it out{}",
-                                       rules->name, or_use(config, &ModelRules::padding_row)));
+  if (model.pad_token_id && constraints != nullptr && !constraints->padding_row &&
+      problems.sound(kPadding)) {
+    problems.add(kPadding,
+                 fmt::format("{}'s embedding has no padding token; leave it out{}",
+                             constraints->name, or_use(config, &ModelConstraints::padding_row)));
   }
   if (problems.sound({"/data/sequence_length", "/model/max_position_embeddings"}) &&
       config.data.sequence_length > model.max_position_embeddings) {

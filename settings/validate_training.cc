@@ -16,17 +16,17 @@ void validate_update(const Config& config, Problems& problems) {
   if (!problems.sound(kOptimizer)) return;
   const OptimizerParams& params = config.optimizer.params;
   const OptimizerParams usual;
-  const OptimizerRules& rules = optimizer_rules(config);
-  const auto refuse = [&](const char* path, bool changed, bool OptimizerRules::*reads) {
-    if (rules.*reads || !changed || !problems.sound(path)) return;
-    const auto others = names_where(config.rules->optimizers, reads);
-    problems.add(path, fmt::format("does nothing for {}; leave it out{}", rules.name,
+  const OptimizerConstraints& constraints = optimizer_constraints(config);
+  const auto refuse = [&](const char* path, bool changed, bool OptimizerConstraints::*reads) {
+    if (constraints.*reads || !changed || !problems.sound(path)) return;
+    const auto others = names_where(config.constraints->optimizers, reads);
+    problems.add(path, fmt::format("does nothing for {}; leave it out{}", constraints.name,
                                    others.empty() ? "" : ", or use " + others.front()));
   };
   refuse("/optimizer/params/momentum", params.momentum != usual.momentum,
-         &OptimizerRules::momentum);
-  refuse("/optimizer/params/betas", params.betas != usual.betas, &OptimizerRules::betas);
-  refuse("/optimizer/params/eps", params.eps != usual.eps, &OptimizerRules::eps);
+         &OptimizerConstraints::momentum);
+  refuse("/optimizer/params/betas", params.betas != usual.betas, &OptimizerConstraints::betas);
+  refuse("/optimizer/params/eps", params.eps != usual.eps, &OptimizerConstraints::eps);
 }
 
 void validate_learning_rate(const Config& config, Problems& problems) {
@@ -95,7 +95,7 @@ void validate_unused_scale(const Config& config, Problems& problems) {
   const auto refuse = [&](const char* path, bool changed) {
     if (!changed || !problems.sound(path)) return;
     if (precision.dtype != "fp16") {
-      const bool goes = problems.sound(kSchedule) && !schedule_rules(config).each_microbatch;
+      const bool goes = problems.sound(kSchedule) && !schedule_constraints(config).each_microbatch;
       problems.add(path, fmt::format("does nothing for dtype \"{}\"; leave it out{}",
                                      precision.dtype, goes ? ", or use dtype \"fp16\"" : ""));
     } else if (precision.loss_scale != 0) {

@@ -102,17 +102,17 @@ bool has_words(const Field& field) {
          !std::holds_alternative<Member<std::vector<std::string>>>(field.member);
 }
 
-std::vector<Choice> choices_of(const Field& field, const ConfigRules& rules) {
+std::vector<Choice> choices_of(const Field& field, const ConfigConstraints& constraints) {
   std::vector<Choice> choices = field.choices;
   if (!field.kinds) return choices;
-  for (const std::string& name : field.kinds(rules)) choices.push_back({name});
+  for (const std::string& name : field.kinds(constraints)) choices.push_back({name});
   return choices;
 }
 
-std::string expected(const Field& field, const ConfigRules& rules) {
+std::string expected(const Field& field, const ConfigConstraints& constraints) {
   std::string words;
   std::vector<std::string> quoted;
-  for (const Choice& choice : choices_of(field, rules)) {
+  for (const Choice& choice : choices_of(field, constraints)) {
     quoted.push_back('"' + choice.name + '"');
   }
   if (!quoted.empty()) words = list_or(quoted);

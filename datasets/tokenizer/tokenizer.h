@@ -2,7 +2,7 @@
 //
 // A text goes through its parts in this order: raw added tokens are found; what is between them is
 // normalized; normalized added tokens are found in that; the rest is cut into pieces; the model
-// encodes each. Kinds that this program doesn't know are refused by name, as are keys of theirs.
+// encodes each. Registry that this program doesn't know are refused by name, as are keys of theirs.
 // Truncation and padding are left out.
 #pragma once
 

@@ -19,12 +19,13 @@ namespace {
 bool is_matrix(const UpdateRange& range) {
   return range.parameter->spec().placement.global.rank() == 2;
 }
-bool cut(const UpdateRange& range, int dim) {
-  return range.parameter->spec().placement.cut_along(dim);
+bool is_sharded(const UpdateRange& range, int dim) {
+  return range.parameter->spec().placement.is_sharded_along(dim);
 }
 
 // Elements [begin, begin + count) of a parameter, all of which are in `part`.
-AdafactorPart stretch(const UpdatePart& part, std::int64_t begin, std::int64_t count, float scale) {
+AdafactorPart elements_of(const UpdatePart& part, std::int64_t begin, std::int64_t count,
+                          float scale) {
   const std::int64_t at = begin - part.range.begin;
   const Shape local = part.range.parameter->spec().placement.local();
   const bool matrix = is_matrix(part.range);
@@ -51,12 +52,12 @@ class Adafactor final : public UpdateRule {
     // Parameters that are cut come first: their sums are added up over the parts, too.
     const auto count = static_cast<std::int64_t>(parts.size());
     std::vector<std::int64_t> place(parts.size());
-    std::int64_t cut_parts = 0, next = 0;
+    std::int64_t sharded_parts = 0, next = 0;
     for (const bool sharded : {true, false}) {
       for (std::size_t i = 0; i < parts.size(); ++i) {
-        if (parts[i].range.parameter->spec().placement.is_cut() == sharded) place[i] = next++;
+        if (parts[i].range.parameter->spec().placement.is_sharded() == sharded) place[i] = next++;
       }
-      if (sharded) cut_parts = next;
+      if (sharded) sharded_parts = next;
     }
     // Of each the sums of the squares of the update and of the weights.
     const Tensor sizes = zeros(context, 2 * count), others = zeros(context, 1);
@@ -72,7 +73,7 @@ class Adafactor final : public UpdateRule {
       if (is_matrix(range)) {
         factors[i] = moved_factors(context, part, sums[i], rate);
       } else if (range.own_count > 0) {
-        adafactor_squares(context, {.part = stretch(part, range.own_begin, range.own_count, 1),
+        adafactor_squares(context, {.part = elements_of(part, range.own_begin, range.own_count, 1),
                                     .weights = weights[i]});
       }
       const std::int64_t own_end = range.own_begin + range.own_count;
@@ -83,20 +84,20 @@ class Adafactor final : public UpdateRule {
       measure(context, part, {}, rate, step, own_end, range.begin + range.count, others);
     }
     reduce(context, step.sharing, sizes);
-    if (cut_parts > 0) reduce(context, step.cutting_group(), sizes.flat(0, 2 * cut_parts));
+    if (sharded_parts > 0) reduce(context, step.sharding_group(), sizes.flat(0, 2 * sharded_parts));
     for (std::size_t i = 0; i < parts.size(); ++i) {
       const UpdatePart& part = parts[i];
       if (part.range.count == 0) continue;
       const ParameterSpec& spec = part.range.parameter->spec();
-      adafactor_update(
-          context, {.part = stretch(part, part.range.begin, part.range.count, step.gradient_scale),
-                    .factors = factors[i],
-                    .column_state = part.state.back(),
-                    .sizes = sizes.flat(2 * place[i], 2),
-                    .count = spec.placement.global.numel(),
-                    .learning_rate = step.learning_rate * part.lr_mult,
-                    .weight_decay = part.decay(params_.weight_decay),
-                    .step = step.step});
+      adafactor_update(context, {.part = elements_of(part, part.range.begin, part.range.count,
+                                                     step.gradient_scale),
+                                 .factors = factors[i],
+                                 .column_state = part.state.back(),
+                                 .sizes = sizes.flat(2 * place[i], 2),
+                                 .count = spec.placement.global.numel(),
+                                 .learning_rate = step.learning_rate * part.lr_mult,
+                                 .weight_decay = part.decay(params_.weight_decay),
+                                 .step = step.step});
     }
   }
 
@@ -124,8 +125,8 @@ class Adafactor final : public UpdateRule {
     for (const UpdatePart& part : parts) {
       if (!is_matrix(part.range)) continue;
       const Shape local = part.range.parameter->spec().placement.local();
-      (cut(part.range, 1) ? shared : own) += local.dim(0);
-      (cut(part.range, 0) ? shared : own) += local.dim(1);
+      (is_sharded(part.range, 1) ? shared : own) += local.dim(0);
+      (is_sharded(part.range, 0) ? shared : own) += local.dim(1);
     }
     const Tensor all = zeros(context, shared + own);
     std::int64_t next_shared = 0, next_own = shared;
@@ -139,17 +140,17 @@ class Adafactor final : public UpdateRule {
       const UpdateRange& range = parts[i].range;
       if (!is_matrix(range)) continue;
       const Shape local = range.parameter->spec().placement.local();
-      sums[i].rows = take(cut(range, 1), local.dim(0));
-      sums[i].columns = take(cut(range, 0), local.dim(1));
+      sums[i].rows = take(is_sharded(range, 1), local.dim(0));
+      sums[i].columns = take(is_sharded(range, 0), local.dim(1));
       if (range.own_count == 0) continue;
-      adafactor_squares(context, {.part = stretch(parts[i], range.own_begin, range.own_count,
-                                                  step.gradient_scale),
+      adafactor_squares(context, {.part = elements_of(parts[i], range.own_begin, range.own_count,
+                                                      step.gradient_scale),
                                   .rows = sums[i].rows,
                                   .columns = sums[i].columns,
                                   .weights = weights[i]});
     }
     if (shared + own > 0) reduce(context, step.sharing, all);
-    if (shared > 0) reduce(context, step.cutting_group(), all.flat(0, shared));
+    if (shared > 0) reduce(context, step.sharding_group(), all.flat(0, shared));
     return sums;
   }
 
@@ -164,7 +165,7 @@ class Adafactor final : public UpdateRule {
                                 .factors = factors,
                                 .row_count = global.dim(0),
                                 .column_count = global.dim(1),
-                                .mean_of_rows = !cut(part.range, 0),
+                                .mean_of_rows = !is_sharded(part.range, 0),
                                 .rate = rate});
     return factors;
   }
@@ -176,7 +177,7 @@ class Adafactor final : public UpdateRule {
     const Tensor& state = part.state.back();
     adafactor_size(
         context,
-        {.part = stretch(part, begin, end - begin, step.gradient_scale),
+        {.part = elements_of(part, begin, end - begin, step.gradient_scale),
          .factors = factors,
          .column_state = factors ? state : state.flat(begin - part.range.begin, end - begin),
          .size = size,

@@ -26,7 +26,7 @@ std::vector<UpdateRange> update_ranges(const BucketLayout& layout, int zero_stag
   return ranges;
 }
 
-const ProcessGroup& UpdateStep::cutting_group() const {
+const ProcessGroup& UpdateStep::sharding_group() const {
   static const ProcessGroup none;
   if (cutting.size() > 1) {
     throw Error("Optimizer: sums over whole parameters go over one group, and these are cut by '" +
@@ -87,9 +87,9 @@ void Optimizer::add_bucket(const Topology& topology, const Bucket& bucket, std::
   }
   found->buckets.push_back(index);
   for (const BucketEntry& entry : bucket.layout.entries) {
-    for (const auto& cut : entry.parameter->spec().placement.cuts) {
-      if (!cut) continue;
-      const ProcessGroup& group = topology.of(cut->group);
+    for (const auto& sharding : entry.parameter->spec().placement.shardings) {
+      if (!sharding) continue;
+      const ProcessGroup& group = topology.of(sharding->group);
       const bool known = std::any_of(
           found->cutting.begin(), found->cutting.end(),
           [&](const ProcessGroup& one) { return one.world_ranks() == group.world_ranks(); });
@@ -98,7 +98,8 @@ void Optimizer::add_bucket(const Topology& topology, const Bucket& bucket, std::
   }
 }
 
-void Optimizer::list(const ParameterBuckets& buckets, const Topology& topology, State& into) {
+void Optimizer::append_state(const ParameterBuckets& buckets, const Topology& topology,
+                             State& into) {
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     const Bucket& bucket = buckets.buckets()[i];
     for (const UpdatePart& part : parts_[i]) {

@@ -1,6 +1,6 @@
 // Optimizers update flat stretches of fp32 master weights; which stretch is whose, they are told. A
 // new one is one small file that makes an UpdateRule, declared beside its row in
-// engine/optimizer/optimizer_kinds.cc.
+// engine/optimizer/optimizer_registry.cc.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +56,7 @@ struct UpdateStep {
 
   // For rules that need sums over whole parameters: the one group that cuts, undefined where none
   // does. Throws Error where several do.
-  const ProcessGroup& cutting_group() const;
+  const ProcessGroup& sharding_group() const;
 };
 
 // A tensor of state that a rule keeps for a parameter: as large as it, or one value for each row or
@@ -109,7 +109,7 @@ class Optimizer {
   void take_average(Context&, ParameterBuckets&);
 
   // Adds what the rule keeps, and the number of steps.
-  void list(const ParameterBuckets&, const Topology&, State& into);
+  void append_state(const ParameterBuckets&, const Topology&, State& into);
 
  private:
   std::unique_ptr<UpdateRule> rule_;

@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "base/files/file.h"
-#include "engine/setup/kinds.h"
 #include "engine/setup/model_costs.h"
+#include "engine/setup/registry.h"
 #include "scheduler/csv.h"
 #include "scheduler/schedules.h"
 #include "scheduler/validate.h"
@@ -45,14 +45,14 @@ std::string schedule_name(const Config& config) {
 }
 
 Schedule schedule_of(const Config& config) {
-  const ScheduleRules& kind = schedule_rules(config);
+  const ScheduleConstraints& kind = schedule_constraints(config);
   ScheduleRequest request{
       .kind = kind.name,
       .stages = static_cast<int>(config.parallel.pipeline_model_parallel_size),
       .microbatches = static_cast<int>(config.num_microbatches()),
       .chunks = static_cast<int>(config.parallel.virtual_pipeline_model_parallel_size),
       .group_size = static_cast<int>(config.pipeline.microbatch_group_size_per_vp_stage),
-      .kinds = &kinds_of(config).schedules};
+      .registry = &registry_of(config).schedules};
   const std::string& file = config.pipeline.schedule_file;
   if (kind.searched && file.empty()) {
     // Searched with the FLOPs of each stage, within the memory of 1F1B.
@@ -87,7 +87,7 @@ BucketLimits bucket_limits(const Config& config) {
 bool reduces_each_micro_batch(const Config& config) {
   // Where stages update after each by themselves, there is nothing more to reduce.
   return config.zero_optimization.reduce_each_micro_batch && config.num_microbatches() > 1 &&
-         config.parallel.ranks(Group::loss) > 1 && !schedule_rules(config).each_microbatch;
+         config.parallel.ranks(Group::loss) > 1 && !schedule_constraints(config).each_microbatch;
 }
 
 std::int64_t recompute_layers(const Config& config) {
@@ -105,8 +105,8 @@ StageEnds ends_of(const Schedule& schedule) {
 }
 
 TransportOptions transport_options(const Config& config) {
-  const auto& algorithms = kinds_of(config).algorithms;
-  const AlgorithmKind* const algorithm = find_kind(algorithms, config.runtime.collective_algorithm);
+  const auto& algorithms = registry_of(config).algorithms;
+  const AlgorithmKind* const algorithm = find_row(algorithms, config.runtime.collective_algorithm);
   auto more = std::make_shared<std::vector<Collective>>();
   for (const AlgorithmKind& kind : algorithms) {
     more->insert(more->end(), kind.rows.begin(), kind.rows.end());

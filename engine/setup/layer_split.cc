@@ -57,7 +57,7 @@ std::vector<std::int64_t> automatic_split(const Config& config, const Architectu
   const auto chunks = static_cast<int>(config.parallel.virtual_pipeline_model_parallel_size);
   // A file's own placement is not known here, nor that of a search: taken as looped.
   const bool v_shaped = config.pipeline.schedule_file.empty() && chunks == 2 &&
-                        schedule_rules(config).chunks == ChunkRule::two;
+                        schedule_constraints(config).chunks == ChunkRule::two;
   const auto p = static_cast<int>(config.parallel.pipeline_model_parallel_size);
   SplitProblem problem{.layers = config.model.num_layers,
                        .layer = 1,

@@ -8,8 +8,8 @@ namespace trident {
 namespace {
 
 // Of a micro-batch; a config whose batch isn't known yet counts for one.
-std::int64_t traced_samples(const Config& config) {
-  return std::max<std::int64_t>(1, config.batch.micro_batch_size);
+std::int64_t traced_samples(const BatchConfig& batch) {
+  return std::max<std::int64_t>(1, batch.micro_batch_size);
 }
 
 // The model that is meant, whole: what each rank has of it is a matter of layout.
@@ -17,7 +17,7 @@ Config unsharded(const Config& config) {
   Config whole = config;
   whole.parallel = ParallelConfig::one_rank();
   whole.model.make_vocab_size_divisible_by = 1;
-  whole.batch.micro_batch_size = traced_samples(config);
+  whole.batch.micro_batch_size = traced_samples(config.batch);
   return whole;
 }
 
@@ -72,13 +72,13 @@ class Tracer {
   ModuleCost cost_of(std::size_t index, bool recomputed) {
     const Module& module = *chunk_.modules[index];
     const bool ends = index + 1 == chunk_.modules.size();
-    RecordPtr record;
+    SavedActivationsPtr saved;
     ModuleCost cost;
-    module.forward(context_, batch_, index == 0 ? Tensor() : activations_, record);
+    module.forward(context_, batch_, index == 0 ? Tensor() : activations_, saved);
     cost.forward = taken(cost);
-    module.backward_input(context_, batch_, ends ? Tensor() : activations_, record);
+    module.backward_input(context_, batch_, ends ? Tensor() : activations_, saved);
     cost.backward_input = taken(cost) + (recomputed ? cost.forward : 0);
-    module.backward_weight(context_, batch_, record);
+    module.backward_weight(context_, batch_, saved);
     cost.backward_weight = taken(cost);
     return cost;
   }
@@ -160,7 +160,7 @@ double flops_per_step(const Config& config, const Architecture& architecture,
     return flops_per_step(config, architecture);
   }
   const auto samples = static_cast<double>(config.batch.global_batch_size);
-  return samples / static_cast<double>(traced_samples(config)) * known.model_flops();
+  return samples / static_cast<double>(traced_samples(config.batch)) * known.model_flops();
 }
 
 }  // namespace trident

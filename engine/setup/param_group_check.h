@@ -1,4 +1,4 @@
-// Whether optimizer.param_groups speaks of parameters that the model has.
+// Whether optimizer.param_groups names parameters that the model has.
 #pragma once
 
 #include <string>

@@ -172,7 +172,7 @@ std::vector<std::string> preset_next(const std::string& preset, const std::strin
 }
 
 std::string preset_config(const std::string& preset, const std::string& name,
-                          const ConfigRules& rules) {
+                          const ConfigConstraints& constraints) {
   const Preset& found = preset_named(preset);
   ordered_json config = config_of(found);
   config["checkpoint"]["save"] = "runs/" + name + "/weights";
@@ -187,7 +187,7 @@ std::string preset_config(const std::string& preset, const std::string& name,
       "// {}: {}.\n// `trident plan` tells what it takes, `trident train` trains it.\n{}"
       "// Every key there is: docs/config.md, or `trident schema --markdown`. For an editor that\n"
       "// checks keys: `trident schema > schema.json`, and \"$schema\": \"schema.json\" below.\n{}",
-      found.name, found.about, layout, annotated_config(json_text(config), rules));
+      found.name, found.about, layout, annotated_config(json_text(config), constraints));
 }
 
 }  // namespace trident

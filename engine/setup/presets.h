@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "settings/kinds.h"
+#include "settings/constraints.h"
 
 namespace trident {
 
@@ -20,7 +20,8 @@ const std::vector<Preset>& presets();
 
 // The text of a config file, with comments: of the preset, for files of that name. RequestError
 // with those that there are where there is none such.
-std::string preset_config(const std::string& preset, const std::string& name, const ConfigRules&);
+std::string preset_config(const std::string& preset, const std::string& name,
+                          const ConfigConstraints&);
 
 // What comes after preset_config() until it trains, as lines for a shell: texts, a tokenizer where
 // it has one, and commands. `file`: the config's, as a shell takes it.

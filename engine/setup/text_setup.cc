@@ -36,8 +36,8 @@ std::string eos_in(const std::string& tokenizer_config) {
 
 }  // namespace
 
-std::string tokenizer_file(const Config& config) {
-  const std::string& path = config.data.tokenizer.path;
+std::string tokenizer_file(const TokenizerConfig& tokenizer) {
+  const std::string& path = tokenizer.path;
   std::error_code missing;
   return std::filesystem::is_directory(path, missing) ? path + "/tokenizer.json" : path;
 }
@@ -105,7 +105,7 @@ std::vector<std::int32_t> end_tokens(const std::string& directory, const Tokeniz
 TokenizerFiles tokenizer_files(const Config& config) {
   TokenizerFiles files;
   const bool bytes = config.data.tokenizer.type == "byte";
-  const std::string path = bytes ? "" : tokenizer_file(config);
+  const std::string path = bytes ? "" : tokenizer_file(config.data.tokenizer);
   std::string& text = files.texts["tokenizer.json"];
   text = bytes ? byte_tokenizer() : read_file(path, kMaxTokenizerFile);
   for (const char* name : {"tokenizer_config.json", "generation_config.json"}) {
@@ -147,7 +147,7 @@ DocumentEncoder document_encoder_of(const Config& config) {
     return encoder;
   };
   if (config.data.tokenizer.type == "byte") return bytes();
-  const std::string path = tokenizer_file(config);
+  const std::string path = tokenizer_file(config.data.tokenizer);
   try {
     encoder.tokenizer_text = read_file(path, kMaxTokenizerFile);
     if (encoder.tokenizer_text == byte_tokenizer()) return bytes();

@@ -15,7 +15,7 @@
 namespace trident {
 
 // The file that data.tokenizer.path names: itself, or the tokenizer.json in that folder.
-std::string tokenizer_file(const Config&);
+std::string tokenizer_file(const TokenizerConfig&);
 
 // Reads it. RequestError "config: /data/tokenizer/…" where it can't be read, and where documents
 // are to be followed by an end of text that it hasn't.

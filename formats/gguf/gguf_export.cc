@@ -66,16 +66,17 @@ void pair_rows(std::vector<float>& values, std::int64_t columns, std::int64_t he
 
 void copy_tensor(const WeightRows& rows, const GgufTensor& tensor, std::int64_t rotary_heads,
                  std::size_t index, GgufWriter& writer) {
-  const Box box = rows.box();
-  const std::int64_t head_rows = rotary_heads > 0 ? box.rows / rotary_heads : 1;
+  const TensorSlice slice = rows.slice();
+  const std::int64_t head_rows = rotary_heads > 0 ? slice.rows / rotary_heads : 1;
   const bool whole = rows.transposed() || tensor.shape.size() == 1;
   const std::int64_t step =
-      whole ? box.rows : std::max<std::int64_t>(kPortion / box.columns / head_rows, 1) * head_rows;
+      whole ? slice.rows
+            : std::max<std::int64_t>(kPortion / slice.columns / head_rows, 1) * head_rows;
   std::vector<std::byte> written;
-  for (std::int64_t first = 0; first < box.rows; first += step) {
-    const std::int64_t begin = box.row + first, count = std::min(step, box.rows - first);
+  for (std::int64_t first = 0; first < slice.rows; first += step) {
+    const std::int64_t begin = slice.row + first, count = std::min(step, slice.rows - first);
     std::vector<float> values = rows.read(begin, begin + count);
-    if (rotary_heads > 0) pair_rows(values, box.columns, head_rows);
+    if (rotary_heads > 0) pair_rows(values, slice.columns, head_rows);
     written.resize(values.size() / static_cast<std::size_t>(tensor.row()) * tensor.row_bytes());
     try {
       to_gguf(values, tensor.type, written);
@@ -102,9 +103,9 @@ std::uint32_t file_type(GgufType type) {
   return 0;
 }
 
-GgufType wanted_type(const std::string& type, const Config& config) {
-  if (type == "f16" || (type == "auto" && config.precision.dtype == "fp16")) return GgufType::f16;
-  if (type == "bf16" || (type == "auto" && config.precision.dtype == "bf16")) return GgufType::bf16;
+GgufType wanted_type(const std::string& type, const std::string& dtype) {
+  if (type == "f16" || (type == "auto" && dtype == "fp16")) return GgufType::f16;
+  if (type == "bf16" || (type == "auto" && dtype == "bf16")) return GgufType::bf16;
   return type == "q8_0" ? GgufType::q8_0 : GgufType::f32;
 }
 
@@ -178,8 +179,8 @@ GgufVocabulary vocabulary_of(const std::string& directory, const HuggingFaceExtr
                          end_tokens(directory, &*tokenizer, true));
 }
 
-GgufKeys keys_of(const Config& config, const GgufForm& form, const std::string& name, GgufType type,
-                 const std::string& chat, const GgufVocabulary& vocabulary) {
+GgufKeys keys_of(const ModelConfig& model, const GgufForm& form, const std::string& name,
+                 GgufType type, const std::string& chat, const GgufVocabulary& vocabulary) {
   GgufKeys keys;
   keys.set("general.architecture", form.architecture);
   keys.set("general.type", "model");
@@ -187,7 +188,7 @@ GgufKeys keys_of(const Config& config, const GgufForm& form, const std::string& 
   keys.set("general.file_type", file_type(type));
   if (type == GgufType::q8_0) keys.set("general.quantization_version", std::uint32_t{2});
   const std::string prefix = form.architecture + ".";
-  keys.set(prefix + "vocab_size", static_cast<std::uint32_t>(config.model.vocab_size));
+  keys.set(prefix + "vocab_size", static_cast<std::uint32_t>(model.vocab_size));
   for (const auto& [key, value] : form.sizes) {
     keys.set(prefix + key, static_cast<std::uint32_t>(value));
   }
@@ -213,7 +214,7 @@ std::vector<std::string> export_gguf(const ArchitectureSet& architectures, const
   const HuggingFaceExtras extras = read_extras(from, architecture, true);
   const GgufVocabulary vocabulary = vocabulary_of(from, extras, config.model.vocab_size);
   const SafetensorsSet set(from);
-  const GgufType wanted = wanted_type(type, config);
+  const GgufType wanted = wanted_type(type, config.precision.dtype);
   std::vector<GgufTensor> tensors;
   std::vector<Source> sources;
   for (const WholeWeight& weight : whole_weights(architecture, architecture.shape(config))) {
@@ -244,7 +245,7 @@ std::vector<std::string> export_gguf(const ArchitectureSet& architectures, const
         fmt::format("{} matrices are stored as f16: 32 doesn't divide their rows", others));
   }
   GgufWriter writer(path,
-                    keys_of(config, *form, name, some ? wanted : GgufType::f16,
+                    keys_of(config.model, *form, name, some ? wanted : GgufType::f16,
                             chat_template(extras), vocabulary),
                     tensors);
   for (std::size_t i = 0; i < tensors.size(); ++i) {

@@ -146,10 +146,10 @@ class TensorCheck {
 
 }  // namespace
 
-std::string model_keys(const Architecture& architecture, const std::string& directory) {
+std::string model_keys(const FamilyFiles& family, const std::string& directory) {
   const std::string text = read_model_config(directory);
   try {
-    return architecture.model_config(text);
+    return family.model_config(text);
   } catch (const RequestError& error) {
     throw error.at(directory + "/config.json: ");
   }

@@ -15,7 +15,7 @@ namespace trident {
 // than a config can be.
 std::string read_model_config(const std::string& directory);
 // The model keys of a config that it asks for, as JSON; RequestErrors with the file's name.
-std::string model_keys(const Architecture&, const std::string& directory);
+std::string model_keys(const FamilyFiles&, const std::string& directory);
 
 // Whether each row of the parameter is for an entry of the vocabulary.
 bool is_of_vocabulary(const std::string& parameter);

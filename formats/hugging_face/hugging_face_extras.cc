@@ -27,10 +27,10 @@ bool there(const std::string& path) {
   return std::filesystem::exists(path, unreadable) || unreadable;
 }
 
-void take_config(const std::string& text, const std::string& directory,
-                 const Architecture& architecture, bool conversion, HuggingFaceExtras& extras) {
+void take_config(const std::string& text, const std::string& directory, const FamilyFiles& family,
+                 bool conversion, HuggingFaceExtras& extras) {
   try {
-    extras.config = architecture.kept_config(text, conversion);
+    extras.config = family.kept_config(text, conversion);
   } catch (const RequestError& error) {
     throw error.at(directory + "/config.json: ");
   }
@@ -54,20 +54,20 @@ void HuggingFaceExtras::set_end_of_text(std::int32_t id) {
 }
 
 HuggingFaceExtras extras_in(const std::map<std::string, std::string>& files,
-                            const std::string& path, const Architecture& architecture) {
+                            const std::string& path, const FamilyFiles& family) {
   HuggingFaceExtras extras;
   const auto config = files.find("config.json");
   if (config == files.end()) throw RequestError(path + "/config.json: there is no such file");
-  take_config(config->second, path, architecture, false, extras);
+  take_config(config->second, path, family, false, extras);
   const auto generation = files.find(kGeneration);
   if (generation != files.end()) take_generation(generation->second, path, extras);
   return extras;
 }
 
-HuggingFaceExtras read_extras(const std::string& directory, const Architecture& architecture,
+HuggingFaceExtras read_extras(const std::string& directory, const FamilyFiles& family,
                               bool conversion) {
   HuggingFaceExtras extras;
-  take_config(read_model_config(directory), directory, architecture, conversion, extras);
+  take_config(read_model_config(directory), directory, family, conversion, extras);
   const std::string generation = directory + "/" + kGeneration;
   if (there(generation)) {
     take_generation(read_file(generation, kMaxGenerationConfig), directory, extras);
@@ -80,10 +80,10 @@ HuggingFaceExtras read_extras(const std::string& directory, const Architecture& 
   return extras;
 }
 
-std::string note_of_unread_keys(const std::string& directory, const Architecture& architecture) {
+std::string note_of_unread_keys(const std::string& directory, const FamilyFiles& family) {
   constexpr std::size_t kMost = 12;
   std::vector<std::string> names;
-  for (const std::string& key : architecture.unread_keys(read_model_config(directory))) {
+  for (const std::string& key : family.unread_keys(read_model_config(directory))) {
     names.push_back(printable(key, 60));
   }
   if (names.empty()) return "";

@@ -6,7 +6,7 @@
 #include <map>
 #include <string>
 
-#include "models/architecture.h"
+#include "models/family_files.h"
 
 namespace trident {
 
@@ -22,15 +22,15 @@ struct HuggingFaceExtras {
 // Of a directory whose config.json the architecture reads. A `conversion` writes the same model
 // again and keeps all there is; training on keeps the ids of tokens and generation_config.json, as
 // the rest follows from the run's config. RequestError for a file that can't be read.
-HuggingFaceExtras read_extras(const std::string& directory, const Architecture&, bool conversion);
+HuggingFaceExtras read_extras(const std::string& directory, const FamilyFiles&, bool conversion);
 
 // The same, for training on, of the contents of such files by name. `path` is for people.
 HuggingFaceExtras extras_in(const std::map<std::string, std::string>& files,
-                            const std::string& path, const Architecture&);
+                            const std::string& path, const FamilyFiles&);
 
 // A line for people that names the keys of the directory's config.json that transformers doesn't
 // know: they change nothing and go along. "" where there are none.
-std::string note_of_unread_keys(const std::string& directory, const Architecture&);
+std::string note_of_unread_keys(const std::string& directory, const FamilyFiles&);
 
 // The text of a tokenizer.json, for HuggingFaceExtras::files. RequestError if it can't be read.
 std::string read_tokenizer(const std::string& path);

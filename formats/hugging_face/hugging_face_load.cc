@@ -23,10 +23,10 @@ std::vector<float> read_part(const SafetensorsSet& set,
   std::vector<float> values(static_cast<std::size_t>(grown ? 0 : placement.numel()), 0.0f);
   for (const HuggingFaceTensor& tensor : tensors) {
     const WeightRows stored(set, tensor, global, grown);
-    for (const HeldBox& held : placement.held_of(stored.box())) {
-      const std::int64_t begin = held.box.row;
-      const std::vector<float> rows = stored.read(begin, begin + held.box.rows);
-      each_stretch(held, columns, [&](std::int64_t to, std::int64_t from, std::int64_t count) {
+    for (const LocalSlice& held : placement.local_slices_of(stored.slice())) {
+      const std::int64_t begin = held.slice.row;
+      const std::vector<float> rows = stored.read(begin, begin + held.slice.rows);
+      each_range(held, columns, [&](std::int64_t to, std::int64_t from, std::int64_t count) {
         const auto end = static_cast<std::size_t>(to + count);
         if (values.size() < end) values.resize(end);
         std::copy_n(&rows[static_cast<std::size_t>(from - begin * columns)], count,

@@ -77,10 +77,10 @@ void gather(Context& context, const ProcessGroup& world, const ProcessGroup& fil
 PortionList portions(RankModel& model, StateKind kind, const std::vector<WholeWeight>& whole,
                      const SafetensorsSetLayout& layout, PortionList::Convert convert = {}) {
   State state;
-  model.buckets().list(kind, model.topology(), state);
+  model.buckets().append_state(kind, model.topology(), state);
   PortionList list(std::move(convert));
   for (const StateTensor& tensor : state.tensors) {
-    if (!tensor.holder.speaks()) continue;
+    if (!tensor.holder.is_primary()) continue;
     add_weight(list, whole, layout, tensor);
   }
   return list;

@@ -11,7 +11,7 @@
 #include "base/files/file.h"
 #include "base/files/json.h"
 #include "base/printable.h"
-#include "engine/setup/kinds.h"
+#include "engine/setup/registry.h"
 #include "formats/hugging_face/hugging_face_check.h"
 
 namespace trident {
@@ -138,11 +138,11 @@ Config config_of_directory(const ArchitectureSet& architectures, const std::stri
       // Nothing is read: the vocabulary matters.
       {"data", {{"train", {{{"path", "-"}}}}, {"tokenizer", {{"type", "file"}, {"path", "-"}}}}},
       {"training", {{"train_iters", 1}}}};
-  Kinds kinds = built_in_kinds();
-  kinds.architectures = architectures;
+  Registry registry = built_in_registry();
+  registry.architectures = architectures;
   Config config;
   try {
-    config = parse_config(json_text(request), {}, {.rules = rules_of(kinds)}).config;
+    config = parse_config(json_text(request), {}, {.constraints = constraints_of(registry)}).config;
   } catch (const RequestError& error) {
     throw error.at(path + ": ");
   }

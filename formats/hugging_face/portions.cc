@@ -37,20 +37,20 @@ void transpose(std::span<const std::byte> in, std::int64_t rows, std::int64_t co
 
 }  // namespace
 
-void PortionList::add(const StateTensor& state, const HeldBox& box, const FilePlace& place) {
+void PortionList::add(const StateTensor& state, const LocalSlice& slice, const FilePlace& place) {
   // Lines of the file stay whole where they can: rows, or columns where it has them as rows.
   const bool turned = place.transposed;
-  const std::int64_t lines = turned ? box.box.columns : box.box.rows;
-  const std::int64_t length = turned ? box.box.rows : box.box.columns;
+  const std::int64_t lines = turned ? slice.slice.columns : slice.slice.rows;
+  const std::int64_t length = turned ? slice.slice.rows : slice.slice.columns;
   const auto line_bytes = static_cast<std::size_t>(length) * size_of(state.tensor.dtype());
   const auto most = static_cast<std::int64_t>(
       std::max<std::size_t>(1, most_bytes / std::max<std::size_t>(1, line_bytes)));
   for (std::int64_t line = 0; line < lines; line += most) {
-    Part part{state.tensor, box, place};
-    Box& own = part.held.box;
+    Part part{state.tensor, slice, place};
+    TensorSlice& own = part.held.slice;
     (turned ? own.column : own.row) += line;
     (turned ? own.columns : own.rows) = std::min(most, lines - line);
-    part.held.local += line * (turned ? 1 : box.stride) - state.begin;
+    part.held.local += line * (turned ? 1 : slice.stride) - state.begin;
     parts_.push_back(std::move(part));
   }
 }
@@ -58,19 +58,19 @@ void PortionList::add(const StateTensor& state, const HeldBox& box, const FilePl
 std::int64_t PortionList::next_bytes() const {
   if (next_ == parts_.size()) return 0;
   const Part& part = parts_[next_];
-  return part.held.box.rows * part.held.box.columns *
+  return part.held.slice.rows * part.held.slice.columns *
          static_cast<std::int64_t>(size_of(part.tensor.dtype()));
 }
 
 std::vector<FileWrite> PortionList::writes_of(const Part& part, std::size_t element) {
-  const Box& box = part.held.box;
+  const TensorSlice& slice = part.held.slice;
   const FilePlace& place = part.place;
   // Lines of the file: rows, or columns where it has the transposed tensor.
   const bool turned = place.transposed;
-  const std::int64_t lines = turned ? box.columns : box.rows;
-  const std::int64_t length = turned ? box.rows : box.columns;
-  const std::int64_t line = turned ? box.column - place.column : box.row - place.row;
-  const std::int64_t in_line = turned ? box.row - place.row : box.column - place.column;
+  const std::int64_t lines = turned ? slice.columns : slice.rows;
+  const std::int64_t length = turned ? slice.rows : slice.columns;
+  const std::int64_t line = turned ? slice.column - place.column : slice.row - place.row;
+  const std::int64_t in_line = turned ? slice.row - place.row : slice.column - place.column;
   const std::int64_t count = length == place.pitch ? 1 : lines;
   const std::size_t bytes = static_cast<std::size_t>(lines * length / count) * element;
   std::vector<FileWrite> writes;
@@ -83,24 +83,24 @@ std::vector<FileWrite> PortionList::writes_of(const Part& part, std::size_t elem
 }
 
 Portion PortionList::copy_of(Context& context, const Part& part, ByteBuffer memory) const {
-  const Box& box = part.held.box;
+  const TensorSlice& slice = part.held.slice;
   Tensor values = part.tensor.flat(part.held.local, part.span());
   if (convert_) values = convert_(values);
   const std::size_t element = size_of(values.dtype());
   Portion portion{std::move(memory), writes_of(part, element)};
-  const auto row_bytes = static_cast<std::size_t>(box.columns) * element;
+  const auto row_bytes = static_cast<std::size_t>(slice.columns) * element;
   const auto stride = static_cast<std::size_t>(part.held.stride) * element;
   context.read_on_host(values, [&](std::span<const std::byte> in) {
-    portion.bytes.resize(static_cast<std::size_t>(box.rows) * row_bytes);
+    portion.bytes.resize(static_cast<std::size_t>(slice.rows) * row_bytes);
     if (part.place.transposed) {
-      transpose(in, box.rows, box.columns, part.held.stride, element, portion.bytes);
+      transpose(in, slice.rows, slice.columns, part.held.stride, element, portion.bytes);
       return;
     }
     if (!part.lies_apart()) {
       std::memcpy(portion.bytes.data(), in.data(), in.size());
       return;
     }
-    for (std::size_t row = 0; row < static_cast<std::size_t>(box.rows); ++row) {
+    for (std::size_t row = 0; row < static_cast<std::size_t>(slice.rows); ++row) {
       std::memcpy(&portion.bytes[row * row_bytes], &in[row * stride], row_bytes);
     }
   });

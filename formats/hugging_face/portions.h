@@ -49,9 +49,9 @@ class PortionList {
 
   explicit PortionList(Convert convert = {}) : convert_(std::move(convert)) {}
 
-  // A box that lies in `state.tensor`, as state.placement.boxes() gives it for all or some of its
+  // A box that lies in `state.tensor`, as state.placement.slices() gives it for all or some of its
   // elements.
-  void add(const StateTensor& state, const HeldBox& box, const FilePlace& place);
+  void add(const StateTensor& state, const LocalSlice& slice, const FilePlace& place);
 
   // The next portion, copied from the tensors as they are now; nothing after the last. `memory` is
   // used for its bytes, where it is enough.
@@ -65,11 +65,11 @@ class PortionList {
  private:
   struct Part {  // a portion
     Tensor tensor;
-    HeldBox held;  // `local` counted in `tensor`
+    LocalSlice held;  // `local` counted in `tensor`
     FilePlace place;
 
-    std::int64_t span() const { return (held.box.rows - 1) * held.stride + held.box.columns; }
-    bool lies_apart() const { return span() != held.box.rows * held.box.columns; }
+    std::int64_t span() const { return (held.slice.rows - 1) * held.stride + held.slice.columns; }
+    bool lies_apart() const { return span() != held.slice.rows * held.slice.columns; }
   };
   static std::vector<FileWrite> writes_of(const Part&, std::size_t element);
   Portion copy_of(Context&, const Part&, ByteBuffer memory) const;

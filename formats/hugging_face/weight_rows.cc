@@ -13,30 +13,17 @@ namespace trident {
 namespace {
 
 std::vector<float> to_floats(DType dtype, std::span<const std::byte> bytes) {
+  if (!is_floating(dtype)) {
+    throw RequestError("weights must be floating point, got " + std::string(name_of(dtype)));
+  }
   std::vector<float> values(bytes.size() / size_of(dtype));
-  const auto convert = [&]<class T>(T) {
+  with_element_type(dtype, [&]<class T>(T) {
     for (std::size_t i = 0; i < values.size(); ++i) {
       T value;
       std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
       values[i] = static_cast<float>(value);
     }
-  };
-  switch (dtype) {
-    case DType::f64:
-      convert(double{});
-      break;
-    case DType::f32:
-      convert(float{});
-      break;
-    case DType::bf16:
-      convert(BFloat16{});
-      break;
-    case DType::f16:
-      convert(Float16{});
-      break;
-    default:
-      throw RequestError("weights must be floating point, got " + std::string(name_of(dtype)));
-  }
+  });
   return values;
 }
 
@@ -49,7 +36,7 @@ WeightRows::WeightRows(const SafetensorsSet& set, HuggingFaceTensor tensor, cons
       entry_(set.at(checked_name(set, tensor_, global, grown))),
       columns_(global.rank() == 1 ? 1 : global.dim(1)) {}
 
-Box WeightRows::box() const {
+TensorSlice WeightRows::slice() const {
   const std::int64_t rows = tensor_.transposed ? tensor_.rows : entry_.rows();
   return {tensor_.row_begin, 0, rows, columns_};
 }

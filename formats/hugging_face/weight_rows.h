@@ -17,7 +17,7 @@ class WeightRows {
   WeightRows(const SafetensorsSet& set, HuggingFaceTensor tensor, const Shape& global, bool grown);
 
   // Of the whole parameter; fewer than it has where the vocabulary has grown.
-  Box box() const;
+  TensorSlice slice() const;
   // Rows [begin, end) of the parameter, (rows, columns). A tensor that is stored transposed is read
   // whole.
   std::vector<float> read(std::int64_t begin, std::int64_t end) const;

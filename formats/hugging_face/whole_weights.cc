@@ -66,25 +66,25 @@ void add_weight(PortionList& list, const std::vector<WholeWeight>& whole,
                           .row = target.row_begin,
                           .pitch = target.transposed ? target.rows : columns,
                           .transposed = target.transposed};
-    for (HeldBox held : state.placement.boxes(state.begin, state.tensor.numel())) {
-      Box& box = held.box;
-      std::int64_t first = std::max(box.row, target.row_begin);
-      std::int64_t end = std::min(box.row + box.rows, target.row_begin + target.rows);
+    for (LocalSlice held : state.placement.slices(state.begin, state.tensor.numel())) {
+      TensorSlice& slice = held.slice;
+      std::int64_t first = std::max(slice.row, target.row_begin);
+      std::int64_t end = std::min(slice.row + slice.rows, target.row_begin + target.rows);
       if (first >= end) continue;
       if (target.transposed) {
-        const std::int64_t from = share.edge(share.part, box.columns);
-        box.columns = share.edge(share.part + 1, box.columns) - from;
-        box.column += from;
+        const std::int64_t from = share.edge(share.part, slice.columns);
+        slice.columns = share.edge(share.part + 1, slice.columns) - from;
+        slice.column += from;
         held.local += from;
       } else {
         const std::int64_t rows = end - first;
         end = first + share.edge(share.part + 1, rows);
         first += share.edge(share.part, rows);
       }
-      held.local += (first - box.row) * held.stride;
-      box.row = first;
-      box.rows = end - first;
-      if (box.rows > 0 && box.columns > 0) list.add(state, held, place);
+      held.local += (first - slice.row) * held.stride;
+      slice.row = first;
+      slice.rows = end - first;
+      if (slice.rows > 0 && slice.columns > 0) list.add(state, held, place);
     }
   }
 }

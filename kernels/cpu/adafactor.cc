@@ -11,11 +11,11 @@ constexpr double variance_floor = 0x1p-23;  // torch's eps1: the spacing of fp32
 constexpr double smallest_rms = 1e-3;       // of weights, torch's eps2
 
 // The stretch of row `row` that lies in the part, in columns [begin, end), which may be empty.
-struct Stretch {
+struct Range {
   std::int64_t row, begin, end;
   std::int64_t at;  // in the part's own elements
 };
-Stretch stretch_of(const AdafactorPart& part, std::int64_t row) {
+Range range_of(const AdafactorPart& part, std::int64_t row) {
   const std::int64_t first = row * part.columns;
   const std::int64_t begin = std::max(part.begin, first);
   const std::int64_t end = std::min(part.begin + part.weight.numel(), first + part.columns);
@@ -97,7 +97,7 @@ void adafactor_squares(const Access& access, Context& context, const AdafactorSq
         panels, grain_rows(rows * panel), [&](std::int64_t from, std::int64_t to) {
           for (std::int64_t p = from; p < to; ++p) {
             for (std::int64_t row = 0; row < rows; ++row) {
-              const Stretch s = stretch_of(part, first_row(part) + row);
+              const Range s = range_of(part, first_row(part) + row);
               const std::int64_t begin = std::max(s.begin, p * panel);
               const std::int64_t end = std::min(s.end, (p + 1) * panel);
               sums[row * panels + p] =
@@ -158,7 +158,7 @@ void adafactor_size(const Access& access, Context& context, const AdafactorSize&
     const float* const factors = data<float>(access, args.factors);
     size +=
         ordered_sum(access, context, rows_of(part), grain_rows(part.columns), [&](std::int64_t i) {
-          const Stretch s = stretch_of(part, first_row(part) + i);
+          const Range s = range_of(part, first_row(part) + i);
           return leaves.adafactor_size(step, gradient + s.at, factors[s.row], state + s.begin,
                                        s.end - s.begin);
         });
@@ -190,7 +190,7 @@ void adafactor_update(const Access& access, Context& context, const AdafactorUpd
     context.team().parallel_for(
         rows_of(part), grain_rows(part.columns), [&](std::int64_t begin, std::int64_t end) {
           for (std::int64_t i = begin; i < end; ++i) {
-            const Stretch s = stretch_of(part, first_row(part) + i);
+            const Range s = range_of(part, first_row(part) + i);
             leaves.adafactor_update(step, weight + s.at, gradient + s.at, factors[s.row],
                                     state + s.begin, model.from(s.at), s.end - s.begin);
           }

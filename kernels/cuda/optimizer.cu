@@ -1,11 +1,10 @@
 #include "kernels/optimizer.h"
 
-#include <cmath>
-
 #include "kernels/by_dtype.h"
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/model_weight.cuh"
+#include "kernels/optimizer_steps.h"
 
 namespace trident::cuda {
 namespace {
@@ -16,8 +15,7 @@ struct Adam {
   const T* gradient;
   float *moment1, *moment2;
   M model;
-  float gradient_scale, decay, beta1, one_minus_beta1, beta2, one_minus_beta2;
-  float step_size, inverse_root_correction2, epsilon, decay_in_gradient;
+  AdamStep step;
 
   template <int N>
   __device__ void run(std::int64_t i) const {
@@ -28,12 +26,12 @@ struct Adam {
     load(moment2 + i, v);
 #pragma unroll
     for (int j = 0; j < N; ++j) {
-      float x = g[j] * gradient_scale;
-      if (decay_in_gradient != 0) x = fmaf(w[j], decay_in_gradient, x);
-      m[j] = fmaf(m[j], beta1, x * one_minus_beta1);
-      v[j] = fmaf(v[j], beta2, x * x * one_minus_beta2);
-      const float root = fmaf(sqrtf(v[j]), inverse_root_correction2, epsilon);
-      w[j] = w[j] * decay - step_size * m[j] / root;
+      float x = g[j] * step.gradient_scale;
+      if (step.decay_in_gradient != 0) x = fmaf(w[j], step.decay_in_gradient, x);
+      m[j] = fmaf(m[j], step.beta1, x * step.one_minus_beta1);
+      v[j] = fmaf(v[j], step.beta2, x * x * step.one_minus_beta2);
+      const float root = fmaf(sqrtf(v[j]), step.inverse_root_correction2, step.epsilon);
+      w[j] = w[j] * step.decay - step.step_size * m[j] / root;
     }
     store(moment1 + i, m);
     store(moment2 + i, v);
@@ -48,8 +46,7 @@ struct Sgd {
   const T* gradient;
   float* buffer;  // null without momentum
   M model;
-  float gradient_scale, decay, momentum, learning_rate;
-  bool first;
+  SgdStep step;
 
   template <int N>
   __device__ void run(std::int64_t i) const {
@@ -57,18 +54,18 @@ struct Sgd {
     load(weight + i, w);
     load(gradient + i, g);
 #pragma unroll
-    for (int j = 0; j < N; ++j) g[j] *= gradient_scale;
+    for (int j = 0; j < N; ++j) g[j] *= step.gradient_scale;
     if (buffer) {
-      if (!first) {
+      if (!step.first) {
         float b[N];
         load(buffer + i, b);
 #pragma unroll
-        for (int j = 0; j < N; ++j) g[j] = fmaf(b[j], momentum, g[j]);
+        for (int j = 0; j < N; ++j) g[j] = fmaf(b[j], step.momentum, g[j]);
       }
       store(buffer + i, g);
     }
 #pragma unroll
-    for (int j = 0; j < N; ++j) w[j] = w[j] * decay - learning_rate * g[j];
+    for (int j = 0; j < N; ++j) w[j] = w[j] * step.decay - step.learning_rate * g[j];
     store(weight + i, w);
     model.put(i, w);
   }
@@ -77,27 +74,14 @@ struct Sgd {
 }  // namespace
 
 void adam(const Access& access, Context&, const AdamArgs& args) {
-  const double lr = args.learning_rate, beta1 = args.beta1, beta2 = args.beta2;
-  const double correction1 = 1 - std::pow(beta1, static_cast<double>(args.step));
-  const double correction2 = 1 - std::pow(beta2, static_cast<double>(args.step));
   by_dtype(args.gradient.dtype(), [&]<class T>(T*) {
     by_model_weight(access, args.model_weight, [&]<class M>(M model) {
-      const Adam<T, M> f{
-          .weight = data<float>(access, args.weight),
-          .gradient = data<T>(access, args.gradient),
-          .moment1 = data<float>(access, args.moment1),
-          .moment2 = data<float>(access, args.moment2),
-          .model = model,
-          .gradient_scale = args.gradient_scale,
-          .decay = args.decoupled ? static_cast<float>(1 - lr * args.weight_decay) : 1.0f,
-          .beta1 = static_cast<float>(beta1),
-          .one_minus_beta1 = static_cast<float>(1 - beta1),
-          .beta2 = static_cast<float>(beta2),
-          .one_minus_beta2 = static_cast<float>(1 - beta2),
-          .step_size = static_cast<float>(lr / correction1),
-          .inverse_root_correction2 = static_cast<float>(1 / std::sqrt(correction2)),
-          .epsilon = static_cast<float>(args.epsilon),
-          .decay_in_gradient = args.decoupled ? 0.0f : static_cast<float>(args.weight_decay)};
+      const Adam<T, M> f{.weight = data<float>(access, args.weight),
+                         .gradient = data<T>(access, args.gradient),
+                         .moment1 = data<float>(access, args.moment1),
+                         .moment2 = data<float>(access, args.moment2),
+                         .model = model,
+                         .step = adam_step(args)};
       elementwise<pack_size_of<T, typename M::Element>>(
           queue_of(access), args.weight.numel(),
           aligned(f.weight, f.gradient, f.moment1, f.moment2, model.to), f);
@@ -112,11 +96,7 @@ void sgd(const Access& access, Context&, const SgdArgs& args) {
                         .gradient = data<T>(access, args.gradient),
                         .buffer = data<float>(access, args.momentum_buffer),
                         .model = model,
-                        .gradient_scale = args.gradient_scale,
-                        .decay = static_cast<float>(1 - args.learning_rate * args.weight_decay),
-                        .momentum = static_cast<float>(args.momentum),
-                        .learning_rate = static_cast<float>(args.learning_rate),
-                        .first = args.step == 1};
+                        .step = sgd_step(args)};
       elementwise<pack_size_of<T, typename M::Element>>(
           queue_of(access), args.weight.numel(), aligned(f.weight, f.gradient, f.buffer, model.to),
           f);

@@ -29,12 +29,12 @@ constexpr std::size_t results_under_way = 8;
 constexpr std::int64_t fewest_pieces = 8, smallest_piece_bytes = 128 << 10;
 
 // Opens this host's part of the group at the first call, and asks the others for theirs.
-std::size_t agreed_desk_bytes(Exchange& exchange, HostRuns& runs) {
-  if (runs.desk_bytes) return *runs.desk_bytes;
+std::size_t agreed_slot_bytes(Exchange& exchange, HostRuns& runs) {
+  if (runs.slot_bytes) return *runs.slot_bytes;
   std::uint64_t own = std::numeric_limits<std::uint64_t>::max();  // alone on its host
   if (runs.size(runs.own) > 1) {
     runs.inside = exchange.open_inside(runs.begin[runs.own], runs.begin[runs.own + 1]);
-    own = runs.inside->meeting == nullptr ? 0 : runs.inside->meeting->desk_bytes();
+    own = runs.inside->meeting == nullptr ? 0 : runs.inside->meeting->slot_bytes();
   }
   std::vector<std::uint64_t> all(static_cast<std::size_t>(exchange.size()), own);
   std::vector<Transfer> transfers;
@@ -44,8 +44,8 @@ std::size_t agreed_desk_bytes(Exchange& exchange, HostRuns& runs) {
     transfers.push_back(exchange.forward(peer, &own, sizeof own));
   }
   exchange.wait(transfers);
-  runs.desk_bytes = *std::min_element(all.begin(), all.end());
-  return *runs.desk_bytes;
+  runs.slot_bytes = *std::min_element(all.begin(), all.end());
+  return *runs.slot_bytes;
 }
 
 // Each chain has a part of the tensor and one member of each host, its carrier; a part is cut into
@@ -55,7 +55,7 @@ std::size_t agreed_desk_bytes(Exchange& exchange, HostRuns& runs) {
 // after the piece was added there.
 class Carrying {
  public:
-  Carrying(Exchange& exchange, const HostRuns& runs, const Buffers& buffers, std::size_t desk_bytes)
+  Carrying(Exchange& exchange, const HostRuns& runs, const Buffers& buffers, std::size_t slot_bytes)
       : exchange_(exchange),
         d_(exchange.descriptor()),
         data_(buffers.output),
@@ -71,7 +71,7 @@ class Carrying {
     for (std::size_t i = 0; i < runs.hosts(); ++i) chains_ = std::min(chains_, runs.size(i));
     if (runs.own > 0) before_ = runs.begin[runs.own - 1] + self_;
     if (runs.own + 1 < runs.hosts()) after_ = runs.begin[runs.own + 1] + self_;
-    cut(desk_bytes);
+    cut(slot_bytes);
     if (runs.inside != nullptr) inside_.emplace(exchange.within(*runs.inside));
   }
 
@@ -102,7 +102,7 @@ class Carrying {
   }
   std::size_t bytes(const Piece& p) const { return static_cast<std::size_t>(p.count) * element_; }
   // On a desk: a piece for each carrier, then this carrier's results.
-  std::size_t on_desk(int chain) const {
+  std::size_t in_slot(int chain) const {
     return static_cast<std::size_t>(chain) * static_cast<std::size_t>(longest_) * element_;
   }
   std::byte* place(std::int64_t k) const {
@@ -118,10 +118,10 @@ class Carrying {
   }
 
   // The same on all members: from sizes that they have alike.
-  void cut(std::size_t desk_bytes) {
+  void cut(std::size_t slot_bytes) {
     const auto members = static_cast<std::int64_t>(exchange_.size());
     const std::size_t staged = static_cast<std::size_t>(n_ / members * (members - 1)) * element_;
-    const std::size_t room = std::min(desk_bytes / static_cast<std::size_t>(chains_ + 1) / element_,
+    const std::size_t room = std::min(slot_bytes / static_cast<std::size_t>(chains_ + 1) / element_,
                                       staged / places / wide_);
     const std::int64_t part = (n_ + chains_ - 1) / chains_;
     const std::int64_t longest = static_cast<std::int64_t>(room) / 64 * 64;
@@ -139,11 +139,11 @@ class Carrying {
 
   void stage(std::int64_t k) {
     if (!inside_) return;
-    std::byte* const desk = inside_->meeting()->desk();
+    std::byte* const slot = inside_->meeting()->slot();
     for (int chain = 0; chain < chains_; ++chain) {
       if (chain == self_) continue;
       const Piece p = piece(chain, k);
-      std::memcpy(desk + on_desk(chain), p.at, bytes(p));
+      std::memcpy(slot + in_slot(chain), p.at, bytes(p));
     }
   }
 
@@ -155,7 +155,7 @@ class Carrying {
     }
     std::vector<const void*> sources;
     for (int r = 0; r < run_; ++r) {
-      sources.push_back(r == self_ ? own.at : inside_->input(r) + on_desk(self_));
+      sources.push_back(r == self_ ? own.at : inside_->input(r) + in_slot(self_));
     }
     reduce_on(place(k), !before_, sources, own.count, d_.dtype, d_.reduce_op);
     if (after_) {
@@ -187,14 +187,14 @@ class Carrying {
       back_.pop_front();
       send_back(own);
     }
-    if (inside_) std::memcpy(inside_->meeting()->desk() + on_desk(chains_), own.at, bytes(own));
+    if (inside_) std::memcpy(inside_->meeting()->slot() + in_slot(chains_), own.at, bytes(own));
   }
 
   void take_results(std::int64_t k) {
     for (int chain = 0; inside_ && chain < chains_; ++chain) {
       if (chain == self_) continue;
       const Piece p = piece(chain, k);
-      std::memcpy(p.at, inside_->input(chain) + on_desk(chains_), bytes(p));
+      std::memcpy(p.at, inside_->input(chain) + in_slot(chains_), bytes(p));
     }
   }
 
@@ -219,11 +219,11 @@ class Carrying {
 void all_reduce(Exchange& exchange, const Buffers& buffers) {
   HostRuns& runs = *exchange.host_runs();
   exchange.compare();
-  const std::size_t desk_bytes = agreed_desk_bytes(exchange, runs);
-  if (desk_bytes == 0) return direct::all_reduce(exchange, buffers);
+  const std::size_t slot_bytes = agreed_slot_bytes(exchange, runs);
+  if (slot_bytes == 0) return direct::all_reduce(exchange, buffers);
   exchange.count_sent(static_cast<std::size_t>(
       bytes_sent(exchange.descriptor(), exchange.size(), exchange.rank())));
-  Carrying(exchange, runs, buffers, desk_bytes).run();
+  Carrying(exchange, runs, buffers, slot_bytes).run();
 }
 
 }  // namespace trident::carried

@@ -1,4 +1,5 @@
-// One way to carry out a collective operation: a row of the table that choose() reads (table.h).
+// One way to carry out a collective operation: a row of the table that choose() reads
+// (algorithm_choice.h).
 //
 // n: elements of a member's own part, N: members.
 #pragma once
@@ -8,7 +9,7 @@
 #include <string_view>
 
 #include "parallel/collectives/descriptor.h"
-#include "parallel/transport/meeting.h"
+#include "parallel/transport/shared_rendezvous.h"
 
 namespace trident {
 

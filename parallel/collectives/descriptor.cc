@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "parallel/collectives/table.h"
+#include "parallel/collectives/algorithm_choice.h"
 
 namespace trident {
 

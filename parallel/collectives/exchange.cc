@@ -77,7 +77,7 @@ void Exchange::wait(std::span<Transfer> transfers) {
 }
 
 Countdown Exchange::countdown() const {
-  return group_.patient ? Countdown() : group_.endpoint->countdown(grace_);
+  return group_.without_timeout ? Countdown() : group_.endpoint->countdown(grace_);
 }
 
 void Exchange::announce() {
@@ -93,8 +93,8 @@ std::unique_ptr<Membership> Exchange::open_inside(int begin, int end) const {
   inside->id = content_hash(fmt::format("{} {}", group_.id, begin));
   inside->members.assign(group_.members.begin() + begin, group_.members.begin() + end);
   inside->rank = rank() - begin;
-  inside->patient = group_.patient;
-  inside->meeting = group_.endpoint->open_meeting(inside->id, inside->members);
+  inside->without_timeout = group_.without_timeout;
+  inside->meeting = group_.endpoint->open_rendezvous(inside->id, inside->members);
   return inside;
 }
 
@@ -115,10 +115,10 @@ void Exchange::meet(const void* input, void* output) {
   if (!on_host()) {
     group_.ready->record(reach_.access);
     shown =
-        new (meeting()->desk()) Card{static_cast<const std::byte*>(input),
+        new (meeting()->slot()) Card{static_cast<const std::byte*>(input),
                                      static_cast<std::byte*>(output), &group_.ready, &group_.done};
   }
-  const Meeting::Result result =
+  const SharedRendezvous::Result result =
       meeting()->arrive(descriptor_, shown, output, met_ ? look_time_within : look_, countdown());
   met_ = true;
   if (result.outcome == Outcome::complete) {

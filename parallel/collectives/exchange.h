@@ -29,11 +29,11 @@ struct Membership {
   std::atomic<std::int64_t> bytes_sent{0};
   std::shared_ptr<OperationLog> log;  // null: none
   std::uint8_t log_number = 0;
-  std::unique_ptr<Meeting> meeting;  // null where members send messages
+  std::unique_ptr<SharedRendezvous> meeting;  // null where members send messages
   // Of a group that spans hosts with neighbours; null: another, or one whose members share nothing.
   std::unique_ptr<HostRuns> runs;
   bool reductions_opened = false;  // of the endpoint's own
-  bool patient = false;            // waits as long as the members live
+  bool without_timeout = false;    // waits as long as the members live
   // Carries tensors on GPUs between the members; null: the endpoint does.
   std::shared_ptr<CommunicatorLibrary> library;
   // The library's, made with the group's first operation on such a tensor.
@@ -85,7 +85,7 @@ class Exchange {
   void wait(Transfer& transfer) { wait(std::span(&transfer, 1)); }
 
   // Where the members share memory: this one's seat, else null. For collectives only.
-  Meeting* meeting() const {
+  SharedRendezvous* meeting() const {
     return channel_ == collective_channel ? group_.meeting.get() : nullptr;
   }
   // Shows this member's buffers to the others; throws like wait(). Then finish or leave. In a GPU's

@@ -21,7 +21,7 @@ void all_reduce(Exchange& exchange, const Buffers& buffers) {
   const Segment own = segment_of(n, size, self);
   exchange.count_sent(bytes_of(n - own.size()) +
                       bytes_of(own.size()) * static_cast<std::size_t>(size - 1));
-  Meeting& meeting = *exchange.meeting();
+  SharedRendezvous& meeting = *exchange.meeting();
   exchange.meet(data, nullptr);
   std::vector<const std::byte*> addresses;  // in each member's own memory
   for (int r = 0; r < size; ++r) addresses.push_back(meeting.address(r));

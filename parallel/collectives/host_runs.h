@@ -21,7 +21,7 @@ struct HostRuns {
   // This member's run as a group that shares memory, and the smallest desk of any run's (0: one has
   // no memory to share). Known with the group's first operation that asks (carried.cc).
   std::unique_ptr<Membership> inside;
-  std::optional<std::size_t> desk_bytes;
+  std::optional<std::size_t> slot_bytes;
 
   int size(std::size_t run) const { return begin[run + 1] - begin[run]; }
   std::size_t hosts() const { return begin.size() - 1; }

@@ -45,8 +45,8 @@ void reduce_to(const Exchange& exchange, Segment segment, std::span<void* const>
 
 // What fits on a member's desk is copied there, so that nobody waits twice. The host's memory only:
 // a GPU's queue has to know when the others are done.
-bool fits_desk(const Exchange& exchange, std::size_t bytes) {
-  return exchange.on_host() && bytes <= exchange.meeting()->desk_bytes();
+bool fits_slot(const Exchange& exchange, std::size_t bytes) {
+  return exchange.on_host() && bytes <= exchange.meeting()->slot_bytes();
 }
 
 }  // namespace
@@ -58,10 +58,10 @@ void all_reduce(Exchange& exchange, const Buffers& buffers) {
   const std::size_t bytes = bytes_of(exchange, n);
   exchange.count_sent(bytes_of(exchange, n - own.size()) +
                       bytes_of(exchange, own.size()) * static_cast<std::size_t>(size - 1));
-  if (fits_desk(exchange, bytes)) {  // everybody adds everything
-    std::byte* const desk = exchange.meeting()->desk();
-    std::memcpy(desk, data, bytes);
-    const Visit visit(exchange, desk, nullptr);
+  if (fits_slot(exchange, bytes)) {  // everybody adds everything
+    std::byte* const slot = exchange.meeting()->slot();
+    std::memcpy(slot, data, bytes);
+    const Visit visit(exchange, slot, nullptr);
     void* const place[] = {data};
     reduce_to(exchange, {0, n}, place);
     return;
@@ -100,9 +100,9 @@ void all_gather(Exchange& exchange, const Buffers& buffers) {
   const auto [input, output, n, staging] = buffers;
   const std::size_t bytes = bytes_of(exchange, n);
   exchange.count_sent(bytes * static_cast<std::size_t>(exchange.size() - 1));
-  const bool small = fits_desk(exchange, bytes);
-  if (small) std::memcpy(exchange.meeting()->desk(), input, bytes);
-  Visit visit(exchange, small ? exchange.meeting()->desk() : input, nullptr);
+  const bool small = fits_slot(exchange, bytes);
+  if (small) std::memcpy(exchange.meeting()->slot(), input, bytes);
+  Visit visit(exchange, small ? exchange.meeting()->slot() : input, nullptr);
   for (int i = 0; i < exchange.size(); ++i) {
     const int member = (exchange.rank() + i) % exchange.size();
     exchange.copy(output + bytes * static_cast<std::size_t>(member), exchange.input(member), bytes);

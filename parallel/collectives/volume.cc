@@ -1,7 +1,7 @@
 #include "parallel/collectives/volume.h"
 
+#include "parallel/collectives/algorithm_choice.h"
 #include "parallel/collectives/exchange.h"
-#include "parallel/collectives/table.h"
 
 namespace trident {
 namespace {

@@ -25,20 +25,20 @@ TensorParallel::Product by_rows(Context& context, const GemmArgs& args) {
 
 }  // namespace
 
-Placement TensorParallel::whole(const Shape& global) const {
-  Placement placement = Placement::whole(global);
+Placement TensorParallel::replicated(const Shape& global) const {
+  Placement placement = Placement::replicated(global);
   if (sequence_parallel) placement.partial = {Group::tensor};
   return placement;
 }
 
 Placement TensorParallel::part(const Shape& global, int dim, std::int64_t padded) const {
   const std::int64_t extent = padded == 0 ? global.dim(dim) : padded;
-  return Placement::whole(global).cut(dim, Group::tensor, {extent}, rank, size);
+  return Placement::replicated(global).shard(dim, Group::tensor, {extent}, rank, size);
 }
 
 Placement TensorParallel::stacked(const Shape& global,
                                   const std::vector<std::int64_t>& blocks) const {
-  return Placement::whole(global).cut(0, Group::tensor, blocks, rank, size);
+  return Placement::replicated(global).shard(0, Group::tensor, blocks, rank, size);
 }
 
 Tensor TensorParallel::gather_rows(Context& context, const Tensor& x) const {
@@ -115,7 +115,8 @@ ColumnParallelLinear::ColumnParallelLinear(TensorParallel parallel, Weight weigh
     : parallel_(std::move(parallel)), weight_(std::move(weight)), bias_(std::move(bias)) {}
 
 void ColumnParallelLinear::multiply(Context& context, WeightVersion version, const Tensor& x,
-                                    LinearRecord& record, Tensor& y, Tensor* pre_activation) const {
+                                    LinearActivations& saved, Tensor& y,
+                                    Tensor* pre_activation) const {
   const Tensor input = parallel_.gather_rows(context, x, [&](const Tensor& all) {
     const auto make = [&] {
       return context.empty({all.dim(0), weight_.dim(0)}, x.dtype(), Category::activation);
@@ -129,26 +130,26 @@ void ColumnParallelLinear::multiply(Context& context, WeightVersion version, con
                              .bias = bias_ ? bias_.acquire(version).tensor() : Tensor(),
                              .pre_activation = pre_activation ? *pre_activation : Tensor()});
   });
-  record.input = parallel_.gathers_again ? x : input;
+  saved.input = parallel_.gathers_again ? x : input;
 }
 
 Tensor ColumnParallelLinear::forward(Context& context, WeightVersion version, const Tensor& x,
-                                     LinearRecord& record) const {
+                                     LinearActivations& saved) const {
   Tensor y;
-  multiply(context, version, x, record, y, nullptr);
+  multiply(context, version, x, saved, y, nullptr);
   return y;
 }
 
 Tensor ColumnParallelLinear::forward_gelu(Context& context, WeightVersion version, const Tensor& x,
-                                          LinearRecord& record, Tensor& pre_activation) const {
+                                          LinearActivations& saved, Tensor& pre_activation) const {
   Tensor y;
-  multiply(context, version, x, record, y, &pre_activation);
+  multiply(context, version, x, saved, y, &pre_activation);
   return y;
 }
 
 Tensor ColumnParallelLinear::backward_input(Context& context, WeightVersion version,
-                                            const Tensor& grad_y, LinearRecord& record) const {
-  record.gradient = grad_y;
+                                            const Tensor& grad_y, LinearActivations& saved) const {
+  saved.gradient = grad_y;
   Tensor grad_x =
       context.empty({grad_y.dim(0), weight_.dim(1)}, grad_y.dtype(), Category::activation);
   return parallel_.sum_to_rows(
@@ -156,19 +157,19 @@ Tensor ColumnParallelLinear::backward_input(Context& context, WeightVersion vers
       by_rows(context, {.a = grad_y, .b = weight_.acquire(version).tensor(), .c = grad_x}));
 }
 
-void ColumnParallelLinear::backward_weight(Context& context, LinearRecord& record) const {
-  if (parallel_.gathers_again) record.input = parallel_.gather_rows(context, record.input);
-  weight_.add_product(context, record.gradient, record.input,
+void ColumnParallelLinear::backward_weight(Context& context, LinearActivations& saved) const {
+  if (parallel_.gathers_again) saved.input = parallel_.gather_rows(context, saved.input);
+  weight_.add_product(context, saved.gradient, saved.input,
                       bias_ ? bias_.gradient(context) : Tensor());
-  record = {};
+  saved = {};
 }
 
 RowParallelLinear::RowParallelLinear(TensorParallel parallel, Weight weight, Weight bias)
     : parallel_(std::move(parallel)), weight_(std::move(weight)), bias_(std::move(bias)) {}
 
 Tensor RowParallelLinear::forward(Context& context, WeightVersion version, const Tensor& x,
-                                  LinearRecord& record) const {
-  record.input = x;
+                                  LinearActivations& saved) const {
+  saved.input = x;
   const bool fused = parallel_.size == 1 && bias_;  // else the bias is added once, after the sum
   Tensor partial = context.empty({x.dim(0), weight_.dim(0)}, x.dtype(), Category::activation);
   Tensor y = parallel_.sum_to_rows(
@@ -183,10 +184,10 @@ Tensor RowParallelLinear::forward(Context& context, WeightVersion version, const
 }
 
 Tensor RowParallelLinear::backward_input(Context& context, WeightVersion version,
-                                         const Tensor& grad_y, LinearRecord& record,
+                                         const Tensor& grad_y, LinearActivations& saved,
                                          const Tensor& pre_activation) const {
   Tensor grad_x;
-  record.gradient = parallel_.gather_rows(context, grad_y, [&](const Tensor& all) {
+  saved.gradient = parallel_.gather_rows(context, grad_y, [&](const Tensor& all) {
     grad_x = context.empty({all.dim(0), weight_.dim(1)}, grad_y.dtype(), Category::activation);
     return by_rows(context, {.a = all,
                              .b = weight_.acquire(version).tensor(),
@@ -196,20 +197,20 @@ Tensor RowParallelLinear::backward_input(Context& context, WeightVersion version
   return grad_x;
 }
 
-void RowParallelLinear::backward_weight(Context& context, LinearRecord& record) const {
+void RowParallelLinear::backward_weight(Context& context, LinearActivations& saved) const {
   // A whole bias has the same gradient on all ranks of the tensor group, to the last bit, so not
   // one that goes with a product: an algorithm chosen by time may be another elsewhere.
   const bool alone = parallel_.size == 1;
-  weight_.add_product(context, record.gradient, record.input,
+  weight_.add_product(context, saved.gradient, saved.input,
                       bias_ && alone ? bias_.gradient(context) : Tensor());
   if (bias_ && !alone) {
     // Under sequence parallelism of this rank's rows alone; the tensor group adds up later.
     const std::int64_t rows =
-        record.gradient.dim(0) / (parallel_.sequence_parallel ? parallel_.size : 1);
+        saved.gradient.dim(0) / (parallel_.sequence_parallel ? parallel_.size : 1);
     const std::int64_t first = parallel_.sequence_parallel ? parallel_.rank * rows : 0;
-    bias_backward(context, record.gradient.rows(first, rows), bias_.gradient(context));
+    bias_backward(context, saved.gradient.rows(first, rows), bias_.gradient(context));
   }
-  record = {};
+  saved = {};
 }
 
 }  // namespace trident

@@ -33,7 +33,7 @@ struct TensorParallel {
   // Where a parameter lies: whole on each rank (its gradient is partial under sequence parallelism,
   // where a rank sees its own rows only); cut along `dim`, whose padded extent is `padded` (0: the
   // real one); cut along rows that are a stack of blocks, each into equal parts.
-  Placement whole(const Shape& global) const;
+  Placement replicated(const Shape& global) const;
   Placement part(const Shape& global, int dim, std::int64_t padded = 0) const;
   Placement stacked(const Shape& global, const std::vector<std::int64_t>& blocks) const;
 
@@ -56,7 +56,7 @@ struct TensorParallel {
 };
 
 // What backward needs of one linear layer.
-struct LinearRecord {
+struct LinearActivations {
   Tensor input;     // (T, in), all rows; (T/t, in) where they are gathered again
   Tensor gradient;  // (T, out), all rows, from backward_input until backward_weight
 };
@@ -66,16 +66,16 @@ class ColumnParallelLinear {
  public:
   ColumnParallelLinear(TensorParallel parallel, Weight weight, Weight bias);
   // x: (T or T/t, in)
-  Tensor forward(Context&, WeightVersion, const Tensor& x, LinearRecord&) const;
+  Tensor forward(Context&, WeightVersion, const Tensor& x, LinearActivations&) const;
   // GELU of the same; `pre_activation` becomes y, for backward.
-  Tensor forward_gelu(Context&, WeightVersion, const Tensor& x, LinearRecord&,
+  Tensor forward_gelu(Context&, WeightVersion, const Tensor& x, LinearActivations&,
                       Tensor& pre_activation) const;
   // Gives the gradient of x, summed over the group, (T or T/t, in).
-  Tensor backward_input(Context&, WeightVersion, const Tensor& grad_y, LinearRecord&) const;
-  void backward_weight(Context&, LinearRecord&) const;  // frees the record
+  Tensor backward_input(Context&, WeightVersion, const Tensor& grad_y, LinearActivations&) const;
+  void backward_weight(Context&, LinearActivations&) const;  // frees the record
 
  private:
-  void multiply(Context&, WeightVersion, const Tensor& x, LinearRecord&, Tensor& y,
+  void multiply(Context&, WeightVersion, const Tensor& x, LinearActivations&, Tensor& y,
                 Tensor* pre_activation) const;
 
   TensorParallel parallel_;
@@ -86,11 +86,11 @@ class ColumnParallelLinear {
 class RowParallelLinear {
  public:
   RowParallelLinear(TensorParallel parallel, Weight weight, Weight bias);
-  Tensor forward(Context&, WeightVersion, const Tensor& x, LinearRecord&) const;
+  Tensor forward(Context&, WeightVersion, const Tensor& x, LinearActivations&) const;
   // Where x = GELU(u), `pre_activation` is u and the gradient that of u.
-  Tensor backward_input(Context&, WeightVersion, const Tensor& grad_y, LinearRecord&,
+  Tensor backward_input(Context&, WeightVersion, const Tensor& grad_y, LinearActivations&,
                         const Tensor& pre_activation = {}) const;
-  void backward_weight(Context&, LinearRecord&) const;  // frees the record
+  void backward_weight(Context&, LinearActivations&) const;  // frees the record
 
  private:
   TensorParallel parallel_;

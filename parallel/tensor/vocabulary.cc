@@ -52,24 +52,25 @@ CrossEntropyShape shape_of(const TensorParallel& parallel, std::int64_t vocabula
 
 void VocabParallelCrossEntropy::forward(Context& context, const Tensor& logits,
                                         const Tensor& labels, const Tensor& losses,
-                                        Record& record) const {
+                                        SavedActivations& saved) const {
   const auto shape = shape_of(parallel_, vocabulary_, columns_, label_smoothing_);
   const std::int64_t rows = logits.dim(0);
-  record = {logits, labels, context.empty({rows}, DType::f32, Category::activation),
-            context.empty({3, rows}, DType::f32, Category::activation)};
-  cross_entropy_maximum(context, shape, logits, record.maximum);
-  if (parallel_.size > 1) parallel_.group.all_reduce(context, record.maximum, ReduceOp::maximum);
-  cross_entropy_statistics(context, shape, logits, labels, record.maximum, record.statistics);
-  if (parallel_.size > 1) parallel_.group.all_reduce(context, record.statistics);
-  cross_entropy_losses(context, shape, record.statistics, losses);
+  saved = {logits, labels, context.empty({rows}, DType::f32, Category::activation),
+           context.empty({3, rows}, DType::f32, Category::activation)};
+  cross_entropy_maximum(context, shape, logits, saved.maximum);
+  if (parallel_.size > 1) parallel_.group.all_reduce(context, saved.maximum, ReduceOp::maximum);
+  cross_entropy_statistics(context, shape, logits, labels, saved.maximum, saved.statistics);
+  if (parallel_.size > 1) parallel_.group.all_reduce(context, saved.statistics);
+  cross_entropy_losses(context, shape, saved.statistics, losses);
 }
 
-Tensor VocabParallelCrossEntropy::backward(Context& context, float scale, Record& record) const {
+Tensor VocabParallelCrossEntropy::backward(Context& context, float scale,
+                                           SavedActivations& saved) const {
   const auto shape = shape_of(parallel_, vocabulary_, columns_, label_smoothing_);
-  cross_entropy_gradient(context, shape, record.logits, record.labels, record.maximum,
-                         record.statistics, scale);
-  Tensor gradient = record.logits;
-  record = {};
+  cross_entropy_gradient(context, shape, saved.logits, saved.labels, saved.maximum,
+                         saved.statistics, scale);
+  Tensor gradient = saved.logits;
+  saved = {};
   return gradient;
 }
 
@@ -79,9 +80,9 @@ void VocabParallelCrossEntropy::run(Context& context, const Tensor& logits, cons
     const auto shape = shape_of(parallel_, vocabulary_, columns_, label_smoothing_);
     return cross_entropy(context, shape, logits, labels, losses, scale);
   }
-  Record record;
-  forward(context, logits, labels, losses, record);
-  if (scale) backward(context, *scale, record);
+  SavedActivations saved;
+  forward(context, logits, labels, losses, saved);
+  if (scale) backward(context, *scale, saved);
 }
 
 }  // namespace trident

@@ -32,14 +32,14 @@ class VocabParallelCrossEntropy {
  public:
   VocabParallelCrossEntropy(TensorParallel parallel, std::int64_t vocabulary, std::int64_t padded,
                             float label_smoothing);
-  struct Record {
+  struct SavedActivations {
     Tensor logits, labels, maximum, statistics;
   };
   // Fills losses (T) fp32.
   void forward(Context&, const Tensor& logits, const Tensor& labels, const Tensor& losses,
-               Record&) const;
+               SavedActivations&) const;
   // The gradient of scale · Σ losses, in the logits' memory; frees the record.
-  Tensor backward(Context&, float scale, Record&) const;
+  Tensor backward(Context&, float scale, SavedActivations&) const;
   // Both, where nothing is wanted in between; without a scale the losses alone.
   void run(Context&, const Tensor& logits, const Tensor& labels, const Tensor& losses,
            std::optional<float> scale) const;

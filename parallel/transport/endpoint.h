@@ -13,7 +13,7 @@
 #include "core/device.h"
 #include "parallel/collectives/descriptor.h"
 #include "parallel/transport/file_work.h"
-#include "parallel/transport/meeting.h"
+#include "parallel/transport/shared_rendezvous.h"
 #include "parallel/transport/transport.h"
 
 namespace trident {
@@ -59,7 +59,8 @@ class Endpoint {
   virtual void open_group(std::uint64_t, const std::string&) {}
   // This rank's seat among the members (world ranks by group rank), null where they share no
   // memory.
-  virtual std::unique_ptr<Meeting> open_meeting(std::uint64_t, const std::vector<int>&) {
+  virtual std::unique_ptr<SharedRendezvous> open_rendezvous(std::uint64_t,
+                                                            const std::vector<int>&) {
     return nullptr;
   }
 

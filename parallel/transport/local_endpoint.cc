@@ -248,9 +248,9 @@ class LocalEndpoint final : public Endpoint {
   }
   bool needs_staging() const override { return false; }
   bool reaches_gpus() const override { return true; }
-  std::unique_ptr<Meeting> open_meeting(std::uint64_t group,
-                                        const std::vector<int>& members) override {
-    return make_meeting(world_, group, members, rank_);
+  std::unique_ptr<SharedRendezvous> open_rendezvous(std::uint64_t group,
+                                                    const std::vector<int>& members) override {
+    return make_rendezvous(world_, group, members, rank_);
   }
 
   std::unique_ptr<Request> post_send(int peer, int channel, const Descriptor& descriptor,

@@ -73,7 +73,7 @@ struct Mailbox {
   std::vector<std::condition_variable*> sleepers;  // threads that wait for something in here
 };
 
-class Board;  // where the members of a group meet; local_meeting.cc
+class Board;  // where the members of a group meet; local_rendezvous.cc
 
 class World {
  public:
@@ -122,8 +122,8 @@ class World {
 };
 
 void wake(Board& board) noexcept;
-std::unique_ptr<Meeting> make_meeting(std::shared_ptr<World> world, std::uint64_t group,
-                                      const std::vector<int>& members, int rank);
+std::unique_ptr<SharedRendezvous> make_rendezvous(std::shared_ptr<World> world, std::uint64_t group,
+                                                  const std::vector<int>& members, int rank);
 
 // Rank `rank`'s endpoint.
 std::shared_ptr<Endpoint> make_endpoint(std::shared_ptr<World> world, int rank);

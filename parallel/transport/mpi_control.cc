@@ -243,7 +243,7 @@ void MpiControl::end_job(const std::string& reason, int exit_code) noexcept {
   } catch (const std::exception&) {
     // MPI has failed, too.
   }
-  // The one that speaks ends the job, after that: it may be late.
+  // The rank that reports it ends the job, after that: it may be late.
   if (aborted_by_.load() < rank_) end_quietly(abort_code_.load());
   print_error("trident: " + place(rank_) + ": " + printable_lines(reason));
   abort_job(exit_code);

@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 #include "base/process/process.h"
-#include "parallel/transport/host_meeting.h"
+#include "parallel/transport/host_rendezvous.h"
 #include "parallel/transport/mpi_parts.h"
 #include "parallel/transport/mpi_reduction.h"
 #include "parallel/transport/mpi_request.h"
@@ -127,19 +127,19 @@ void MpiEndpoint::share_memory(MPI_Comm host) {
   fetches_ = fetches != 0 && host_memory_ != nullptr;
 }
 
-std::unique_ptr<Meeting> MpiEndpoint::open_meeting(std::uint64_t group,
-                                                   const std::vector<int>& members) {
+std::unique_ptr<SharedRendezvous> MpiEndpoint::open_rendezvous(std::uint64_t group,
+                                                               const std::vector<int>& members) {
   constexpr std::size_t most_members = 1024;  // a desk is cut into parts for each
   if (host_memory_ == nullptr || members.size() < 2 || members.size() > most_members ||
       std::any_of(members.begin(), members.end(),
                   [&](int member) { return nodes_->of(member) != nodes_->of(rank_); })) {
     return nullptr;
   }
-  return make_host_meeting(host_memory_, group, members, rank_,
-                           {.ended = [this](int peer) { return control_->ended(peer); },
-                            .waits = &control_->waits(),
-                            .spins = spins_,
-                            .fetches = fetches_});
+  return make_host_rendezvous(host_memory_, group, members, rank_,
+                              {.ended = [this](int peer) { return control_->ended(peer); },
+                               .waits = &control_->waits(),
+                               .spins = spins_,
+                               .fetches = fetches_});
 }
 
 void MpiEndpoint::close() {

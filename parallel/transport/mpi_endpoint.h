@@ -31,8 +31,8 @@ class MpiEndpoint final : public Endpoint {
   const TransportOptions& options() const override { return options_; }
   void open_group(std::uint64_t id, const std::string& name) override;
   // Of the ranks of one node.
-  std::unique_ptr<Meeting> open_meeting(std::uint64_t group,
-                                        const std::vector<int>& members) override;
+  std::unique_ptr<SharedRendezvous> open_rendezvous(std::uint64_t group,
+                                                    const std::vector<int>& members) override;
   bool shares_memory() const override { return true; }
 
   std::unique_ptr<Request> post_send(int peer, int channel, const Descriptor& descriptor,

@@ -76,7 +76,7 @@ void ParameterBuckets::round_masters(Context& context) {
   for (const Bucket& bucket : buckets_) copy(context, bucket.master, bucket.shard);
 }
 
-void ParameterBuckets::list(StateKind kind, const Topology& topology, State& into) const {
+void ParameterBuckets::append_state(StateKind kind, const Topology& topology, State& into) const {
   const char* name = kind == StateKind::weight     ? "weight"
                      : kind == StateKind::gradient ? "gradient"
                                                    : "master";

@@ -48,7 +48,7 @@ struct Bucket {
     return replicas.defined() ? holder.times(replicas.rank(), replicas.size()) : holder;
   }
   // Its gradient is summed over somebody.
-  bool reduced() const { return shared() || replicas.defined(); }
+  bool reduces_gradient() const { return shared() || replicas.defined(); }
 };
 
 class ParameterBuckets {
@@ -75,7 +75,7 @@ class ParameterBuckets {
   void round_masters(Context&);
 
   // Adds what is held here of this kind: weights, masters (where there are any) or gradients.
-  void list(StateKind kind, const Topology&, State& into) const;
+  void append_state(StateKind kind, const Topology&, State& into) const;
 
  private:
   BucketOptions options_;

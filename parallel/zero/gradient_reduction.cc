@@ -107,7 +107,7 @@ void GradientReduction::clear_stale(Context& context, std::size_t index, int use
 
 void GradientReduction::reduce(Context& context, std::size_t index, int use) {
   const Bucket& of = bucket(index);
-  if (!of.reduced()) return;
+  if (!of.reduces_gradient()) return;
   // Whole buffers are large: one on its way, others being filled.
   if (transient(of)) collect(context);
   Slot& slot = this->slot(index, use);

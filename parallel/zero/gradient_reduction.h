@@ -68,7 +68,9 @@ class GradientReduction final : public GradientMemory {
   Slot& slot(std::size_t bucket, int use) { return slots_[bucket][static_cast<std::size_t>(use)]; }
   const Bucket& bucket(std::size_t index) const { return buckets_.buckets()[index]; }
   // Every round is reduced by itself.
-  bool each_round(const Bucket& bucket) const { return options_.each_round && bucket.reduced(); }
+  bool each_round(const Bucket& bucket) const {
+    return options_.each_round && bucket.reduces_gradient();
+  }
   // Whole buffers are not kept.
   bool transient(const Bucket& bucket) const {
     return each_round(bucket) || (bucket.shared() && buckets_.zero_stage() >= 2);

@@ -9,7 +9,7 @@ WeightGathering::WeightGathering(ParameterBuckets& buckets, bool overlap,
     : buckets_(buckets),
       overlap_(overlap),
       prefetch_elements_(prefetch_elements),
-      visits_(buckets.buckets().size()) {}
+      uses_(buckets.buckets().size()) {}
 
 std::vector<std::size_t> WeightGathering::buckets_of(
     const std::vector<std::shared_ptr<Parameter>>& parameters) const {
@@ -23,7 +23,7 @@ std::vector<std::size_t> WeightGathering::buckets_of(
 
 void WeightGathering::start(Context& context, std::size_t index, Async async) {
   const Bucket& bucket = buckets_.buckets()[index];
-  Visit& visit = visits_[index];
+  Visit& visit = uses_[index];
   visit.weights =
       context.empty({bucket.layout.elements}, bucket.shard.dtype(), Category::communication);
   visit.arriving = bucket.sharing.all_gather(context, bucket.shard, visit.weights, async);
@@ -31,7 +31,7 @@ void WeightGathering::start(Context& context, std::size_t index, Async async) {
 
 void WeightGathering::hold(Context& context, const std::vector<std::size_t>& buckets) {
   for (const std::size_t index : buckets) {
-    Visit& visit = visits_[index];
+    Visit& visit = uses_[index];
     visit.wanted = false;
     if (++visit.holders > 1) continue;
     if (!visit.weights) start(context, index, Async::no);
@@ -43,7 +43,7 @@ void WeightGathering::hold(Context& context, const std::vector<std::size_t>& buc
 
 void WeightGathering::release(const std::vector<std::size_t>& buckets) {
   for (const std::size_t index : buckets) {
-    Visit& visit = visits_[index];
+    Visit& visit = uses_[index];
     if (--visit.holders > 0) continue;
     bind_weights(buckets_.buckets()[index].layout, {});
     if (!visit.wanted) visit.weights = Tensor();
@@ -53,7 +53,7 @@ void WeightGathering::release(const std::vector<std::size_t>& buckets) {
 void WeightGathering::prefetch(Context& context, const std::vector<std::size_t>& buckets) {
   std::int64_t ahead = 0;
   for (const std::size_t index : buckets) {
-    Visit& visit = visits_[index];
+    Visit& visit = uses_[index];
     if (!visit.weights) {
       ahead += buckets_.buckets()[index].layout.elements;
       if (!overlap_ || ahead > prefetch_elements_) continue;
@@ -64,7 +64,7 @@ void WeightGathering::prefetch(Context& context, const std::vector<std::size_t>&
 }
 
 void WeightGathering::forget(Context& context) {
-  for (Visit& visit : visits_) {
+  for (Visit& visit : uses_) {
     if (!visit.wanted || visit.holders > 0) continue;
     visit.arriving.wait(context);
     visit = {};

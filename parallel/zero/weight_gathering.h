@@ -46,7 +46,7 @@ class WeightGathering {
   ParameterBuckets& buckets_;
   bool overlap_;
   std::int64_t prefetch_elements_;
-  std::vector<Visit> visits_;  // by bucket
+  std::vector<Visit> uses_;  // by bucket
 };
 
 }  // namespace trident

@@ -74,7 +74,7 @@ void WeightStash::go_on(Context& context, WeightVersion updates, std::int64_t ne
   }
 }
 
-void WeightStash::list(const Topology& topology, State& into) const {
+void WeightStash::append_state(const Topology& topology, State& into) const {
   for (const auto& [version, copies] : kept_) {
     for (std::size_t i = 0; i < copies.size(); ++i) {
       const Bucket& bucket = buckets_.buckets()[i];

@@ -26,7 +26,7 @@ class WeightStash {
   void go_on(Context&, WeightVersion updates, std::int64_t next,
              const std::vector<std::int64_t>& ages);
   // The versions that are kept, each parameter's as "weight-<age>".
-  void list(const Topology&, State& into) const;
+  void append_state(const Topology&, State& into) const;
 
   // The version that micro-batch n (counted over the run) uses from its forward to its backward.
   WeightVersion take(std::int64_t microbatch);

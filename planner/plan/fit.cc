@@ -13,8 +13,8 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "engine/setup/from_config.h"
-#include "planner/plan/plan_column.h"
 #include "planner/plan/planned_pipeline.h"
+#include "planner/plan/stage_plan.h"
 
 namespace trident {
 namespace {
@@ -29,7 +29,8 @@ Changes operator+(Changes a, const Changes& b) {
 // The config with these changes, nothing where they don't go with it.
 std::optional<Config> changed(const Config& config, const Changes& changes) {
   try {
-    return parse_config(config_to_json(config), changes, {.rules = config.rules}).config;
+    return parse_config(config_to_json(config), changes, {.constraints = config.constraints})
+        .config;
   } catch (const RequestError&) {
     return std::nullopt;
   }
@@ -110,7 +111,7 @@ std::optional<std::int64_t> planned_peak(const Config& config, const Architectur
   try {
     const std::int64_t library = library_bytes(config);
     // On a GPU copies of the state take only what is to spare (DeviceCopies).
-    const bool spare = is_for_gpu(config);
+    const bool spare = is_for_gpu(config.runtime);
     const auto needed = [&](const PlannedMemory& memory) {
       return memory.peak_total - (spare ? memory.of(Category::staging) : 0);
     };
@@ -125,8 +126,8 @@ std::optional<std::int64_t> planned_peak(const Config& config, const Architectur
     const auto rule = make_update_rule(config);
     for (int place = 0; place < schedule.stages; ++place) {
       const PlannedRank& planned = places[static_cast<std::size_t>(place)];
-      PlanColumn column(config, schedule, mesh, planned, *rule);
-      for (const int rank : mesh.column(place)) {
+      StagePlan column(config, schedule, mesh, planned, *rule);
+      for (const int rank : mesh.same_stage(place)) {
         peak = std::max(peak, needed(column.memory(column.own(rank), rank == 0)));
       }
     }

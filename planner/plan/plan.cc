@@ -8,8 +8,8 @@
 #include "engine/setup/from_config.h"
 #include "engine/setup/model_costs.h"
 #include "parallel/topology.h"
-#include "planner/plan/plan_column.h"
 #include "planner/plan/planned_pipeline.h"
+#include "planner/plan/stage_plan.h"
 #include "scheduler/simulate.h"
 
 namespace trident {
@@ -20,7 +20,7 @@ bool alike(const PlanRank& a, const PlanRank& b) {
          a.bytes == b.bytes && a.peak_bytes == b.peak_bytes && a.bytes_sent == b.bytes_sent;
 }
 
-// Kinds that differ in nothing that the plan shows are one.
+// Registry that differ in nothing that the plan shows are one.
 void fold(const PlanRank& rank, std::vector<PlanRank>& ranks) {
   const auto same = std::find_if(ranks.begin(), ranks.end(),
                                  [&](const PlanRank& other) { return alike(other, rank); });
@@ -83,16 +83,16 @@ std::int64_t parameters_of(const PlannedRank& planned) {
 }
 
 // The ranks at a place of their pipelines: an entry for each, or for each kind.
-std::vector<PlanRank> ranks_of_column(const Config& config, const Schedule& schedule,
-                                      const Mesh& mesh, const UpdateRule& rule,
-                                      const PlannedRank& planned, int pipeline, Entries entries) {
-  PlanColumn column(config, schedule, mesh, planned, rule);
+std::vector<PlanRank> ranks_of_stage(const Config& config, const Schedule& schedule,
+                                     const Mesh& mesh, const UpdateRule& rule,
+                                     const PlannedRank& planned, int pipeline, Entries entries) {
+  StagePlan column(config, schedule, mesh, planned, rule);
   // What they differ in: how many of their elements are padding, what they send, and whether they
   // collect the monitor's reports. Millions of them are a few kinds.
-  std::map<std::pair<PlanColumn::Own, bool>, PlanRank> kinds;
+  std::map<std::pair<StagePlan::Own, bool>, PlanRank> kinds;
   std::vector<PlanRank> list;
   const std::vector<int>& stages = schedule.placement[static_cast<std::size_t>(pipeline)];
-  for (const int number : mesh.column(pipeline)) {
+  for (const int number : mesh.same_stage(pipeline)) {
     const std::pair difference{column.own(number), number == 0};
     const auto [known, added] = kinds.try_emplace(difference);
     if (!added && entries == Entries::folded) {
@@ -132,7 +132,7 @@ Plan plan_ranks(const Config& config, const Architecture& architecture, const Sc
   for (int pipeline = 0; pipeline < schedule.stages; ++pipeline) {
     const PlannedRank& of_place = planned[static_cast<std::size_t>(pipeline)];
     plan.parameters += parameters_of(of_place);
-    auto ranks = ranks_of_column(config, schedule, mesh, *rule, of_place, pipeline, entries);
+    auto ranks = ranks_of_stage(config, schedule, mesh, *rule, of_place, pipeline, entries);
     plan.ranks.insert(plan.ranks.end(), ranks.begin(), ranks.end());
   }
   std::sort(plan.ranks.begin(), plan.ranks.end(),

@@ -15,7 +15,8 @@ namespace {
 // What a rank has in common with those that differ in nothing but how many micro-batches they hold:
 // as many layers in each chunk, neither end of the model, lists of one rule.
 std::vector<std::int64_t> share_of(const Config& config, const Schedule& schedule, int rank) {
-  const bool one_rule = config.pipeline.schedule_file.empty() && !schedule_rules(config).searched;
+  const bool one_rule =
+      config.pipeline.schedule_file.empty() && !schedule_constraints(config).searched;
   std::vector<std::int64_t> share;
   for (const int stage : schedule.placement[static_cast<std::size_t>(rank)]) {
     const bool ends = stage == 0 || stage + 1 == schedule.total_stages();

@@ -8,11 +8,11 @@
 #include "checkpoint/background_save.h"
 #include "checkpoint/device_copies.h"
 #include "core/operation_trace.h"
-#include "datasets/random_batches.h"
+#include "datasets/synthetic_batches.h"
 #include "engine/monitor.h"
 #include "engine/rank_model.h"
 #include "engine/setup/from_config.h"
-#include "engine/setup/kinds.h"
+#include "engine/setup/registry.h"
 #include "engine/stepper.h"
 #include "kernels/cuda_device.h"
 #include "parallel/transport/planning.h"
@@ -33,12 +33,12 @@ struct Shortened {
 std::optional<Shortened> with_fewer(const Config& config, const Schedule& schedule,
                                     std::int64_t few, std::int64_t groups) {
   const std::int64_t m = config.num_microbatches();
-  const ScheduleRules& rules = schedule_rules(config);
-  if (!config.pipeline.schedule_file.empty() || rules.searched) return std::nullopt;
+  const ScheduleConstraints& constraints = schedule_constraints(config);
+  if (!config.pipeline.schedule_file.empty() || constraints.searched) return std::nullopt;
   Shortened result{config, {}};
   std::int64_t& group = result.config.pipeline.microbatch_group_size_per_vp_stage;
-  if (rules.grouped) {
-    group = interleaved_group_size(rules.name, schedule.stages, static_cast<int>(m),
+  if (constraints.grouped) {
+    group = interleaved_group_size(constraints.name, schedule.stages, static_cast<int>(m),
                                    static_cast<int>(group));
     few = std::max(few, groups * group);
     few += (group + m % group - few % group) % group;
@@ -98,7 +98,7 @@ Tensor losses_of(std::int64_t microbatches, const Config& config, const Schedule
   for (int place = 0; place < schedule.stages; ++place) {
     const auto& held = schedule.placement[static_cast<std::size_t>(place)];
     if (std::ranges::find(held, schedule.total_stages() - 1) == held.end()) continue;
-    const std::vector<int> ranks = mesh.column(place);
+    const std::vector<int> ranks = mesh.same_stage(place);
     if (std::ranges::find(ranks, rank) == ranks.end()) continue;
     return context.empty({microbatches}, DType::f64, Category::activation);
   }
@@ -137,8 +137,8 @@ std::vector<Action> computes_of(const ExecutionTrace& trace) {
 
 }  // namespace
 
-bool is_for_gpu(const Config& config) {
-  const std::string& on = config.runtime.device;
+bool is_for_gpu(const RuntimeConfig& runtime) {
+  const std::string& on = runtime.device;
   return on == "cuda" || (on == "auto" && find_gpus().count > 0);
 }
 
@@ -149,7 +149,7 @@ RankPlanner::RankPlanner(const Config& config, const Architecture& architecture,
   run_ = run_of(less.config, less.schedule);
   const Shortened least = schedule.asynchronous() ? less : shortened_for_trace(config, schedule);
   traced_ = run_of(least.config, least.schedule);
-  on_gpu_ = is_for_gpu(config);
+  on_gpu_ = is_for_gpu(config.runtime);
   device_ = make_planning_device(on_gpu_ ? DeviceKind::cuda : DeviceKind::cpu);
 }
 
@@ -215,7 +215,7 @@ TracedStep RankPlanner::trace(int pipeline) const {
     }
     context.set_trace(nullptr);
     step.actions = computes_of(stepper.trace());
-    stepper.settle();
+    stepper.wait_for_result();
   });
   return step;
 }
@@ -235,7 +235,7 @@ MeasuredRank RankPlanner::measure(int rank, Device& device, int iterations,
     // With losses and tokens of all micro-batches, as the plan has them.
     const Tensor losses = losses_of(config_.num_microbatches() - config.num_microbatches(), config,
                                     run.schedule, rank, context);
-    auto batches = random_batches(run_.config, static_cast<std::uint64_t>(rank));
+    auto batches = synthetic_batches(run_.config, static_cast<std::uint64_t>(rank));
     const std::int64_t all = config_.num_microbatches() + stepper.look_ahead();
     for (std::size_t i = 0; std::ssize(batches) < all; ++i) {
       batches.push_back(HostMicroBatch(batches[i]));
@@ -259,7 +259,7 @@ MeasuredRank RankPlanner::measure(int rank, Device& device, int iterations,
     }
     context.set_trace(nullptr);
     measured.step.actions = computes_of(stepper.trace());
-    stepper.settle();
+    stepper.wait_for_result();
     const Ledger::Figures figures = context.ledger().figures();
     measured.memory = {figures.peak, figures.peak_total};
   });
@@ -317,7 +317,7 @@ PlannedRank RankPlanner::plan(const Run& run, int pipeline, Context& context, Ra
                 ? StepTraffic(trace)
                 : StepTraffic::stretched(trace, computes_of(stepper.trace()), all);
   context.set_trace(nullptr);
-  stepper.settle();
+  stepper.wait_for_result();
   const Ledger::Figures figures = context.ledger().figures();
   PlannedRank rank{.buckets = layouts_of(model.buckets()), .rolls_back = stepper.post_validation()};
   rank.memory = rank.collecting = {figures.peak, figures.peak_total};
@@ -351,7 +351,7 @@ std::int64_t library_bytes(const Config& config) {
   // Measured (docs/memory.md): a small run's peak resident memory less its ledgers.
   constexpr std::int64_t process = 33'000'000;  // code, libraries and their tables
   constexpr std::int64_t rank = 4'500'000;      // what its allocator keeps ready, stacks
-  if (!transport_rules(config).threads) return process + rank;  // a rank is a process
+  if (!transport_constraints(config).threads) return process + rank;  // a rank is a process
   return process / config.world_size() + rank;
 }
 

@@ -34,7 +34,7 @@ struct PlannedMemory {
 };
 
 // Whether it runs on a GPU, by its config and, for "auto", this machine.
-bool is_for_gpu(const Config&);
+bool is_for_gpu(const RuntimeConfig&);
 
 struct PlannedRank {
   PlannedMemory memory;

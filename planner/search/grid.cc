@@ -16,7 +16,7 @@
 namespace trident {
 namespace {
 
-std::map<std::string, std::string> short_names(const Config& base) {
+std::map<std::string, std::string> short_names(const ParallelConfig& parallel) {
   std::map<std::string, std::string> names{
       {"schedule", "pipeline.schedule"},
       {"zero", "zero_optimization.stage"},
@@ -28,7 +28,7 @@ std::map<std::string, std::string> short_names(const Config& base) {
       {"threads", "runtime.threads_per_rank"},
       {"dtype", "precision.dtype"},
       {"transport", "runtime.transport"}};
-  for (const MeshAxis& axis : base.parallel.axes()) {
+  for (const MeshAxis& axis : parallel.axes()) {
     if (!axis.key.empty()) names[axis.name] = "parallel." + axis.key;
   }
   return names;
@@ -41,7 +41,7 @@ std::map<std::string, std::string> short_names(const Config& base) {
 
 class GridReader {
  public:
-  explicit GridReader(const Config& base) : names_(short_names(base)) {}
+  explicit GridReader(const Config& base) : names_(short_names(base.parallel)) {}
 
   void add(const std::string& name, std::vector<std::string> values) {
     if (!given_.insert(name).second) refuse_grid(name, "is given twice");

@@ -8,8 +8,8 @@
 
 #include "base/error.h"
 #include "engine/setup/from_config.h"
-#include "engine/setup/kinds.h"
 #include "engine/setup/layer_split.h"
+#include "engine/setup/registry.h"
 #include "parallel/topology.h"
 
 namespace trident {
@@ -46,7 +46,7 @@ LayoutBounds::LayoutBounds(const LayoutRequest& request, const LayoutChoices& ch
   machine_.device.skew = 0;
   links_.inside.latency = links_.across.latency = 1e-30;
   habits_ = Habits::of(base);
-  habits_.tensor_sums_beside_products = choices.overlaps();
+  habits_.tensor_sums_overlap_products = choices.overlaps();
   if (!request.assume.empty()) habits_.assume(request.assume);
 }
 
@@ -188,8 +188,8 @@ LayoutBounds::Lists LayoutBounds::lists_of(const Layout& l) const {
   Lists lists;
   const auto p = static_cast<std::size_t>(l.pp);
   const Config config = choices_.parse(set);
-  const ScheduleRules& rules = schedule_rules(config);
-  if (rules.searched) {  // for seconds, by times that aren't known here
+  const ScheduleConstraints& constraints = schedule_constraints(config);
+  if (constraints.searched) {  // for seconds, by times that aren't known here
     lists.placement.resize(p);
     const auto ranks = rank_of_stages(static_cast<int>(l.pp), static_cast<int>(l.chunks), false);
     for (std::size_t s = 0; s < ranks.size(); ++s) {
@@ -305,8 +305,8 @@ const LayoutBounds::World& LayoutBounds::world(const Layout& l) {
 
 // Seconds of the gradients' sums and of the weights' gathers of a micro-batch, which go one after
 // the other.
-double LayoutBounds::sent_beside(const Layout& l, const Piece& piece, std::int64_t layers) {
-  if (!habits_.gradients_beside_backward || !sums_each_micro_batch(l)) return 0;
+double LayoutBounds::sent_overlapped(const Layout& l, const Piece& piece, std::int64_t layers) {
+  if (!habits_.gradients_overlap_backward || !sums_each_micro_batch(l)) return 0;
   const GroupShape& shape = world(l).sharers;
   const double units = static_cast<double>(layers) / static_cast<double>(piece.unit);
   const Operation sum = l.zero == 0 ? Operation::all_reduce : Operation::reduce_scatter;
@@ -342,7 +342,7 @@ double LayoutBounds::seconds(const Layout& l, const Piece& piece, const Lists& l
       work += of[s].layer + of[s].first;
       layers += split[s];
     }
-    const double sent = sent_beside(l, piece, layers);
+    const double sent = sent_overlapped(l, piece, layers);
     work += machine_.device.taken_by_collectives * sent;
     work *= static_cast<double>(l.microbatches);
     most = std::max(most, static_cast<double>(l.microbatches) * sent);

@@ -88,7 +88,7 @@ class LayoutBounds {
   const std::vector<std::int64_t>& split(const Layout&, const Lists&);
   bool sums_each_micro_batch(const Layout&);
   const World& world(const Layout&);
-  double sent_beside(const Layout&, const Piece&, std::int64_t layers);
+  double sent_overlapped(const Layout&, const Piece&, std::int64_t layers);
   double held(const Parts&, double units, bool has_first, bool has_last) const;
   double seconds(const Layout&, const Piece&, const Lists&, const std::vector<std::int64_t>& split);
   double bytes(const Layout&, const Piece&, const Lists&, const std::vector<std::int64_t>& split);

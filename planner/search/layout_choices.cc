@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "scheduler/interleaved.h"
-#include "settings/kinds.h"
+#include "settings/constraints.h"
 
 namespace trident {
 namespace {
@@ -156,11 +156,12 @@ void LayoutChoices::with_schedules(Layout l, const Consider& consider, const Pru
 void LayoutChoices::with_schedule(Layout l, const std::string& schedule, const Consider& consider,
                                   const Prune& prune) const {
   l.schedule = schedule;
-  const auto& rules = base_.rules->schedules;
-  const auto kind = std::find_if(rules.begin(), rules.end(),
-                                 [&](const ScheduleRules& one) { return one.name == schedule; });
-  const ChunkRule chunks = kind == rules.end() ? ChunkRule::one : kind->chunks;
-  if (l.pp == 1 && kind != rules.end() && kind->grouped) {
+  const auto& constraints = base_.constraints->schedules;
+  const auto kind =
+      std::find_if(constraints.begin(), constraints.end(),
+                   [&](const ScheduleConstraints& one) { return one.name == schedule; });
+  const ChunkRule chunks = kind == constraints.end() ? ChunkRule::one : kind->chunks;
+  if (l.pp == 1 && kind != constraints.end() && kind->grouped) {
     return prune("the given schedule needs a pipeline");
   }
   if (chunks == ChunkRule::one || chunks == ChunkRule::any) with_splits(l, consider);

@@ -31,17 +31,17 @@ std::string reasons_of(const FoundLayout& plan) {
   return text;
 }
 
-std::string axes_of(const Config& config) {
+std::string axes_of(const ParallelConfig& parallel) {
   std::string text;
-  for (const MeshAxis& axis : config.parallel.axes()) {
+  for (const MeshAxis& axis : parallel.axes()) {
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", axis.name, axis.size);
   }
   return text;
 }
 
 // Where stages have other numbers of layers.
-std::string split_of(const Config& config) {
-  const std::vector<std::int64_t>& split = config.pipeline.layer_split;
+std::string split_of(const PipelineConfig& pipeline) {
+  const std::vector<std::int64_t>& split = pipeline.layer_split;
   const auto [least, most] = std::minmax_element(split.begin(), split.end());
   if (split.empty() || *most == *least) return "";
   if (split.size() <= 16) return fmt::format(", layers {}", fmt::join(split, "+"));
@@ -101,14 +101,15 @@ std::string differences(const FoundLayout& near, const FoundLayout& plan) {
   std::string text;
   const auto add = [&](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
   const Config &c = near.config, &of = plan.config;
-  if (axes_of(c) != axes_of(of)) add(axes_of(c));
+  if (axes_of(c.parallel) != axes_of(of.parallel)) add(axes_of(c.parallel));
   if (schedule_text(c) != schedule_text(of)) add(schedule_text(c));
   if (c.batch.micro_batch_size != of.batch.micro_batch_size) {
     add(fmt::format("micro-batch {}", c.batch.micro_batch_size));
   }
   if (states_of(c) != states_of(of)) add(states_of(c));
-  if (c.pipeline.layer_split != of.pipeline.layer_split && split_of(c) != split_of(of)) {
-    add(split_of(c).empty() ? "layers split evenly" : split_of(c).substr(2));
+  if (c.pipeline.layer_split != of.pipeline.layer_split &&
+      split_of(c.pipeline) != split_of(of.pipeline)) {
+    add(split_of(c.pipeline).empty() ? "layers split evenly" : split_of(c.pipeline).substr(2));
   }
   return text;
 }
@@ -235,8 +236,9 @@ std::string layouts_text(const LayoutSearch& search, const LayoutRequest& reques
         "{:>3}{} {:>9}  MFU {:>5}  {:>10}  {}; {}, micro-batch {}; {}\n"
         "      lost: {}\n{}",
         ++number, plan.on_front ? "*" : " ", seconds_text(plan.seconds), percent_text(plan.mfu),
-        bytes_text(plan.peak_bytes), axes_of(c), schedule_text(c), c.batch.micro_batch_size,
-        states_of(c) + split_of(c), reasons_of(plan), near_text(plan));
+        bytes_text(plan.peak_bytes), axes_of(c.parallel), schedule_text(c),
+        c.batch.micro_batch_size, states_of(c) + split_of(c.pipeline), reasons_of(plan),
+        near_text(plan));
   }
   if (shown.size() < search.plans.size()) {
     text += fmt::format("{} more that are slower and take less memory: --plans {}\n",

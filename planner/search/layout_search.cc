@@ -15,7 +15,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "engine/setup/from_config.h"
-#include "engine/setup/kinds.h"
+#include "engine/setup/registry.h"
 #include "planner/plan/fit.h"
 #include "planner/search/layout_bounds.h"
 #include "planner/search/layout_choices.h"

@@ -166,7 +166,7 @@ Timeline timeline_of(const SimulatedStep& step, const Machine& machine) {
                                          percent_text(step.bubble_ratio, 2), error_text(machine)),
                     .rows = {},
                     .events = timeline_events(step.schedule, step.simulation, 1e6)};
-  for (const BesideSeconds& one : step.beside) {
+  for (const OverlappedSeconds& one : step.beside) {
     const bool update = one.group.empty();
     timeline.events.push_back(
         {.rank = one.place,

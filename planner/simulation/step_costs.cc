@@ -49,13 +49,13 @@ class Pricer {
     if (habits_.gathers_again && recomputes() && part && !within && backward) {
       cost.beside.push_back({traffic, operation, cost.seconds.total(), seconds});
     }
-    if (!one.beside || (within && !habits_.tensor_sums_beside_products)) {
+    if (!one.beside || (within && !habits_.tensor_sums_overlap_products)) {
       if (!within) cost.beside.push_back({traffic, operation, cost.seconds.total(), seconds, true});
       cost.seconds.groups[traffic] += seconds + (within ? wait_for_the_last() : 0);
-      if (habits_.tensor_sums_beside_weight_gradients && within && hides(at)) {
+      if (habits_.tensor_sums_overlap_weight_gradients && within && hides(at)) {
         hidden_.emplace_back(traffic, seconds);
       }
-    } else if (!within && !habits_.gradients_beside_backward) {
+    } else if (!within && !habits_.gradients_overlap_backward) {
       after.seconds.groups[traffic] += seconds;
     } else {
       cost.beside.push_back({traffic, operation, cost.seconds.total(), seconds});
@@ -166,8 +166,8 @@ class Pricer {
 }  // namespace
 
 Habits Habits::of(const Config& config) {
-  return {.gradients_beside_backward = config.zero_optimization.overlap_comm,
-          .tensor_sums_beside_products = config.parallel.tp_comm_overlap};
+  return {.gradients_overlap_backward = config.zero_optimization.overlap_comm,
+          .tensor_sums_overlap_products = config.parallel.tp_comm_overlap};
 }
 
 void Habits::assume(const std::string& text) {
@@ -177,13 +177,13 @@ void Habits::assume(const std::string& text) {
     bool on;
   };
   static constexpr Choice choices[] = {
-      {"gradients=beside", &Habits::gradients_beside_backward, true},
-      {"gradients=after", &Habits::gradients_beside_backward, false},
-      {"tensor_sums=beside", &Habits::tensor_sums_beside_products, true},
-      {"tensor_sums=apart", &Habits::tensor_sums_beside_products, false},
-      {"tensor_sums=beside_weight_gradients", &Habits::tensor_sums_beside_weight_gradients, true},
-      {"transfers=beside", &Habits::transfers_beside_compute, true},
-      {"transfers=apart", &Habits::transfers_beside_compute, false},
+      {"gradients=beside", &Habits::gradients_overlap_backward, true},
+      {"gradients=after", &Habits::gradients_overlap_backward, false},
+      {"tensor_sums=beside", &Habits::tensor_sums_overlap_products, true},
+      {"tensor_sums=apart", &Habits::tensor_sums_overlap_products, false},
+      {"tensor_sums=beside_weight_gradients", &Habits::tensor_sums_overlap_weight_gradients, true},
+      {"transfers=beside", &Habits::transfers_overlap_compute, true},
+      {"transfers=apart", &Habits::transfers_overlap_compute, false},
       {"messages=whole", &Habits::transfers_cut, false},
       {"messages=cut", &Habits::transfers_cut, true},
       {"rings=all_adapters", &Habits::one_adapter, false},

@@ -20,13 +20,13 @@ namespace trident {
 // What a program does in its own way. By default it is this one, with the config's overlaps.
 struct Habits {
   // Gradients are summed beside backward, or after it.
-  bool gradients_beside_backward = true;
+  bool gradients_overlap_backward = true;
   // Sums over the tensor group run beside products, where the trace has them so, or never.
-  bool tensor_sums_beside_products = true;
+  bool tensor_sums_overlap_products = true;
   // Those of input gradients run beside the products of weight gradients, of the same action.
-  bool tensor_sums_beside_weight_gradients = false;
+  bool tensor_sums_overlap_weight_gradients = false;
   // Transfers between stages run beside compute, or both ranks wait for them.
-  bool transfers_beside_compute = true;
+  bool transfers_overlap_compute = true;
   // Ranks that hold the same rows (tensor parallelism without sequence parallelism) send a part of
   // them each to the next stage, which gathers them (Narayanan 2021, section 4.1), or each sends
   // all.

@@ -18,8 +18,8 @@
 namespace trident {
 namespace {
 
-DType computed_in(const Config& config) {
-  return dtype_of(config.precision.dtype);
+DType computed_in(const PrecisionConfig& precision) {
+  return dtype_of(precision.dtype);
 }
 
 class StepSimulator {
@@ -45,7 +45,7 @@ class StepSimulator {
   SimulatedStep run() {
     SimulatedStep step{.world_size = config_.world_size(),
                        .model_flops = flops_per_step(config_, architecture_),
-                       .peak_flops = machine_.peak_of(computed_in(config_)),
+                       .peak_flops = machine_.peak_of(computed_in(config_.precision)),
                        .tokens = config_.batch.global_batch_size * config_.data.sequence_length};
     need_nodes();
     need_places();
@@ -96,7 +96,7 @@ class StepSimulator {
     if (what_if_.slow_link <= 1) return false;
     const auto node = [&](int rank) { return rank / machine_.devices_per_node; };
     const auto slow = node(pipeline_[static_cast<std::size_t>(what_if_.slow_place)]);
-    const std::vector<int> ranks = mesh_.column(place);
+    const std::vector<int> ranks = mesh_.same_stage(place);
     return std::any_of(ranks.begin(), ranks.end(), [&](int rank) { return node(rank) == slow; });
   }
 
@@ -188,7 +188,7 @@ class StepSimulator {
       const auto& costs = lists_[static_cast<std::size_t>(place)];
       for (std::size_t i = 0; i < costs.size(); ++i) {
         double seconds = costs[i]->seconds.total();
-        if (!habits_.transfers_beside_compute) seconds += message_of(place, i);
+        if (!habits_.transfers_overlap_compute) seconds += message_of(place, i);
         list.push_back(seconds);
       }
     }
@@ -199,7 +199,7 @@ class StepSimulator {
     TransferTimes times;
     times.forward.assign(static_cast<std::size_t>(schedule_.total_stages()), 0.0);
     times.backward = times.forward;
-    if (!habits_.transfers_beside_compute) return times;
+    if (!habits_.transfers_overlap_compute) return times;
     for (int place = 0; place < schedule_.stages; ++place) {
       const auto& list = schedule_.ranks[static_cast<std::size_t>(place)];
       for (std::size_t i = 0; i < list.size(); ++i) {
@@ -231,8 +231,8 @@ class StepSimulator {
   }
 
   // A collective of an action that began then, after those before it; `stream`: when these end.
-  static void add_beside(SimulatedStep& step, int place, const Beside& one, double begun,
-                         double& stream, std::map<std::string, double>& groups) {
+  static void add_overlapped(SimulatedStep& step, int place, const Beside& one, double begun,
+                             double& stream, std::map<std::string, double>& groups) {
     const double start = std::max(stream, begun + one.offset);
     stream = start + one.seconds;
     if (one.waited) return;  // in its action
@@ -254,13 +254,13 @@ class StepSimulator {
       for (std::size_t i = 0; i < timed.size(); ++i) {
         const ActionCost& cost = *lists_[at][i];
         rank.busy.add(cost.seconds);
-        if (!habits_.transfers_beside_compute) rank.messages += message_of(place, i);
+        if (!habits_.transfers_overlap_compute) rank.messages += message_of(place, i);
         for (const Beside& one : cost.beside) {
-          add_beside(step, place, one, timed[i].start, stream, groups);
+          add_overlapped(step, place, one, timed[i].start, stream, groups);
         }
         if (const double message = message_of(place, i); message > 0) {
           groups["pipeline"] += message;
-          if (habits_.transfers_beside_compute) {
+          if (habits_.transfers_overlap_compute) {
             step.beside.push_back({place, "pipeline", Operation::message, timed[i].end, message});
           }
         }
@@ -280,12 +280,12 @@ class StepSimulator {
       double summed = std::max(end, stream), before = 0;
       for (const Beside& one : last.beside) {
         if (gathers(one)) continue;
-        add_beside(step, place, one, end, stream, groups);
+        add_overlapped(step, place, one, end, stream, groups);
         if (!one.waited) summed = std::max(summed, stream), before = one.offset;
       }
       const double late = std::max(0.0, summed - end - before);
       for (const Beside& one : last.beside) {
-        if (gathers(one)) add_beside(step, place, one, end + late, stream, groups);
+        if (gathers(one)) add_overlapped(step, place, one, end + late, stream, groups);
       }
       rank.exposed = late + std::max(0.0, stream - end - late - last.seconds.total());
       rank.busy.add(last.seconds);

@@ -27,7 +27,7 @@ struct RankSeconds {
 
 // What runs beside a place's actions and after them: collectives that aren't waited for, messages,
 // and without a group the update.
-struct BesideSeconds {
+struct OverlappedSeconds {
   int place = 0;
   std::string group = {};
   Operation operation = Operation::message;
@@ -49,7 +49,7 @@ struct SimulatedStep {
   std::vector<RankSeconds> ranks;    // by place in the pipeline
   Schedule schedule;
   Simulation simulation;
-  std::vector<BesideSeconds> beside;
+  std::vector<OverlappedSeconds> beside;
 
   std::int64_t tokens = 0;  // of the step
 

@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 #include "base/median.h"
-#include "engine/setup/kinds.h"
+#include "engine/setup/registry.h"
 #include "planner/simulation/step_simulation.h"
 
 namespace trident {

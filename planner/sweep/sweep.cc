@@ -8,7 +8,7 @@
 
 #include "base/median.h"
 #include "engine/setup/from_config.h"
-#include "engine/setup/kinds.h"
+#include "engine/setup/registry.h"
 #include "planner/sweep/sweep_runs.h"
 #include "report/best_rates.h"
 

@@ -50,9 +50,9 @@ struct SweepPoint {
   std::vector<std::string> set;
   std::size_t number = 0;  // place in the grid, from 1 on; 0: the base line alone
   Config config;
-  std::vector<std::string> notes;           // of what has no effect in it (settings/moot.h)
-  std::int64_t processors = 1;              // cores or GPUs that it keeps busy
-  std::int64_t planned_peak = 0;            // bytes of the largest rank's ledger, by the plan
+  std::vector<std::string> notes;  // of what has no effect in it (settings/ineffective_keys.h)
+  std::int64_t processors = 1;     // cores or GPUs that it keeps busy
+  std::int64_t planned_peak = 0;   // bytes of the largest rank's ledger, by the plan
   std::optional<double> simulated_seconds;  // of a step, where a machine is given
   bool replayed = false;  // they are of the replay, for ranks outnumber the machine's devices
   // Points with equal ones train the same model on the same samples, so they must lose alike.

@@ -13,13 +13,13 @@
 #include "base/units.h"
 #include "datasets/source_files.h"
 #include "engine/setup/from_config.h"
-#include "engine/setup/kinds.h"
+#include "engine/setup/registry.h"
 #include "planner/plan/fit.h"
 #include "planner/plan/plan.h"
 #include "planner/simulation/step_simulation.h"
 #include "planner/sweep/machine_fit.h"
 #include "planner/sweep/sweep.h"
-#include "settings/moot.h"
+#include "settings/ineffective_keys.h"
 
 namespace trident {
 namespace {
@@ -192,7 +192,7 @@ class SweepPlanner {
   void add(const std::string& label, const std::vector<std::string>& set, LoadedConfig loaded) {
     SweepPoint point{
         .label = label, .set = set, .number = number_, .config = std::move(loaded.config)};
-    point.notes = moot_notes(point.config, loaded.written);
+    point.notes = ineffective_key_notes(point.config, loaded.written);
     const Config& c = point.config;
     const std::string text = config_to_json(c);
     // The base line may be one of the grid's, which then stands for it.
@@ -211,7 +211,7 @@ class SweepPlanner {
     point.processors = c.world_size();
     if (c.runtime.device == "cpu") {
       point.processors = std::min(request_.load.cores, c.world_size() * c.runtime.threads_per_rank);
-    } else if (transport_rules(c).threads && request_.load.gpus > 0) {  // of one process
+    } else if (transport_constraints(c).threads && request_.load.gpus > 0) {  // of one process
       point.processors = std::min(request_.load.gpus, c.world_size());
     }
     if (request_.machine) {

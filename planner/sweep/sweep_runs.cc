@@ -21,7 +21,7 @@
 #include "base/printable.h"
 #include "base/process/child_process.h"
 #include "engine/setup/from_config.h"
-#include "engine/setup/kinds.h"
+#include "engine/setup/registry.h"
 #include "report/iteration_metrics.h"
 #include "report/run_files.h"
 #include "report/run_speed.h"
@@ -259,7 +259,7 @@ class SweepRunner {
   std::vector<std::string> command(const SweepPoint& point, const std::string& folder) const {
     std::vector<std::string> words{"sh", "-c", "log=$0; exec \"$@\" >\"$log\" 2>&1",
                                    folder + "/log.txt"};
-    if (!transport_rules(point.config).threads) {
+    if (!transport_constraints(point.config).threads) {
       words.insert(words.end(), request_.mpirun.begin(), request_.mpirun.end());
       words.insert(words.end(), {"-n", std::to_string(point.config.world_size())});
     }

@@ -14,7 +14,7 @@
 #include "engine/evaluator.h"
 #include "engine/rank_model.h"
 #include "engine/setup/from_config.h"
-#include "engine/setup/kinds.h"
+#include "engine/setup/registry.h"
 #include "engine/setup/text_setup.h"
 #include "formats/hugging_face/hugging_face.h"
 #include "formats/hugging_face/model_directory.h"
@@ -22,7 +22,7 @@
 #include "run/evaluation/evaluation_config.h"
 #include "run/startup/bf16_products.h"
 #include "run/startup/job_checks.h"
-#include "settings/moot.h"
+#include "settings/ineffective_keys.h"
 
 namespace trident {
 namespace {
@@ -175,7 +175,7 @@ void run_rank(const Config& config, const std::string& weights, const Schedule& 
   RankModel model(context, config, *architecture_of(config), schedule, topology);
   Evaluator evaluator(model, schedule);
   load_hugging_face(model, weights);
-  transport.world().patient("files").barrier(context);
+  transport.world().without_timeout("files").barrier(context);
 
   const std::int64_t s = config.data.sequence_length, b = config.batch.micro_batch_size;
   const std::int64_t m = config.num_microbatches();
@@ -282,7 +282,7 @@ Evaluation evaluate(const EvaluationRequest& request, const Launch& launch,
   Config config = loaded.config;
   if (loaded.parallel_is_auto)
     throw RequestError("--set: parallel \"auto\" isn't for eval: give a layout");
-  settle_bf16_products(config, launch, [&] {
+  agree_on_bf16_products(config, launch, [&] {
     return Bf16Choice{products_of_weights(config, {request.directory, weights}, launch), ""};
   });
   const std::int64_t stride = request.stride > 0 ? request.stride : config.data.sequence_length;
@@ -325,7 +325,7 @@ Evaluation evaluate(const EvaluationRequest& request, const Launch& launch,
   compare_ranks(config, weights, prints, *devices, launch);
   launch.start->done();
   if (launch.leads && hooks.tell) {
-    for (const std::string& note : moot_notes(loaded)) hooks.tell(note);
+    for (const std::string& note : ineffective_key_notes(loaded)) hooks.tell(note);
     const std::string note = note_of_unread_keys(weights, *architecture_of(config));
     if (!note.empty()) hooks.tell(note);
     for (const std::string& part : list.left()) hooks.tell(part);

@@ -37,7 +37,8 @@ bool begins_with_any(const std::string& path, const auto& prefixes) {
 // have known the key.
 json filled_in(const std::string& saved, const Config& config) {
   try {
-    return json_or_null(config_to_json(parse_config(saved, {}, {.rules = config.rules}).config));
+    return json_or_null(
+        config_to_json(parse_config(saved, {}, {.constraints = config.constraints}).config));
   } catch (const std::exception&) {
     return json::object();  // of keys that are gone: the comparison names them
   }

@@ -14,8 +14,8 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "checkpoint/checkpoint_folder.h"
-#include "checkpoint/proved_blocks.h"
 #include "checkpoint/starts.h"
+#include "checkpoint/verified_blocks.h"
 #include "core/dtype.h"
 #include "formats/hugging_face/weights_folder.h"
 #include "report/earlier_run.h"
@@ -44,15 +44,15 @@ std::string new_id() {
   return fmt::format("{:08x}{:08x}", random(), random());
 }
 
-std::vector<HeldFolder> folders_of(const Config& config) {
-  std::vector<HeldFolder> folders(config.checkpoint.save.empty() ? 1 : 2);
+std::vector<LockedFolder> folders_of(const Config& config) {
+  std::vector<LockedFolder> folders(config.checkpoint.save.empty() ? 1 : 2);
   folders[0] = {.key = kLogs, .path = config.logging.dir};
   if (folders.size() == 2) folders[1] = {.key = kWeights, .path = config.checkpoint.save};
   return folders;
 }
 
 // What is wrong with a folder, told with its key.
-void at(const HeldFolder& folder, const std::function<void(const std::string&)>& check) {
+void at(const LockedFolder& folder, const std::function<void(const std::string&)>& check) {
   try {
     check(folder.path);
   } catch (const RequestError& error) {
@@ -64,7 +64,7 @@ bool is_among(const std::vector<std::string>& runs, const std::string& run) {
   return std::ranges::find(runs, run) != runs.end();
 }
 
-void check_logs(const Config& config, const HeldFolder& logs, const std::string& resumed) {
+void check_logs(const Config& config, const LockedFolder& logs, const std::string& resumed) {
   at(logs, check_no_save_folder);
   if (resumed.empty() && died_before_saving(config)) return;
   if (!resumed.empty() && logs.exists(MetricsFile::kName)) {
@@ -99,7 +99,7 @@ bool has_its_weights(const std::string& directory, const Manifest& manifest) {
   try {
     for (const auto& [name, saved] : manifest.files) {
       if (name.find('/') != std::string::npos || !name.ends_with(".safetensors")) continue;
-      const ProvedFile file((fs::path(directory) / name).string(), saved);
+      const VerifiedFile file((fs::path(directory) / name).string(), saved);
       if (file.blocks() == 0) return false;
       ByteBuffer bytes;
       file.read(0, bytes);  // of large ones a part: other ranks wait
@@ -125,7 +125,7 @@ std::string run_of_set(const std::string& directory, const std::vector<FoundChec
   return "";
 }
 
-void check_weights(const Config& config, const HeldFolder& logs, const HeldFolder& weights,
+void check_weights(const Config& config, const LockedFolder& logs, const LockedFolder& weights,
                    const std::string& resumed) {
   std::error_code ignored;
   if (fs::equivalent(logs.path, weights.path, ignored) ||
@@ -196,7 +196,7 @@ void sign_copied(const std::string& directory, const std::string& run) {
   }
 }
 
-void check_room(const HeldFolder& weights, std::int64_t bytes) {
+void check_room(const LockedFolder& weights, std::int64_t bytes) {
   std::error_code ignored;
   fs::path at = fs::absolute(weights.path, ignored);
   while (!fs::exists(at, ignored) && at.has_relative_path()) at = at.parent_path();
@@ -213,9 +213,9 @@ void check_room(const HeldFolder& weights, std::int64_t bytes) {
 }
 
 // The folders of a run, locked where they have a file.
-std::vector<HeldFolder> checked_folders(const Config& config, std::int64_t weight_bytes,
-                                        const std::string& resumed) {
-  std::vector<HeldFolder> folders = folders_of(config);
+std::vector<LockedFolder> checked_folders(const Config& config, std::int64_t weight_bytes,
+                                          const std::string& resumed) {
+  std::vector<LockedFolder> folders = folders_of(config);
   std::vector<std::string> problems;
   const auto attempt = [&](const auto& check) {
     try {
@@ -225,7 +225,7 @@ std::vector<HeldFolder> checked_folders(const Config& config, std::int64_t weigh
     }
   };
   bool usable[2] = {true, true};
-  for (HeldFolder& folder : folders) {
+  for (LockedFolder& folder : folders) {
     const std::size_t before = problems.size();
     const bool twice = &folder != &folders.front() && folders.front().folder_lock.get() >= 0;
     std::error_code ignored;
@@ -246,15 +246,15 @@ std::vector<HeldFolder> checked_folders(const Config& config, std::int64_t weigh
 
 }  // namespace
 
-std::int64_t saved_bytes(const Config& config, std::int64_t parameters) {
-  return parameters * static_cast<std::int64_t>(size_of(dtype_of(config.precision.dtype)));
+std::int64_t saved_bytes(const PrecisionConfig& precision, std::int64_t parameters) {
+  return parameters * static_cast<std::int64_t>(size_of(dtype_of(precision.dtype)));
 }
 
 bool died_before_saving(const Config& config) {
   const CheckpointConfig& asked = config.checkpoint;
   const bool saves = asked.save_interval > 0 || asked.local.interval > 0;
   if (asked.save.empty() || !saves || asked.resume == "never") return false;
-  const HeldFolder logs = described(config.logging.dir), weights = described(asked.save);
+  const LockedFolder logs = described(config.logging.dir), weights = described(asked.save);
   if (logs.run().empty() || logs.run() != weights.run() || !logs.exists(MetricsFile::kName)) {
     return false;
   }
@@ -281,13 +281,13 @@ RunFolders::RunFolders(const Config& config, std::int64_t weight_bytes, const st
   if (start.again) run_id_ = described(config.logging.dir).run();
   if (run_id_.empty()) run_id_ = new_id();
   std::vector<NewDirectories> made;  // go after their locks
-  std::vector<HeldFolder> folders = checked_folders(config, weight_bytes, resumed);
-  for (const HeldFolder& folder : folders) {
+  std::vector<LockedFolder> folders = checked_folders(config, weight_bytes, resumed);
+  for (const LockedFolder& folder : folders) {
     at(folder, [&](const std::string& path) { made.emplace_back(path); });
   }
-  std::vector<const HeldFolder*> fresh;
+  std::vector<const LockedFolder*> fresh;
   try {
-    for (HeldFolder& folder : folders) {
+    for (LockedFolder& folder : folders) {
       if (folder.lock.get() >= 0) continue;
       take_hold(folder, true, O_CREAT);
       fresh.push_back(&folder);
@@ -301,12 +301,12 @@ RunFolders::RunFolders(const Config& config, std::int64_t weight_bytes, const st
       });
     }
     require_unchanged(start, config);
-    for (const HeldFolder& folder : folders) finish_save(folder.path);
+    for (const LockedFolder& folder : folders) finish_save(folder.path);
     if (folders.size() == 2 && !resumed.empty()) sign_copied(folders[1].path, resumed);
     if (folders.size() == 2) clear_checkpoints(folders[1].path, resumed.empty());
   } catch (...) {
     std::error_code ignored;
-    for (const HeldFolder* folder : fresh) fs::remove(fs::path(folder->path) / run_file, ignored);
+    for (const LockedFolder* folder : fresh) fs::remove(fs::path(folder->path) / run_file, ignored);
     throw;
   }
   std::vector<std::string> earlier = folders[0].runs();
@@ -317,7 +317,7 @@ RunFolders::RunFolders(const Config& config, std::int64_t weight_bytes, const st
   std::erase(earlier, run_id_);  // a run that goes on is not before itself
   owner_ = owner_of(run_id_, command, std::move(earlier));
   owner_[bf16_products_key] = config.runtime.bf16_products;
-  for (HeldFolder& folder : folders) {
+  for (LockedFolder& folder : folders) {
     sign(folder, owner_);
     folders_.push_back(std::move(folder));
   }
@@ -325,7 +325,7 @@ RunFolders::RunFolders(const Config& config, std::int64_t weight_bytes, const st
 }
 
 void RunFolders::require_held() const {
-  for (const HeldFolder& folder : folders_) {
+  for (const LockedFolder& folder : folders_) {
     if (folder.still_held()) continue;
     throw Error(
         fmt::format("{}: this folder, or its {}, was removed or replaced while the run "
@@ -335,9 +335,9 @@ void RunFolders::require_held() const {
 }
 
 std::string RunFolders::hold_saves() {
-  HeldFolder& held = folders_.back();
+  LockedFolder& held = folders_.back();
   if (held.still_held()) return "";
-  HeldFolder anew{.key = held.key, .path = held.path};
+  LockedFolder anew{.key = held.key, .path = held.path};
   std::error_code ignored;
   const bool same = leads_to(held.path, held.folder_lock);
   const bool nothing = !fs::exists(fs::symlink_status(held.path, ignored)) ||
@@ -357,7 +357,7 @@ std::string RunFolders::hold_saves() {
 }
 
 FolderLock::FolderLock(const std::string& directory) : made_(directory) {
-  HeldFolder folder{.path = directory};
+  LockedFolder folder{.path = directory};
   take_hold(folder, true, 0);
   locks_.push_back(std::move(folder.lock));
   locks_.push_back(std::move(folder.folder_lock));

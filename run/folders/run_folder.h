@@ -10,18 +10,19 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/files/file.h"
-#include "run/folders/held_folder.h"
+#include "run/folders/locked_folder.h"
 #include "run/folders/starting_point.h"
 #include "settings/config.h"
 
 namespace trident {
 
 // Bytes that the weights of a run take in checkpoint.save, but for the headers of their files.
-std::int64_t saved_bytes(const Config&, std::int64_t parameters);
+std::int64_t saved_bytes(const PrecisionConfig&, std::int64_t parameters);
 
 // RequestError, with all problems, where a run would not be allowed to write into its folders, or
 // where there is no room for its weights (a set that is there stays until the new one is whole).
@@ -54,7 +55,14 @@ class RunFolders {
  private:
   std::string run_id_;
   nlohmann::ordered_json owner_;
-  std::vector<HeldFolder> folders_;  // logging.dir, then checkpoint.save if there is one
+  std::vector<LockedFolder> folders_;  // logging.dir, then checkpoint.save if there is one
+};
+
+// A run's folders, before the run takes hold of them and after.
+struct FoldersToHold {
+  std::int64_t weight_bytes = 0;     // that will be saved
+  std::string command;               // for people who find the folders in use
+  std::unique_ptr<RunFolders> held;  // once the run has begun, until this object goes
 };
 
 // Holds a folder for somebody who saves weights outside a run; makes it where it isn't there, and

@@ -14,7 +14,7 @@
 #include "checkpoint/checkpoint_reader.h"
 #include "formats/hugging_face/key_mapping.h"
 #include "run/folders/config_differences.h"
-#include "run/folders/held_folder.h"
+#include "run/folders/locked_folder.h"
 #include "run/folders/run_folder.h"
 
 namespace trident {
@@ -270,12 +270,13 @@ std::string text_of(const FoundCheckpoint& checkpoint, const std::string& file) 
 }
 
 // Of the vocabulary that this config.json is of, where the run's has more; else 0.
-std::int64_t entries_of(const std::string& saved, const Config& config, const std::string& name) {
+std::int64_t entries_of(const std::string& saved, std::int64_t vocab_size,
+                        const std::string& name) {
   const json document = parse_json(saved, name);
   const json::json_pointer at("/model/vocab_size");
   if (!document.contains(at) || !document[at].is_number_unsigned()) return 0;
   const auto entries = document[at].get<std::int64_t>();
-  return entries < config.model.vocab_size ? entries : 0;
+  return entries < vocab_size ? entries : 0;
 }
 
 }  // namespace
@@ -303,7 +304,7 @@ void compare_configs(StartingPoint& start, const Config& config) {
     throw DamagedCheckpoint(error.problems());
   }
   const bool grows = config.checkpoint.grow_vocabulary && !start.own;
-  start.taken.entries = grows ? entries_of(saved, config, first.path) : 0;
+  start.taken.entries = grows ? entries_of(saved, config.model.vocab_size, first.path) : 0;
   const json::json_pointer products("/runtime/bf16_products");
   const json document = parse_json(saved, first.path);
   start.bf16_products = document.contains(products) && document[products].is_string()
@@ -315,7 +316,7 @@ void compare_configs(StartingPoint& start, const Config& config) {
   }
 }
 
-void fall_back(StartingPoint& start, const Config& config, const std::string& why) {
+void fall_back(StartingPoint& start, const std::string& load, const std::string& why) {
   std::erase_if(start.messages,
                 [](const std::string& message) { return message.starts_with(kDifferent); });
   if (start.checkpoints.size() < 2) {
@@ -324,7 +325,7 @@ void fall_back(StartingPoint& start, const Config& config, const std::string& wh
       if (message.starts_with("warning: ")) problems.push_back(message);
     }
     problems.push_back(why);
-    problems.emplace_back(is_iteration(config.checkpoint.load) || !start.own
+    problems.emplace_back(is_iteration(load) || !start.own
                               ? "checkpoint.load leads to no other one"
                               : "no other checkpoint is there to go on from (checkpoint.resume "
                                 "\"never\" begins anew)");
@@ -335,13 +336,11 @@ void fall_back(StartingPoint& start, const Config& config, const std::string& wh
   start.checkpoints.erase(start.checkpoints.begin());
 }
 
-Starts starts_on_nodes(const Config& config) {
-  const CheckpointConfig& asked = config.checkpoint;
-  return looks_on_nodes(config) ? read_starts(asked.save, run_in(asked.save)) : Starts{};
+Starts starts_on_nodes(const CheckpointConfig& asked) {
+  return looks_on_nodes(asked) ? read_starts(asked.save, run_in(asked.save)) : Starts{};
 }
 
-bool looks_on_nodes(const Config& config) {
-  const CheckpointConfig& asked = config.checkpoint;
+bool looks_on_nodes(const CheckpointConfig& asked) {
   return !asked.local.dir.empty() && asked.resume != "never" && !is_iteration(asked.load);
 }
 

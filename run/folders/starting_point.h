@@ -32,11 +32,11 @@ struct StartingPoint {
 };
 
 // Whether the config lets a run go on from checkpoints on nodes.
-bool looks_on_nodes(const Config& config);
+bool looks_on_nodes(const CheckpointConfig&);
 
 // The run whose checkpoints on nodes could be gone on from, as checkpoint.save says, and its
 // starts; of none where the config doesn't ask for them.
-Starts starts_on_nodes(const Config& config);
+Starts starts_on_nodes(const CheckpointConfig&);
 
 // Of the run that goes on; "" where it is a new one.
 std::string run_of(const StartingPoint& start);
@@ -61,6 +61,6 @@ void compare_configs(StartingPoint& start, const Config& config);
 
 // For a run whose first checkpoint has turned out to be damaged, `why`: the next one comes in its
 // place. RequestError where there is none.
-void fall_back(StartingPoint& start, const Config& config, const std::string& why);
+void fall_back(StartingPoint& start, const std::string& load, const std::string& why);
 
 }  // namespace trident

@@ -9,7 +9,7 @@
 #include "base/units.h"
 #include "kernels/backend.h"
 #include "kernels/cuda_device.h"
-#include "settings/kinds.h"
+#include "settings/constraints.h"
 
 namespace trident {
 namespace {
@@ -53,7 +53,7 @@ Devices::Devices(const std::string& device, const std::string& place) {
 }
 
 Devices::Devices(const Config& config) : Devices(config.runtime.device, "config: /runtime/device") {
-  const TransportRules& transport = transport_rules(config);
+  const TransportConstraints& transport = transport_constraints(config);
   const bool shared = transport.gpu && !transport.gpu_for_each_rank && config.world_size() > 1;
   if (!shared || count() == 1 || connect_gpus()) return;
   devices_.resize(1);

@@ -73,7 +73,7 @@ class Beginning {
 
   void record() {
     begun_.start = record_start(*inputs_.files, asked_.save, begun_.run_id,
-                                inputs_.start.own ? inputs_.first_iteration : 0);
+                                inputs_.start.own ? inputs_.begin.iteration : 0);
   }
 
   void begin_on_nodes() {
@@ -120,7 +120,7 @@ class Beginning {
         "/checkpoint/save");
     begun_.start = text_from(host_, files_, 0, begun_.start);
     on_all([&] {
-      if (place_.role.leads) clear_node(place_, inputs_.start.own ? inputs_.first_iteration : -1);
+      if (place_.role.leads) clear_node(place_, inputs_.start.own ? inputs_.begin.iteration : -1);
     });
     if (const std::string left = agreed_failure(host_, files_, left_here()); !left.empty()) {
       reporter_.message(
@@ -148,13 +148,13 @@ class Beginning {
     // The nodes' are numbered by whoever saw the others.
     const bool by_iteration = inputs_.start.checkpoints.front().on_nodes != nullptr;
     const auto is_later = [&](const FoundCheckpoint& one) {
-      return by_iteration ? one.iteration > inputs_.first_iteration
+      return by_iteration ? one.iteration > inputs_.begin.iteration
                           : one.manifest->sequence > first;
     };
     std::vector<FoundCheckpoint> later = newest_first(found);
     std::erase_if(later, [&](const FoundCheckpoint& one) { return !is_later(one); });
     for (const FoundCheckpoint& one : found) {
-      const bool stays = one.foreign && one.iteration <= inputs_.first_iteration;
+      const bool stays = one.foreign && one.iteration <= inputs_.begin.iteration;
       if (!one.manifest && !stays) later.push_back(one);
     }
     if (later.empty()) return;

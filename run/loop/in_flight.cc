@@ -25,17 +25,21 @@ std::int64_t number_in(const Manifest& manifest, const std::string& name) {
 
 }  // namespace
 
-void list_in_flight(const Config& config, const Schedule& schedule, std::int64_t iterations,
+RunSizes run_sizes(const Config& config) {
+  return {config.batch.global_batch_size, config.training.train_iters, config.pipeline.layer_split};
+}
+
+void list_in_flight(const RunSizes& sizes, const Schedule& schedule, std::int64_t iterations,
                     const Begun& begun, Manifest& manifest) {
   if (!schedule.asynchronous()) return;
   auto& numbers = manifest.numbers;
   numbers[schedule.kind + ".stages"] = std::int64_t{schedule.stages};
   numbers[schedule.kind + ".micro_batches"] = std::int64_t{schedule.microbatches};
-  numbers[schedule.kind + ".global_batch_size"] = config.batch.global_batch_size;
+  numbers[schedule.kind + ".global_batch_size"] = sizes.global_batch_size;
   numbers[schedule.kind + ".iterations"] = begun.iterations;
   numbers[schedule.kind + ".updates"] = begun.updates;
-  numbers[schedule.kind + ".left"] = config.training.train_iters - iterations;
-  const std::vector<std::int64_t>& split = config.pipeline.layer_split;
+  numbers[schedule.kind + ".left"] = sizes.train_iters - iterations;
+  const std::vector<std::int64_t>& split = sizes.layer_split;
   for (std::size_t s = 0; s < split.size(); ++s) numbers[layers_name(schedule, s)] = split[s];
 }
 
@@ -46,22 +50,22 @@ bool has_in_flight(const Manifest& manifest) {
   });
 }
 
-Begun in_flight_in(const Config& config, const Schedule& schedule, const Manifest& manifest) {
+Begun in_flight_in(const RunSizes& sizes, const Schedule& schedule, const Manifest& manifest) {
   if (!schedule.asynchronous()) return {};
   const auto number = [&](const char* name) {
     return number_in(manifest, schedule.kind + "." + name);
   };
   const Begun begun{number("iterations"), number("updates")};
   const std::int64_t left = number("left");
-  const std::int64_t here = config.training.train_iters - manifest.iteration;
+  const std::int64_t here = sizes.train_iters - manifest.iteration;
   const Begun empty{0, std::max<std::int64_t>(0, begun.updates)};
   if (begun.iterations <= 0 || begun.iterations > manifest.iteration || begun.updates < 0 ||
       left <= 0 || here <= 0 || number("stages") != schedule.stages ||
       number("micro_batches") != schedule.microbatches ||
-      number("global_batch_size") != config.batch.global_batch_size) {
+      number("global_batch_size") != sizes.global_batch_size) {
     return empty;
   }
-  const std::vector<std::int64_t>& split = config.pipeline.layer_split;
+  const std::vector<std::int64_t>& split = sizes.layer_split;
   for (std::size_t s = 0; s < split.size(); ++s) {
     if (number_in(manifest, layers_name(schedule, s)) != split[s]) return empty;
   }

@@ -9,13 +9,13 @@
 
 #include "base/error.h"
 #include "engine/setup/from_config.h"
-#include "settings/kinds.h"
+#include "settings/constraints.h"
 
 namespace trident {
 
 RampLists::RampLists(const Config& config, const BatchSizes& batches) : config_(config) {
   // One that is searched there is for every number of micro-batches, after seconds each.
-  if (schedule_rules(config).searched) return;
+  if (schedule_constraints(config).searched) return;
   const std::int64_t unit = config.batch.global_batch_size / config.num_microbatches();
   for (const std::int64_t size : batches.sizes()) {
     try {

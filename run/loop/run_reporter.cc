@@ -30,7 +30,7 @@ RunReporter::RunReporter(const TrainingInputs& inputs, const ProcessGroup& world
       hooks_(hooks),
       world_(world),
       flops_(flops_per_step(config_, *inputs.architecture)) {
-  summary_.rate = inputs.rate;
+  summary_.rate = hooks.facts.rate;
 }
 
 void RunReporter::message(const std::string& text) const {
@@ -46,7 +46,7 @@ void RunReporter::inform(const std::string& text) const {
 void RunReporter::begin() {
   if (!leads()) return;
   std::optional<std::int64_t> after;
-  if (inputs_.start.own || inputs_.start.again) after = inputs_.first_iteration;
+  if (inputs_.start.own || inputs_.start.again) after = inputs_.begin.iteration;
   if (inputs_.start.own) {
     const std::string& dir = config_.logging.dir;
     if (const std::int64_t gone = MetricsFile::require_resumable(dir, *after); gone > 0) {
@@ -63,15 +63,15 @@ void RunReporter::begin() {
     } catch (const std::exception&) {  // the log files tell of what is wrong there
     }
   }
-  const Plan plan =
-      inputs_.plan ? *inputs_.plan : make_plan(config_, *inputs_.architecture, inputs_.schedule);
-  std::vector<std::pair<std::string, std::string>> facts = inputs_.start_facts;
+  const Plan plan = hooks_.facts.plan ? *hooks_.facts.plan
+                                      : make_plan(config_, *inputs_.architecture, inputs_.schedule);
+  std::vector<std::pair<std::string, std::string>> facts = hooks_.facts.start;
   facts.emplace_back("layout", titles_of(config_.parallel.axes()));
-  if (!inputs_.rate.busy.empty()) facts.emplace_back("busy", inputs_.rate.busy);
+  if (!hooks_.facts.rate.busy.empty()) facts.emplace_back("busy", hooks_.facts.rate.busy);
   RunAbout about{.starts = {{.time = seconds_since_1970(),
                              .after = after.value_or(0),
                              .facts = std::move(facts),
-                             .machines = inputs_.rate.machines}},
+                             .machines = hooks_.facts.rate.machines}},
                  .parameters = plan.parameters,
                  .predicted_memory = largest_rank(plan),
                  .best_rates = summary_.rate.best};
@@ -80,20 +80,21 @@ void RunReporter::begin() {
 
 IterationMetrics RunReporter::metrics_of(const CompletedIteration& iteration,
                                          const StepResult& step, const StepFigures& figures) {
-  const std::int64_t batch = inputs_.batches.of(iteration.k);
+  const std::int64_t batch = inputs_.begin.batches.of(iteration.k);
   const std::int64_t length = config_.data.sequence_length;
   const auto tokens = static_cast<double>(batch * length);
-  const double part = static_cast<double>(batch) / static_cast<double>(inputs_.batches.largest());
+  const double part =
+      static_cast<double>(batch) / static_cast<double>(inputs_.begin.batches.largest());
   IterationMetrics metrics;
   metrics.iteration = iteration.k + 1;
   metrics.loss = step.loss;
   metrics.grad_norm = step.grad_norm;
   metrics.learning_rate = iteration.learning_rate;
   metrics.consumed_tokens =
-      inputs_.consumed_tokens +
-      (inputs_.batches.first_sample(iteration.k + 1) - inputs_.consumed_samples) * length;
+      inputs_.begin.tokens +
+      (inputs_.begin.batches.first_sample(iteration.k + 1) - inputs_.begin.samples) * length;
   metrics.batch_size = batch;
-  metrics.epoch = static_cast<double>(inputs_.batches.first_sample(iteration.k + 1)) /
+  metrics.epoch = static_cast<double>(inputs_.begin.batches.first_sample(iteration.k + 1)) /
                   static_cast<double>(inputs_.datasets.train->samples_per_epoch());
   metrics.wall_time = seconds_since_1970();
   metrics.iteration_time_ms = iteration.seconds * 1e3;
@@ -175,7 +176,7 @@ void RunReporter::failed(const std::string& what, const std::string& why) {
 
 void RunReporter::end() {
   if (!leads()) return;
-  if (hooks_.still_held) hooks_.still_held();
+  if (hooks_.folders) hooks_.folders->held->require_held();
   log_->write_report(summary_.rate.best);
   const auto files = log_->finish();
   summary_.written.insert(summary_.written.begin(), files.begin(), files.end());

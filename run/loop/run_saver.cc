@@ -2,20 +2,15 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <exception>
 #include <filesystem>
 #include <utility>
-#include <variant>
 
 #include "base/error.h"
 #include "base/files/file.h"
 #include "checkpoint/exchanged_texts.h"
 #include "core/axes.h"
 #include "core/clock.h"
-#include "engine/setup/from_config.h"
-#include "run/launch/agreement.h"
-#include "run/loop/in_flight.h"
 
 namespace trident {
 namespace {
@@ -56,23 +51,6 @@ class RunSaver::Waiting {
   const bool inside_;
 };
 
-namespace {
-
-std::map<std::string, std::string> made_by(const TrainingInputs& inputs) {
-  const Config& config = inputs.config;
-  std::map<std::string, std::string> made = inputs.made_by;
-  made["layout"] = text_of(config.parallel.axes());
-  made["schedule"] = schedule_name(config);
-  made["threads_per_rank"] = std::to_string(config.runtime.threads_per_rank);
-  return made;
-}
-
-}  // namespace
-
-std::string consumed_name(std::size_t source) {
-  return fmt::format("data.train.{}.samples", source);
-}
-
 RunSaver::RunSaver(const TrainingInputs& inputs, const TrainerHooks& hooks, Stepper& stepper,
                    const Nodes& nodes, const ProcessGroup& files, RunReporter& reporter)
     : inputs_(inputs),
@@ -81,8 +59,8 @@ RunSaver::RunSaver(const TrainingInputs& inputs, const TrainerHooks& hooks, Step
       stepper_(stepper),
       files_(files),
       reporter_(reporter),
+      contents_(inputs, stepper),
       host_(make_cpu_device()) {
-  if (inputs.datasets.train != nullptr) sources_ = inputs.datasets.train->interleave();
   const CheckpointConfig& asked = config_.checkpoint;
   durable_.interval = asked.save_interval;
   nodes_.interval = asked.local.interval;
@@ -94,7 +72,7 @@ RunSaver::RunSaver(const TrainingInputs& inputs, const TrainerHooks& hooks, Step
   Context& context = stepper_.context();
   const bool own = context.device().kind() == DeviceKind::cpu;
   for (Kind* kind : {&durable_, &nodes_}) {
-    kind->beside = files.patient(on_nodes(*kind) ? "saves on nodes" : "saves");
+    kind->beside = files.without_timeout(on_nodes(*kind) ? "saves on nodes" : "saves");
     kind->staging = std::make_unique<Staging>(own ? &context.ledger() : nullptr);
   }
   if (!asked.asynchronous) return;
@@ -110,21 +88,19 @@ RunSaver::RunSaver(const TrainingInputs& inputs, const TrainerHooks& hooks, Step
 void RunSaver::begin(const std::string& run_id) {
   if (inputs_.start.own) {
     const bool there = inputs_.start.checkpoints.front().on_nodes != nullptr;
-    (there ? nodes_ : durable_).saved = inputs_.first_iteration;
+    (there ? nodes_ : durable_).saved = inputs_.begin.iteration;
   }
-  if (reporter_.leads()) {  // the others wait in what follows, as long as it takes
-    made_by_ = trident::made_by(inputs_);
-    made_by_[training_data_name] = training_data_hash(config_, *inputs_.datasets.train);
-  }
+  // The others wait in the next call, as long as reading takes.
+  if (reporter_.leads()) contents_.take_made_by(hooks_.facts);
   begun_ = begin_saves(inputs_, files_, reporter_, run_id, active(), place_);
   sequence_ = begun_.sequence;
 }
 
 bool RunSaver::due(std::int64_t iterations) const {
-  return durable_.due(iterations) || nodes_.due(iterations);
+  return asked_ || durable_.due(iterations) || nodes_.due(iterations);
 }
 
-bool RunSaver::asked() const {
+bool RunSaver::touched() const {
   if (!reporter_.leads() || config_.checkpoint.save.empty()) return false;
   std::error_code ignored;
   const auto found =
@@ -137,49 +113,12 @@ bool RunSaver::active() const {
          (durable_.interval > 0 || nodes_.interval > 0 || durable_.saved >= 0);
 }
 
-CheckpointInfo RunSaver::info(const Kind& kind, const Progress& progress, State& state) {
-  CheckpointInfo info;
-  Manifest& manifest = info.manifest;
-  manifest.iteration = progress.iterations;
-  manifest.sequence = sequence_;
-  manifest.run_id = begun_.run_id;
-  manifest.made_by = made_by_;
-  if (on_nodes(kind)) manifest.made_by["start"] = begun_.start;
-  manifest.samples = inputs_.batches.first_sample(progress.iterations);
-  manifest.tokens = inputs_.consumed_tokens +
-                    (manifest.samples - inputs_.consumed_samples) * config_.data.sequence_length;
-  if (sources_) {
-    const std::vector<std::int64_t> consumed = sources_->drawn(manifest.samples);
-    for (std::size_t i = 0; i < consumed.size(); ++i) {
-      manifest.numbers[consumed_name(i)] = consumed[i];
-    }
-  }
-  for (const StateNumber& number : state.numbers) {
-    std::visit([&](const auto* value) { manifest.numbers[number.name] = *value; }, number.value);
-  }
-  if (const WeightStash* stash = stepper_.model().stash(); stash != nullptr) {
-    const std::int64_t iterations =
-        inputs_.lists->begun.iterations + progress.iterations - inputs_.first_iteration;
-    list_in_flight(config_, inputs_.schedule, progress.iterations, {iterations, stash->live()},
-                   manifest);
-  }
-  manifest.numbers["skipped"] = progress.skipped;
-  if (progress.validation_loss && std::isfinite(*progress.validation_loss)) {
-    manifest.numbers["validation_loss"] = *progress.validation_loss;
-  }
-  const Architecture& architecture = stepper_.model().architecture();
-  info.files = inputs_.extras.files;
-  info.files["config.json"] =
-      with_extras(architecture.hugging_face_config(config_), inputs_.extras);
-  info.files["trident/config.json"] = config_to_json(config_);
-  return info;
-}
-
-std::unique_ptr<RunSaver::Job> RunSaver::job_of(Kind& kind, const Progress& progress, bool beside) {
+std::unique_ptr<RunSaver::Job> RunSaver::job_of(Kind& kind, const CheckpointProgress& progress,
+                                                bool beside) {
   RankModel& model = stepper_.model();
   ++sequence_;
   reporter_.sync_log();
-  if (asked() && !on_nodes(kind)) {
+  if (touched() && !on_nodes(kind)) {
     try {
       inputs_.files->remove(in(config_.checkpoint.save, kSaveNow));
     } catch (const std::exception& error) {
@@ -199,15 +138,16 @@ std::unique_ptr<RunSaver::Job> RunSaver::job_of(Kind& kind, const Progress& prog
           .apart = apart,
           .list = SaveList(model, state, min_slice, metadata,
                            on_nodes(kind) ? SaveList::Weights::slices : SaveList::Weights::whole),
-          .info = info(kind, progress, state),
+          .info = contents_.of(progress, state, begun_, sequence_, on_nodes(kind)),
           .place = {.files = inputs_.files,
                     .folder = in(asked.save, checkpoint_name(progress.iterations)),
                     .saving = saving_path(asked.save, progress.iterations),
                     .max_writers = asked.max_writers,
                     .min_slice = min_slice}});
   job->place.before = [this, &job = *job] {
-    if (!hooks_.hold_saves) return;
-    if (const std::string what = hooks_.hold_saves(); !what.empty()) job.messages.push_back(what);
+    if (!hooks_.folders || !hooks_.folders->held) return;
+    if (const std::string what = hooks_.folders->held->hold_saves(); !what.empty())
+      job.messages.push_back(what);
   };
   return job;
 }
@@ -236,22 +176,22 @@ std::string RunSaver::write(Context& context, const ProcessGroup& group, Job& jo
   return "";
 }
 
-void RunSaver::save(const Progress& progress, bool asked) {
-  const bool durable = asked || durable_.due(progress.iterations);
+void RunSaver::save(const CheckpointProgress& progress) {
+  const bool durable = std::exchange(asked_, false) || durable_.due(progress.iterations);
   save(durable ? durable_ : nodes_, progress);
 }
 
-void RunSaver::save(Kind& kind, const Progress& progress) {
+void RunSaver::save(Kind& kind, const CheckpointProgress& progress) {
   finish(kind);
   if (progress.iterations == kind.saved) return;
   if (config_.checkpoint.asynchronous) {
-    begin_beside(kind, progress);
+    begin_async(kind, progress);
   } else {
     save_now(kind, progress);
   }
 }
 
-bool RunSaver::save_now(Kind& kind, const Progress& progress) {
+bool RunSaver::save_now(Kind& kind, const CheckpointProgress& progress) {
   if (progress.iterations == kind.saved) return true;
   std::unique_ptr<Job> job;
   std::string failure;
@@ -267,7 +207,7 @@ bool RunSaver::save_now(Kind& kind, const Progress& progress) {
   return failure.empty();
 }
 
-bool RunSaver::save_last(const Progress& progress) {
+bool RunSaver::save_last(const CheckpointProgress& progress) {
   finish();
   if (!save_now(durable_, progress)) return false;
   tell_best_intervals();
@@ -287,7 +227,7 @@ bool RunSaver::save_last(const Progress& progress) {
   return true;
 }
 
-void RunSaver::begin_beside(Kind& kind, const Progress& progress) {
+void RunSaver::begin_async(Kind& kind, const CheckpointProgress& progress) {
   const Waiting waiting(*this, kind);
   Context& context = stepper_.context();
   context.synchronize();
@@ -315,7 +255,7 @@ void RunSaver::iterated(double seconds) {
   if (!durable) nodes_.costs.iteration(own, nodes);
 }
 
-void RunSaver::look() {
+void RunSaver::report_ended() {
   for (Kind* kind : {&durable_, &nodes_}) {
     if (kind->job && kind->job->background->done()) finish(*kind);
   }

@@ -15,17 +15,14 @@
 #include "checkpoint/checkpoint_writer.h"
 #include "checkpoint/device_copies.h"
 #include "checkpoint/node_checkpoint.h"
-#include "datasets/interleave.h"
 #include "engine/stepper.h"
 #include "run/loop/begin_saves.h"
+#include "run/loop/checkpoint_contents.h"
 #include "run/loop/run_reporter.h"
 #include "run/loop/save_costs.h"
 #include "run/loop/trainer.h"
 
 namespace trident {
-
-// Among made_by(): the contents of the files that data.train leads to, of large ones a part.
-inline constexpr const char* training_data_name = "training data";
 
 class RunSaver {
  public:
@@ -40,31 +37,27 @@ class RunSaver {
   void begin(const std::string& run_id);
   // On rank 0, after begin(): what the run's numbers depend on beside its config, for people: its
   // layout, threads, data and machine.
-  const std::map<std::string, std::string>& made_by() const { return made_by_; }
-  // Whether a checkpoint is due after so many iterations.
+  const std::map<std::string, std::string>& made_by() const { return contents_.made_by(); }
+  // Whether a checkpoint is due after this number of iterations, or asked for.
   bool due(std::int64_t iterations) const;
-  // Whether somebody has touched the file `save-now` in checkpoint.save. Rank 0 looks.
-  bool asked() const;
+  // Asks for a checkpoint after the iteration that runs. All ranks call it.
+  void ask() { asked_ = true; }
+  // On rank 0: whether the file `save-now` is in checkpoint.save, with which a user asks for one.
+  bool touched() const;
   // Whether the run has checkpoints: at its end it saves one more.
   bool active() const;
 
-  // What a checkpoint is of.
-  struct Progress {
-    std::int64_t iterations = 0;  // done
-    std::int64_t skipped = 0;     // in a row
-    std::optional<double> validation_loss;
-  };
   // Collective. Of a state that is settled, unless there is a checkpoint of it: `asked`, or what
   // is due. Begins one beside training where the config asks for that, after the one before of its
   // kind has ended.
-  void save(const Progress&, bool asked);
+  void save(const CheckpointProgress&);
   // In checkpoint.save, to its end. Whether there is one; why not it has told. Then nothing stays
   // on the nodes.
-  bool save_last(const Progress&);
-  // An iteration has taken so long. Before look().
+  bool save_last(const CheckpointProgress&);
+  // An iteration has taken so long. Before report_ended().
   void iterated(double seconds);
   // Tells of a save that has ended meanwhile.
-  void look();
+  void report_ended();
   // Collective: waits for the save beside training, if there is one.
   void finish();
   // Not collective, for a rank that has an error to tell: lets a save come to its end before. The
@@ -103,15 +96,14 @@ class RunSaver {
   bool on_nodes(const Kind& kind) const { return &kind == &nodes_; }
 
   // `beside`: of copies in the device's memory, where it has that to spare.
-  std::unique_ptr<Job> job_of(Kind&, const Progress&, bool beside);
-  CheckpointInfo info(const Kind&, const Progress&, State&);
+  std::unique_ptr<Job> job_of(Kind&, const CheckpointProgress&, bool beside);
   // On the thread that saves. Gives why there is none.
   std::string write(Context&, const ProcessGroup&, Job&, const EachPortion&);
   // Rank 0: `latest`, and which ones go; on the nodes those who lead them.
   void conclude(Job&) const;
-  void save(Kind&, const Progress&);
-  bool save_now(Kind&, const Progress&);
-  void begin_beside(Kind&, const Progress&);
+  void save(Kind&, const CheckpointProgress&);
+  bool save_now(Kind&, const CheckpointProgress&);
+  void begin_async(Kind&, const CheckpointProgress&);
   void finish(Kind&);
   void ended(Kind&, const Job&, const std::string& failure);
   void tell_best_intervals();
@@ -123,19 +115,16 @@ class RunSaver {
   Stepper& stepper_;
   ProcessGroup files_;
   RunReporter& reporter_;
+  CheckpointContents contents_;
   BegunSaves begun_;
-  std::map<std::string, std::string> made_by_;
+  bool asked_ = false;
   std::int64_t sequence_ = 0;  // of the one that was begun last
   std::int64_t failures_ = 0;
   bool told_on_nodes_ = false;           // that this start has saved there; on the thread that does
   double pause_ = 0, pause_inside_ = 0;  // seconds; since it was taken, and within this iteration
   std::unique_ptr<Device> host_;
-  std::optional<Interleave> sources_;  // of the training data
-  NodePlace place_;                    // where the nodes have a folder
+  NodePlace place_;  // where the nodes have a folder
   Kind durable_, nodes_;
 };
-
-// Among a checkpoint's numbers: how many samples of a source of data.train were consumed.
-std::string consumed_name(std::size_t source);
 
 }  // namespace trident

@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "checkpoint/exchanged_texts.h"
 #include "engine/setup/from_config.h"
-#include "engine/setup/kinds.h"
+#include "engine/setup/registry.h"
 #include "run/loop/training_run.h"
 
 namespace trident {
@@ -37,7 +37,7 @@ TrainingSummary train_rank(const TrainingInputs& inputs, Transport& transport, D
                            const TrainerHooks& hooks) {
   Context context(device, static_cast<int>(inputs.config.runtime.threads_per_rank),
                   kernel_options(inputs.config));
-  TrainingInputs own = inputs;
+  TrainingInputs own = inputs;     // the next checkpoint's, where the first one is damaged
   std::optional<TrainingRun> run;  // goes after the others know of an error
   return end_all_on_error(transport, [&] {
     for (;;) {
@@ -46,8 +46,8 @@ TrainingSummary train_rank(const TrainingInputs& inputs, Transport& transport, D
         return run->run();
       } catch (const DamagedCheckpoint& error) {
         run.reset();
-        begin_at_next(own, error.what());
-        require_same_start(own.start, context, transport.world().patient("starts"));
+        own = with_next_checkpoint(std::move(own), error.what());
+        require_same_start(own.start, context, transport.world().without_timeout("starts"));
       }
     }
   });

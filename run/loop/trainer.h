@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -10,7 +11,9 @@
 #include "parallel/transport/transport.h"
 #include "report/best_rates.h"
 #include "report/iteration_metrics.h"
+#include "run/folders/run_folder.h"
 #include "run/launch/devices.h"
+#include "run/loop/report_facts.h"
 #include "run/loop/training_inputs.h"
 #include "scheduler/timeline.h"
 
@@ -18,15 +21,12 @@ namespace trident {
 
 // What the surroundings want to know and do; all of it happens on world rank 0.
 struct TrainerHooks {
-  // When all ranks are ready and have been found equal, before a file is written. Gives the run's
-  // id, which goes along with the weights: run_of(start) where it is a run that goes on. A
-  // RequestError ends the run.
-  std::function<std::string(const StartingPoint& start)> on_begin;
-  // Before the report is written: throws where the folders aren't this run's any more.
-  std::function<void()> still_held;
-  // Before checkpoint.save is written to, on the thread that does: throws where it is another's.
-  // Gives what there is to tell, "" for nothing.
-  std::function<std::string()> hold_saves;
+  ReportFacts facts = {};
+  // The folders that the run takes hold of once all ranks are ready, before it writes a file; null
+  // for a run that holds none.
+  std::shared_ptr<FoldersToHold> folders = {};
+  // After that. A RequestError ends the run.
+  std::function<void(const StartingPoint& start)> on_begin;
   // Before the line is written; may add to `extra`.
   std::function<void(IterationMetrics&)> on_iteration;
   std::function<void(const std::string&)> on_message;  // one line for people

@@ -17,12 +17,12 @@
 #include "base/request_problems.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "engine/setup/from_config.h"
-#include "engine/setup/kinds.h"
 #include "engine/setup/param_group_check.h"
+#include "engine/setup/registry.h"
 #include "engine/setup/text_setup.h"
 #include "formats/hugging_face/hugging_face.h"
 #include "formats/hugging_face/weights_folder.h"
-#include "run/folders/held_folder.h"
+#include "run/folders/locked_folder.h"
 #include "run/loop/in_flight.h"
 
 namespace trident {
@@ -96,21 +96,22 @@ void derive_iterations(TrainingInputs& inputs) {
     if (inputs.start.taken.iteration) done = manifest.iteration;
     if (inputs.start.taken.data) consumed = manifest.samples;
   }
-  config.scheduler = inputs.asked_scheduler;  // not as another checkpoint's length has filled it in
+  config.scheduler =
+      inputs.epochs.scheduler;  // not as another checkpoint's length has filled it in
   const std::int64_t left = std::max<std::int64_t>(0, samples - consumed);
   const BatchSizes batches(config.batch.global_batch_size, ramp_of(config), done, consumed);
   set_train_iters(config, std::max<std::int64_t>(1, done + batches.iterations(left)));
 }
 
 // What follows from where the run begins, which is the first checkpoint that can be read.
-void settle_start(TrainingInputs& inputs) {
+void derive_from_start(TrainingInputs& inputs) {
   for (;;) {
     try {
-      if (inputs.iterations_follow) derive_iterations(inputs);
+      if (inputs.epochs.asked) derive_iterations(inputs);
       compare_configs(inputs.start, inputs.config);
       return take_extras(inputs);
     } catch (const DamagedCheckpoint& error) {
-      fall_back(inputs.start, inputs.config, error.what());
+      fall_back(inputs.start, inputs.config.checkpoint.load, error.what());
     }
   }
 }
@@ -171,7 +172,7 @@ void compare_tokenizers(TrainingInputs& inputs) {
 void take_tokenizer(TrainingInputs& inputs) {
   if (inputs.config.data.tokenizer.type == "file") {
     if (!inputs.saves_tokenizer()) return keep_tokenizer(inputs);
-    const std::string path = tokenizer_file(inputs.config);
+    const std::string path = tokenizer_file(inputs.config.data.tokenizer);
     std::error_code unreadable;  // then opening it names the reason
     if (!std::filesystem::exists(path, unreadable) && !unreadable) return keep_tokenizer(inputs);
   } else if (!learns_bytes(inputs)) {
@@ -194,13 +195,40 @@ void take_tokenizer(TrainingInputs& inputs) {
   }
 }
 
-// By the samples consumed, whatever the batches before were.
-void take_batches(TrainingInputs& inputs) {
-  const BatchRamp ramp = ramp_of(inputs.config);
-  inputs.batches = BatchSizes(inputs.config.batch.global_batch_size, ramp, inputs.first_iteration,
-                              inputs.consumed_samples);
-  inputs.ramp_lists =
-      ramp.samples > 0 ? std::make_shared<RampLists>(inputs.config, inputs.batches) : nullptr;
+// Batches follow from the samples consumed, whatever the batches before were.
+RunBegin with_batches(RunBegin begin, const Config& config) {
+  const BatchRamp ramp = ramp_of(config);
+  begin.batches = BatchSizes(config.batch.global_batch_size, ramp, begin.iteration, begin.samples);
+  begin.ramp_lists =
+      ramp.samples > 0 ? std::make_shared<RampLists>(config, begin.batches) : nullptr;
+  return begin;
+}
+
+// The run begins at the first checkpoint of `start`, where there is one; else anew.
+RunBegin begin_of(const Config& config, const Schedule& schedule, const StartingPoint& start) {
+  RunBegin begin;
+  Begun begun;
+  if (!start.checkpoints.empty()) {
+    const Manifest& manifest = *start.checkpoints.front().manifest;
+    const TakenParts& taken = start.taken;
+    constexpr std::int64_t kMostSamples = std::int64_t{1} << 53;
+    if (manifest.iteration > kMostSamples / config.batch.global_batch_size) {
+      throw RequestError(fmt::format("{}/{}: /iteration: {} is more than a run has",
+                                     start.checkpoints.front().path, manifest_name,
+                                     manifest.iteration));
+    }
+    if (taken.iteration) {
+      begin.iteration = manifest.iteration;
+      begin.tokens = manifest.tokens;
+    }
+    if (taken.data) begin.samples = manifest.samples;
+    if (taken.all() && taken.entries == 0)
+      begun = in_flight_in(run_sizes(config), schedule, manifest);
+  }
+  // A run that is over has no iteration, and lists have one at least.
+  const std::int64_t left = config.training.train_iters - begin.iteration;
+  begin.lists = std::make_shared<RunLists>(schedule, std::max<std::int64_t>(1, left), begun);
+  return with_batches(std::move(begin), config);
 }
 
 }  // namespace
@@ -210,8 +238,9 @@ FoundOnNodes find_on_nodes(const Config& config, int rank, const AskProcesses& a
   FoundOnNodes found = find_on_nodes(
       config.checkpoint.local.dir, config.checkpoint.save, rank,
       [&] {
-        if (looks_on_nodes(config)) hold = std::make_shared<StartHold>(config.checkpoint.save);
-        return starts_on_nodes(config);
+        if (looks_on_nodes(config.checkpoint))
+          hold = std::make_shared<StartHold>(config.checkpoint.save);
+        return starts_on_nodes(config.checkpoint);
       },
       ask);
   found.hold = std::move(hold);
@@ -232,8 +261,7 @@ TrainingInputs prepare_training(const LoadedConfig& loaded, const FoundOnNodes& 
                         .architecture = architecture_of(loaded.config)};
   Config& config = inputs.config;
   RequestProblems problems;
-  inputs.iterations_follow = config.training.train_iters == 0;
-  inputs.asked_scheduler = config.scheduler;
+  inputs.epochs = {config.training.train_iters == 0, config.scheduler};
   problems.collect([&] { inputs.schedule = schedule_of(config); });
   problems.collect([&] { check_param_groups(config, *inputs.architecture); });
   problems.collect(
@@ -256,7 +284,7 @@ TrainingInputs prepare_training(const LoadedConfig& loaded, const FoundOnNodes& 
             "the vocabulary of {} has {} entries; those beyond begin anew", weights, fewer));
       }
     }
-    settle_start(inputs);
+    derive_from_start(inputs);
   });
   problems.collect([&] {
     take_tokenizer(inputs);
@@ -269,7 +297,7 @@ TrainingInputs prepare_training(const LoadedConfig& loaded, const FoundOnNodes& 
     const std::string note = note_of_companions(config.checkpoint.save, names);
     if (!note.empty()) inputs.start.messages.push_back(note);
   }
-  begin_at_start(inputs);
+  inputs.begin = begin_of(config, inputs.schedule, inputs.start);
   return inputs;
 }
 
@@ -277,56 +305,30 @@ TrainingInputs prepare_training(const Config& config) {
   return prepare_training(LoadedConfig{.config = config});
 }
 
-void begin_at_start(TrainingInputs& inputs) {
-  inputs.first_iteration = inputs.consumed_samples = inputs.consumed_tokens = 0;
-  Begun begun;
-  if (!inputs.start.checkpoints.empty()) {
-    const Manifest& manifest = *inputs.start.checkpoints.front().manifest;
-    const TakenParts& taken = inputs.start.taken;
-    constexpr std::int64_t kMostSamples = std::int64_t{1} << 53;
-    if (manifest.iteration > kMostSamples / inputs.config.batch.global_batch_size) {
-      throw RequestError(fmt::format("{}/{}: /iteration: {} is more than a run has",
-                                     inputs.start.checkpoints.front().path, manifest_name,
-                                     manifest.iteration));
-    }
-    if (taken.iteration) {
-      inputs.first_iteration = manifest.iteration;
-      inputs.consumed_tokens = manifest.tokens;
-    }
-    if (taken.data) inputs.consumed_samples = manifest.samples;
-    if (taken.all() && taken.entries == 0)
-      begun = in_flight_in(inputs.config, inputs.schedule, manifest);
-  }
-  // Lists of no iteration there are not: a run that is over makes none.
-  const std::int64_t left = inputs.config.training.train_iters - inputs.first_iteration;
-  inputs.lists =
-      std::make_shared<RunLists>(inputs.schedule, std::max<std::int64_t>(1, left), begun);
-  take_batches(inputs);
-}
-
-void begin_at_next(TrainingInputs& inputs, const std::string& why) {
-  fall_back(inputs.start, inputs.config, why);
-  settle_start(inputs);
+TrainingInputs with_next_checkpoint(TrainingInputs inputs, const std::string& why) {
+  fall_back(inputs.start, inputs.config.checkpoint.load, why);
+  derive_from_start(inputs);
   take_tokenizer(inputs);
-  begin_at_start(inputs);
+  inputs.begin = begin_of(inputs.config, inputs.schedule, inputs.start);
+  return inputs;
 }
 
-void go_on_from(TrainingInputs& inputs, std::int64_t k,
-                std::function<void(Context&, State&)> restore) {
-  const std::int64_t iterations = inputs.config.training.train_iters;
+TrainingInputs resumed_from(TrainingInputs inputs, std::int64_t k,
+                            std::function<void(Context&, State&)> restore) {
+  const Config& config = inputs.config;
+  const std::int64_t iterations = config.training.train_iters;
   if (k < 0 || k >= iterations) {
     throw RequestError(
         fmt::format("a run of {} iterations can't begin at iteration {}", iterations, k));
   }
   inputs.start = {};
-  inputs.first_iteration = k;
-  const Config& config = inputs.config;
-  inputs.consumed_samples =
-      BatchSizes(config.batch.global_batch_size, ramp_of(config), 0, 0).first_sample(k);
-  inputs.consumed_tokens = inputs.consumed_samples * inputs.config.data.sequence_length;
-  inputs.restore = std::move(restore);
-  inputs.lists = std::make_shared<RunLists>(inputs.schedule, iterations - k);
-  take_batches(inputs);
+  RunBegin begin{.iteration = k};
+  begin.samples = BatchSizes(config.batch.global_batch_size, ramp_of(config), 0, 0).first_sample(k);
+  begin.tokens = begin.samples * config.data.sequence_length;
+  begin.restore = std::move(restore);
+  begin.lists = std::make_shared<RunLists>(inputs.schedule, iterations - k);
+  inputs.begin = with_batches(std::move(begin), config);
+  return inputs;
 }
 
 }  // namespace trident

@@ -1,12 +1,10 @@
-// What a run is made of, checked before it begins: config, model, schedule, data, what is saved
-// with the weights, and where a run that goes on begins.
+// The inputs of a run, checked before it begins: config, model, schedule, data, the files that are
+// saved with the weights, and the place at which it begins.
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,8 +16,6 @@
 #include "formats/hugging_face/hugging_face_extras.h"
 #include "models/architecture.h"
 #include "parallel/state.h"
-#include "planner/plan/plan.h"
-#include "report/best_rates.h"
 #include "run/folders/starting_point.h"
 #include "run/loop/ramp_lists.h"
 #include "scheduler/run_lists.h"
@@ -27,33 +23,41 @@
 
 namespace trident {
 
-// What all ranks of a process share: sources are opened and checked once.
+// The place at which a run begins, and what follows from it: the samples of each iteration and the
+// lists of actions.
+struct RunBegin {
+  std::int64_t iteration = 0;            // the first one to run, from 0
+  std::int64_t samples = 0, tokens = 0;  // consumed before it
+  // Gives each rank the state to begin with, in place of a checkpoint (resumed_from()).
+  std::function<void(Context&, State&)> restore;
+  std::shared_ptr<const RunLists> lists;  // of the schedule, for all ranks of this process
+  BatchSizes batches;                     // from `iteration` on
+  std::shared_ptr<RampLists> ramp_lists;  // where the batches grow
+};
+
+// Whether training.train_iters follows from train_epochs and the place at which the run begins, and
+// the learning rate's schedule as it was asked for before.
+struct EpochsToTrain {
+  bool asked = false;
+  LrSchedulerConfig scheduler = {};
+};
+
+// The inputs of a run, checked, that all ranks of a process share: sources are opened once.
 struct TrainingInputs {
   Config config;        // train_iters known
   std::string written;  // LoadedConfig::written; "": not known
   std::shared_ptr<const Architecture> architecture;
   Schedule schedule;
-  std::shared_ptr<const RunLists> lists;  // of the schedule, for all ranks of this process
-  std::optional<Plan> plan;               // for the report; made for it where none is given
   Datasets datasets;
-  // Saved with the weights: of checkpoint.load, and the data's tokenizer, both of which may be gone
-  // by then.
+  // The files that are saved with the weights: those of checkpoint.load, and the data's tokenizer.
+  // Both sources may be gone by the time of a save.
   HuggingFaceExtras extras;
   StartingPoint start;
-  bool iterations_follow = false;     // training.train_iters follows from train_epochs and `start`
-  LrSchedulerConfig asked_scheduler;  // before it did
-  // A run that goes on: its first iteration, from 0, what it has consumed before, and who gives
-  // each rank the state that it begins with in place of a checkpoint (go_on_from()).
-  std::int64_t first_iteration = 0, consumed_samples = 0, consumed_tokens = 0;
-  std::function<void(Context&, State&)> restore;
-  BatchSizes batches;                                            // from first_iteration on
-  std::shared_ptr<RampLists> ramp_lists;                         // where the batches grow
-  std::map<std::string, std::string> made_by;                    // what RunSaver::made_by() adds to
-  std::vector<std::pair<std::string, std::string>> start_facts;  // for the report
-  FileSystem* files = &real_files();                             // that checkpoints go to
-  JobRate rate;                                                  // for MFU; of no machine: unknown
+  EpochsToTrain epochs;
+  RunBegin begin;                     // follows from `start`
+  FileSystem* files = &real_files();  // that checkpoints go to
 
-  // A tokenizer goes along with the saved weights, if its file is there.
+  // Whether a tokenizer goes with the saved weights, if its file is there.
   bool saves_tokenizer() const {
     return !config.data.tokenizer.path.empty() && !config.checkpoint.save.empty();
   }
@@ -73,17 +77,15 @@ TrainingInputs prepare_training(const Config&);
 // which this is `rank`.
 FoundOnNodes find_on_nodes(const Config&, int rank, const AskProcesses& ask);
 
-// Where start.checkpoints has one, the run begins there; else with what else `start` names.
-void begin_at_start(TrainingInputs&);
+// The inputs of a run that begins at the next checkpoint, after the first of start.checkpoints has
+// turned out to be damaged (`why`). RequestError where there is no other one.
+TrainingInputs with_next_checkpoint(TrainingInputs, const std::string& why);
 
-// Where the first of start.checkpoints has turned out to be damaged, `why`: the next one comes in
-// its place. RequestError where there is none.
-void begin_at_next(TrainingInputs&, const std::string& why);
-
-// Lets the run begin at iteration k, from 0, with a state: `restore` writes what Stepper::state()
-// lists beside weights and gradients, and the trainer's own numbers: "iteration", which has to be
-// k, and "skipped". A synchronous run then goes on as if it had never stopped; an asynchronous one
-// fills its pipeline anew.
-void go_on_from(TrainingInputs&, std::int64_t k, std::function<void(Context&, State&)> restore);
+// The inputs of a run that begins at iteration k, from 0, with a state: `restore` writes the
+// tensors and numbers that Stepper::state() lists beside weights and gradients, and the trainer's
+// own numbers: "iteration", which has to be k, and "skipped". A synchronous run then continues as
+// if it had never stopped; an asynchronous one fills its pipeline anew.
+TrainingInputs resumed_from(TrainingInputs, std::int64_t k,
+                            std::function<void(Context&, State&)> restore);
 
 }  // namespace trident

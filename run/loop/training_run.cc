@@ -11,49 +11,31 @@
 #include "base/units.h"
 #include "engine/finite_weights.h"
 #include "engine/optimizer/learning_rate.h"
+#include "engine/replicas.h"
 #include "engine/setup/from_config.h"
 #include "formats/hugging_face/hugging_face.h"
-#include "formats/hugging_face/weights_folder.h"
+#include "run/launch/agreement.h"
+#include "run/loop/final_weights.h"
+#include "run/loop/first_state.h"
+#include "run/loop/start_report.h"
 
 namespace trident {
-namespace {
-
-// A run that goes on takes the sample after the last one, whatever its batches are now.
-BatchShape training_shape(const TrainingInputs& inputs, const Topology& topology,
-                          const RankModel& model) {
-  BatchShape shape = batch_shape(inputs.config, topology);
-  shape.tokens = model.reads_tokens();
-  shape.global_batch_size = inputs.batches;
-  return shape;
-}
-
-}  // namespace
-
 TrainingRun::TrainingRun(const TrainingInputs& inputs, Transport& transport, Context& context,
                          const TrainerHooks& hooks)
     : inputs_(inputs),
-      config_(inputs.config),
       hooks_(hooks),
       context_(context),
       world_(transport.world()),
-      files_(world_.patient("files")),
-      topology_(topology_of(config_, inputs.schedule, transport)),
-      model_(context_, config_, *inputs.architecture, inputs.schedule, topology_),
-      stepper_(model_, inputs.lists),
-      evaluator_(model_, inputs.lists),
+      files_(world_.without_timeout("files")),
+      topology_(topology_of(inputs.config, inputs.schedule, transport)),
+      model_(context_, inputs.config, *inputs.architecture, inputs.schedule, topology_),
+      stepper_(model_, inputs.begin.lists),
+      evaluator_(model_, inputs.begin.lists),
       monitor_(stepper_, world_.duplicate("monitor")),
       reporter_(inputs, world_, hooks),
       saver_(inputs, hooks, stepper_, transport.nodes(), files_, reporter_),
-      train_(inputs.datasets.train, training_shape(inputs, topology_, model_)),
-      ahead_(
-          [this](std::int64_t k, std::int64_t count) { return read_training_batches(k, count); }),
-      extras_(inputs.extras) {
-  for (const auto& [name, dataset] : inputs.datasets.validation) {
-    BatchShape shape = batch_shape(config_, topology_);
-    shape.tokens = model_.reads_tokens();
-    validation_.emplace_back(name, BatchSampler(dataset, shape));
-  }
-}
+      data_(inputs, world_, topology_, model_),
+      extras_(inputs.extras) {}
 
 TrainingSummary TrainingRun::run() {
   begin();
@@ -73,7 +55,7 @@ TrainingSummary TrainingRun::run() {
     } catch (...) {
       error = std::current_exception();  // after the report of what has run
     }
-    if (next_ > inputs_.first_iteration || done_ > inputs_.first_iteration) reporter_.end();
+    if (progress_.iterations > inputs_.begin.iteration) reporter_.end();
     if (error) std::rethrow_exception(error);
     files_.barrier(context_);
     if (!failure_.empty()) throw Error(failure_);
@@ -81,6 +63,35 @@ TrainingSummary TrainingRun::run() {
   TrainingSummary summary = reporter_.take_summary();
   summary.stopped = stopped_;
   return summary;
+}
+
+void TrainingRun::begin() {
+  // `trident train` has compared more before, which other programs need not do.
+  require_same_config(inputs_.config, context_, world_);
+  for (const std::string& warning : topology_.warnings) reporter_.message("warning: " + warning);
+  if (inputs_.saves_tokenizer() && !inputs_.extras.files.contains("tokenizer.json")) {
+    reporter_.message("warning: config: /data/tokenizer/path: there is no file \"" +
+                      inputs_.config.data.tokenizer.path +
+                      "\"; the saved weights go without a tokenizer");
+  }
+  const FirstState first = take_first_state(inputs_, hooks_, stepper_, files_);
+  progress_ = {.iterations = inputs_.begin.iteration, .skipped = first.skipped};
+  stopped_ = stop_of_any();
+  if (stopped_) return reporter_.message("stopped before the first iteration: nothing is saved");
+  require_equal_replicas(model_);
+  if (reporter_.leads()) {
+    if (FoldersToHold* folders = hooks_.folders.get()) {
+      folders->held = std::make_unique<RunFolders>(inputs_.config, folders->weight_bytes,
+                                                   folders->command, inputs_.start);
+      extras_.run_id = folders->held->run_id();
+    }
+    if (hooks_.on_begin) hooks_.on_begin(inputs_.start);
+  }
+  saver_.begin(extras_.run_id);
+  report_start(inputs_, stepper_, saver_.made_by(), first.reading_seconds, reporter_);
+  reporter_.begin();
+  files_.barrier(context_);
+  context_.ledger().reset_peaks();
 }
 
 bool TrainingRun::stop_of_any() {
@@ -94,139 +105,104 @@ bool TrainingRun::stop_of_any() {
 }
 
 void TrainingRun::train() {
-  for (; next_ < config_.training.train_iters; ++next_) {
-    if (!iteration(next_)) break;
+  for (std::int64_t k = inputs_.begin.iteration; k < inputs_.config.training.train_iters; ++k) {
+    if (!iteration(k)) break;
   }
 }
 
 bool TrainingRun::is_drawn(std::int64_t k) const {
-  const LoggingConfig& logging = config_.logging;
+  const LoggingConfig& logging = inputs_.config.logging;
   if (!logging.trace || logging.trace_at.empty()) {
-    const std::int64_t second = inputs_.first_iteration + 1;
-    return logging.trace && k == std::min(second, config_.training.train_iters - 1);
+    const std::int64_t second = inputs_.begin.iteration + 1;
+    return logging.trace && k == std::min(second, inputs_.config.training.train_iters - 1);
   }
   return std::ranges::find(logging.trace_at, k + 1) != logging.trace_at.end();
 }
 
 bool TrainingRun::iteration(std::int64_t k) {
-  const auto& dumps = config_.logging.dump_gradients_at;
+  const Config& config = inputs_.config;
+  const auto& dumps = config.logging.dump_gradients_at;
   const bool dump = std::find(dumps.begin(), dumps.end(), k + 1) != dumps.end();
-  const std::vector<HostMicroBatch> micro_batches = training_batches(k);
-  const std::int64_t own = train_.micro_batches(k);
-  if (own != stepper_.schedule().microbatches) stepper_.use(inputs_.ramp_lists->of(own));
-  const std::int64_t interval = config_.training.eval_interval;
+  const std::vector<HostMicroBatch> micro_batches =
+      data_.training(k, stepper_.look_ahead(), stepper_.look_ahead(1));
+  const std::int64_t own = data_.micro_batches(k);
+  if (own != stepper_.schedule().microbatches)
+    stepper_.set_lists(inputs_.begin.ramp_lists->of(own));
+  const std::int64_t interval = config.training.eval_interval;
   const bool evaluates =
-      k + 1 == config_.training.train_iters || (interval > 0 && (k + 1) % interval == 0);
-  const bool saves = saver_.due(k + 1) || save_asked_;
-  const bool grows = train_.micro_batches(k + 1) != own;
+      k + 1 == config.training.train_iters || (interval > 0 && (k + 1) % interval == 0);
+  const bool saves = saver_.due(k + 1);
+  const bool grows = data_.micro_batches(k + 1) != own;
   monitor_.begin(is_drawn(k));
   stepper_.keep_gradients(dump);
-  const double rate = learning_rate(config_.scheduler, config_.optimizer.params.lr, k);
+  const double rate = learning_rate(config.scheduler, config.optimizer.params.lr, k);
   const ClockReading begin = read_clock();
   Advance steps = stepper_.advance(micro_batches, {.learning_rate = rate,
                                                    .stop = hooks_.stop,
-                                                   .save = saver_.asked(),
+                                                   .save = saver_.touched(),
                                                    .close = evaluates || saves || grows});
   const double seconds = static_cast<double>(read_clock().wall_ns - begin.wall_ns) * 1e-9;
   const bool goes_on = !steps.before || report(last_, *steps.before, false);
   if (!steps.ran) return false;
-  if (!goes_on && !steps.own) steps.own = stepper_.settle();
+  if (!goes_on && !steps.own) steps.own = stepper_.wait_for_result();
   if (!failure_.empty()) return false;
 
   saver_.iterated(seconds);
-  saver_.look();
+  saver_.report_ended();
   last_ = {k, rate, seconds, stepper_.weight_version()};
-  done_ = k + 1;
-  validation_loss_.reset();
+  progress_.iterations = k + 1;
+  progress_.validation_loss.reset();
   if (dump) dump_gradients(k);
   monitor_.end();
   if (!steps.own) return true;
   if (!report(last_, *steps.own, evaluates)) return false;
-  if (saver_.due(done_) || save_asked_) save_checkpoint();
+  if (saver_.due(progress_.iterations)) saver_.save(progress_);
   return true;
-}
-
-void TrainingRun::save_checkpoint() {
-  saver_.save({done_, skipped_, validation_loss_}, save_asked_);
-  save_asked_ = false;
 }
 
 bool TrainingRun::report(const CompletedIteration& iteration, const StepResult& step,
                          bool evaluates) {
   if (step.applied) {
-    skipped_ = 0;
+    progress_.skipped = 0;
   } else {
-    look_at_skipped(iteration.k, step);
+    report_skipped(iteration.k, step);
   }
   if (step.stop) stopped_ = true;
-  if (step.save) save_asked_ = true;
+  if (step.save) saver_.ask();
   const StepFigures figures = monitor_.collect();
   std::vector<std::pair<std::string, double>> validation_loss;
   if (evaluates && !stopped_ && failure_.empty()) validation_loss = validate();
-  if (!validation_loss.empty()) validation_loss_ = validation_loss.front().second;
-  CompletedIteration told = iteration;
-  told.save_pause_ms = saver_.take_pause();
-  told.failed_saves = saver_.failures();
-  reporter_.iteration(told, step, figures, validation_loss, is_drawn(iteration.k));
+  if (!validation_loss.empty()) progress_.validation_loss = validation_loss.front().second;
+  CompletedIteration completed = iteration;
+  completed.save_pause_ms = saver_.take_pause();
+  completed.failed_saves = saver_.failures();
+  reporter_.iteration(completed, step, figures, validation_loss, is_drawn(iteration.k));
   return !stopped_ && failure_.empty();
 }
 
-std::vector<HostMicroBatch> TrainingRun::batches(BatchSampler& sampler, std::int64_t iteration) {
-  std::vector<HostMicroBatch> list(static_cast<std::size_t>(sampler.micro_batches(iteration)));
-  const FileWork reading = world_.file_work();
-  try {
-    for (std::size_t i = 0; i < list.size(); ++i) {
-      sampler.fill(iteration, static_cast<std::int64_t>(i), list[i]);
-    }
-  } catch (const RequestError& error) {
-    throw Error(error.what());  // a bad token is found when it is read: the run has started
-  }
-  return list;
-}
-
-std::vector<HostMicroBatch> TrainingRun::read_training_batches(std::int64_t k, std::int64_t count) {
-  // More than its own are those of later iterations, of an asynchronous run's constant batches.
-  const std::int64_t own = train_.micro_batches(k);
-  std::vector<HostMicroBatch> list(static_cast<std::size_t>(count));
-  for (std::int64_t i = 0; i < static_cast<std::int64_t>(list.size()); ++i) {
-    train_.fill(k + i / own, i % own, list[static_cast<std::size_t>(i)]);
-  }
-  return list;
-}
-
-std::vector<HostMicroBatch> TrainingRun::training_batches(std::int64_t k) {
-  const FileWork reading = world_.file_work();
-  try {
-    const bool more = k + 1 < config_.training.train_iters;
-    return ahead_.take(k, train_.micro_batches(k) + stepper_.look_ahead(),
-                       more ? train_.micro_batches(k + 1) + stepper_.look_ahead(1) : 0);
-  } catch (const RequestError& error) {
-    throw Error(error.what());  // a bad token is found when it is read: the run has started
-  }
-}
-
 std::vector<std::pair<std::string, double>> TrainingRun::validate() {
+  const std::int64_t batches = inputs_.config.training.eval_iters;
   std::vector<std::pair<std::string, double>> losses;
-  for (auto& [name, sampler] : validation_) {
+  for (std::size_t set = 0; set < data_.validation_sets(); ++set) {
     double total = 0;
-    for (std::int64_t i = 0; i < config_.training.eval_iters; ++i) {
-      const auto loss = evaluator_.mean_loss(batches(sampler, i), hooks_.stop);
+    for (std::int64_t i = 0; i < batches; ++i) {
+      const auto loss = evaluator_.mean_loss(data_.validation(set, i), hooks_.stop);
       if (!loss) {
         stopped_ = true;
         return {};
       }
       total += *loss;
     }
-    losses.emplace_back(name, total / static_cast<double>(config_.training.eval_iters));
+    losses.emplace_back(data_.validation_name(set), total / static_cast<double>(batches));
   }
   return losses;
 }
 
-void TrainingRun::look_at_skipped(std::int64_t k, const StepResult& step) {
-  const std::int64_t first = inputs_.batches.first_sample(k);
+void TrainingRun::report_skipped(std::int64_t k, const StepResult& step) {
+  const std::int64_t first = inputs_.begin.batches.first_sample(k);
   const std::string what = fmt::format(
       "iteration {}: loss {}, gradient norm {}: not finite; samples {} to {}", k + 1,
-      std::abs(step.loss), step.grad_norm, first, inputs_.batches.first_sample(k + 1) - 1);
+      std::abs(step.loss), step.grad_norm, first, inputs_.begin.batches.first_sample(k + 1) - 1);
   if (stepper_.updates_unchecked()) {
     failure_ = what + "; " + stepper_.schedule().kind + " has updated the weights meanwhile";
     return;
@@ -235,16 +211,16 @@ void TrainingRun::look_at_skipped(std::int64_t k, const StepResult& step) {
     reporter_.message(what + fmt::format("; step skipped, at loss scale {}", step.loss_scale));
     return;
   }
-  if (config_.training.on_non_finite == "stop") {
+  if (inputs_.config.training.on_non_finite == "stop") {
     failure_ = what +
                "; no weight was changed by this iteration "
                "(training.on_non_finite: \"skip\" leaves it out and goes on)";
     return;
   }
-  if (++skipped_ >= config_.training.max_skipped_steps) {
+  if (++progress_.skipped >= inputs_.config.training.max_skipped_steps) {
     failure_ =
         what + fmt::format("; {} in a row skipped, as many as training.max_skipped_steps allows",
-                           counted(skipped_, "step"));
+                           counted(progress_.skipped, "step"));
     return;
   }
   reporter_.message(
@@ -252,7 +228,8 @@ void TrainingRun::look_at_skipped(std::int64_t k, const StepResult& step) {
 }
 
 void TrainingRun::dump_gradients(std::int64_t k) {
-  const std::string path = fmt::format("{}/gradients-{}.safetensors", config_.logging.dir, k + 1);
+  const std::string path =
+      fmt::format("{}/gradients-{}.safetensors", inputs_.config.logging.dir, k + 1);
   const std::string failure = save_gradients(stepper_, files_, path);
   if (failure.empty()) {
     reporter_.wrote(path);
@@ -262,7 +239,7 @@ void TrainingRun::dump_gradients(std::int64_t k) {
 }
 
 void TrainingRun::save() {
-  const std::string& directory = config_.checkpoint.save;
+  const std::string& directory = inputs_.config.checkpoint.save;
   if (directory.empty()) return;
   if (stopped_) reporter_.message("stopping, saving to " + directory);
   if (!weights_are_finite(model_)) {
@@ -270,36 +247,14 @@ void TrainingRun::save() {
     return;
   }
   const bool saves = stopped_ || saver_.active();
-  const bool failed = saves && !saver_.save_last({done_, skipped_, validation_loss_});
-  try {
-    if (reporter_.leads() && hooks_.hold_saves) {
-      if (const std::string what = hooks_.hold_saves(); !what.empty()) reporter_.message(what);
-    }
-    save_hugging_face(model_, files_, directory, extras_);
-  } catch (const RequestError& error) {
-    throw Error(error.what());  // the run has started, whatever it finds now
-  }
-  reporter_.wrote(directory);
-  if (stepper_.has_average()) {
-    stepper_.take_average();
-    const std::string average = directory + "/ema";
-    try {
-      save_hugging_face(model_, files_, average, extras_);
-    } catch (const RequestError& error) {
-      throw Error(error.what());
-    }
-    reporter_.wrote(average);
-  } else if (reporter_.leads() && !weights_in(directory + "/ema").empty()) {
-    reporter_.message(fmt::format(
-        "warning: {}/ema stays as it was: it is no average of the weights that are saved now",
-        directory));
-  }
+  const bool failed = saves && !saver_.save_last(progress_);
+  save_final_weights(stepper_, files_, directory, extras_, hooks_, reporter_);
   if (failed) {
     failure_ = "the last checkpoint could not be saved";
   } else if (stopped_) {
-    const CheckpointConfig& asked = config_.checkpoint;
+    const CheckpointConfig& asked = inputs_.config.checkpoint;
     const bool goes_on = asked.resume != "never" && !is_iteration(asked.load);
-    reporter_.message(fmt::format("saved after iteration {}{}", done_,
+    reporter_.message(fmt::format("saved after iteration {}{}", progress_.iterations,
                                   goes_on ? "; the same command goes on from there" : ""));
   }
 }

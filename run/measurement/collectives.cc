@@ -9,7 +9,7 @@
 #include "base/units.h"
 #include "core/context.h"
 #include "kernels/elementwise.h"
-#include "parallel/collectives/algorithm_kinds.h"
+#include "parallel/collectives/algorithm_registry.h"
 #include "parallel/transport/transport.h"
 #include "run/measurement/bench.h"
 #include "run/measurement/measured.h"
@@ -166,7 +166,7 @@ Json Measurement::all() {
   show(fmt::format(fmt::runtime(kColumns), "operation", "transport", "algorithm", "ranks",
                    "message", "µs", "GB/s"));
   Algorithms algorithms;
-  for (const AlgorithmKind& kind : algorithm_kinds()) {
+  for (const AlgorithmKind& kind : algorithm_registry()) {
     algorithms.emplace_back(kind.name, kind.algorithm);
   }
   algorithms.emplace_back("auto", Algorithm::automatic);

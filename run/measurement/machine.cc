@@ -16,7 +16,7 @@
 #include "base/units.h"
 #include "core/available_memory.h"
 #include "engine/setup/from_config.h"
-#include "engine/setup/kinds.h"
+#include "engine/setup/registry.h"
 #include "kernels/elementwise.h"
 #include "planner/plan/planned_rank.h"
 #include "report/product_rate.h"

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "engine/setup/from_config.h"
-#include "engine/setup/kinds.h"
+#include "engine/setup/registry.h"
 #include "planner/machine/operation_times.h"
 #include "planner/plan/planned_rank.h"
 #include "run/measurement/bench.h"

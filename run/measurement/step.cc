@@ -12,12 +12,12 @@
 
 #include "base/error.h"
 #include "base/units.h"
-#include "datasets/random_batches.h"
+#include "datasets/synthetic_batches.h"
 #include "engine/monitor.h"
 #include "engine/rank_model.h"
 #include "engine/setup/from_config.h"
-#include "engine/setup/kinds.h"
 #include "engine/setup/model_costs.h"
+#include "engine/setup/registry.h"
 #include "engine/stepper.h"
 #include "kernels/backend.h"
 #include "report/best_rates.h"
@@ -123,8 +123,8 @@ void StepBench::train(Transport& transport, int iterations) {
     Stepper stepper(model, schedule_);
     model.initialise();
     Monitor monitor(stepper, topology.world.duplicate("monitor"));
-    const auto batches =
-        random_batches(config_, static_cast<std::uint64_t>(batch_shape(config_, topology).place));
+    const auto batches = synthetic_batches(
+        config_, static_cast<std::uint64_t>(batch_shape(config_, topology).place));
     std::optional<Context> all_threads;
     if (topology.world.rank() == 0) {
       const std::int64_t threads = config_.world_size() * config_.runtime.threads_per_rank;
@@ -192,9 +192,10 @@ Json StepBench::result(int iterations) const {
 }  // namespace
 
 Json bench_step(const Config& config, int iterations) {
-  if (transport_rules(config).processes) {
-    const auto others = names_where(config.rules->transports,
-                                    [](const TransportRules& kind) { return !kind.processes; });
+  if (transport_constraints(config).processes) {
+    const auto others =
+        names_where(config.constraints->transports,
+                    [](const TransportConstraints& kind) { return !kind.processes; });
     throw RequestError(fmt::format(
         "config: /runtime/transport: \"{}\": bench step runs its ranks in one process{}",
         config.runtime.transport,

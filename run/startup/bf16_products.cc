@@ -16,7 +16,7 @@
 #include "base/process/process.h"
 #include "engine/setup/from_config.h"
 #include "report/product_rate.h"
-#include "run/folders/held_folder.h"
+#include "run/folders/locked_folder.h"
 
 namespace trident {
 namespace {
@@ -206,8 +206,8 @@ std::string saved_bf16_products(const std::string& directory) {
   return "";
 }
 
-std::string settle_bf16_products(Config& config, const Launch& launch,
-                                 const std::function<Bf16Choice()>& choose) {
+std::string agree_on_bf16_products(Config& config, const Launch& launch,
+                                   const std::function<Bf16Choice()>& choose) {
   constexpr std::chrono::minutes longer(2);
   const std::string chosen = launch.start->exchange(
       "",

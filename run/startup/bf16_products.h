@@ -55,7 +55,7 @@ std::string saved_bf16_products(const std::string& directory);
 
 // Where `config` has "auto" it gets what rank 0 has chosen; then the choice's text is given.
 // Collective over the job's processes.
-std::string settle_bf16_products(Config& config, const Launch&,
-                                 const std::function<Bf16Choice()>& choose);
+std::string agree_on_bf16_products(Config& config, const Launch&,
+                                   const std::function<Bf16Choice()>& choose);
 
 }  // namespace trident

@@ -27,8 +27,8 @@ namespace trident {
 
 namespace {
 
-bool goes_on(const Config& config) {
-  const CheckpointConfig& asked = config.checkpoint;
+bool may_resume(const CheckpointConfig& checkpoint) {
+  const CheckpointConfig& asked = checkpoint;
   if (asked.save.empty() || asked.resume == "never") return false;
   try {
     return !find_checkpoints(asked.save).empty();
@@ -67,11 +67,11 @@ void check_machine(const Config& config, const Launch& launch, RequestProblems& 
   problems.collect([&] {
     devices.emplace(config);
     const std::int64_t here = ranks_on_gpus(launch, config.world_size(), devices->count());
-    const TransportRules& transport = transport_rules(config);
+    const TransportConstraints& transport = transport_constraints(config);
     if (transport.gpu_for_each_rank && here > devices->count()) {
-      const auto others = names_where(config.rules->transports, [](const TransportRules& kind) {
-        return kind.gpu && !kind.gpu_for_each_rank;
-      });
+      const auto others = names_where(
+          config.constraints->transports,
+          [](const TransportConstraints& kind) { return kind.gpu && !kind.gpu_for_each_rank; });
       throw RequestError(fmt::format(
           "config: /runtime/transport: \"{}\" needs a GPU for each rank, this machine has {} for "
           "{}{}",
@@ -149,11 +149,11 @@ TrainingInputs checked_inputs(const LoadedConfig& loaded, const Launch& launch,
   });
   // And with its bytes later. Of a run that could not go on it would take its own logs for
   // another's.
-  if (launch.leads && (prepared || !goes_on(config))) {
+  if (launch.leads && (prepared || !may_resume(config.checkpoint))) {
     problems.collect([&] { check_output(config, 0, run_of(inputs.start)); });
   }
   problems.raise();
-  const std::string products = settle_bf16_products(inputs.config, launch, [&] {
+  const std::string products = agree_on_bf16_products(inputs.config, launch, [&] {
     return choose_bf16_products(config, inputs.start.bf16_products,
                                 machine ? *machine : bf16_machine(config, launch));
   });

@@ -13,7 +13,7 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "core/available_memory.h"
 #include "engine/setup/from_config.h"
-#include "engine/setup/kinds.h"
+#include "engine/setup/registry.h"
 #include "formats/hugging_face/model_directory.h"
 #include "kernels/cuda_device.h"
 #include "parallel/transport/mpi_job.h"
@@ -24,7 +24,7 @@ namespace trident {
 namespace {
 
 LoadOptions options_of(const ConfigRequest& request, const Launch& launch, const GpuSearch& gpus) {
-  LoadOptions load{.rules = built_in_rules(), .saved_model = saved_model_section};
+  LoadOptions load{.constraints = built_in_constraints(), .saved_model = saved_model_section};
   load.ranks = request.ranks;
   load.cores = launch.cores;
   if (launch.mpi) {
@@ -135,7 +135,7 @@ std::int64_t free_memory(const Config& config, const Launch& launch) {
 
 LoadedConfig load_anywhere(const ConfigRequest& request) {
   return load_any_size(text_of(request), request,
-                       {.rules = built_in_rules(),
+                       {.constraints = built_in_constraints(),
                         .ranks = request.ranks.value_or(1),
                         .saved_model = saved_model_section});
 }
@@ -218,19 +218,20 @@ LoadedConfig load(const ConfigRequest& request, const Launch& launch,
 }
 
 void check_launch(const Config& config, const Launch& launch) {
-  const TransportRules& transport = transport_rules(config);
-  const auto& all = config.rules->transports;
+  const TransportConstraints& transport = transport_constraints(config);
+  const auto& all = config.constraints->transports;
   if (!transport.threads && !launch.mpi) {
     throw RequestError(fmt::format(
         "config: /runtime/transport: \"{}\" needs processes that mpirun or srun started, "
         "and this one was not; use \"auto\" or \"{}\", or start it with mpirun -n {}",
-        transport.name, names_where(all, &TransportRules::threads).front(), config.world_size()));
+        transport.name, names_where(all, &TransportConstraints::threads).front(),
+        config.world_size()));
   }
   if (!transport.processes && launch.mpi && launch.ranks > 1) {
     throw RequestError(fmt::format(
         "config: /runtime/transport: \"{}\" runs all ranks in one process, but mpirun "
         "started {}; use \"{}\" or \"auto\"",
-        transport.name, launch.ranks, names_where(all, &TransportRules::processes).front()));
+        transport.name, launch.ranks, names_where(all, &TransportConstraints::processes).front()));
   }
   if (transport.processes && launch.mpi) (void)make_mpi_job();  // throws where there is no MPI
 }

@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "base/units.h"
 #include "engine/setup/from_config.h"
-#include "engine/setup/kinds.h"
 #include "engine/setup/model_costs.h"
+#include "engine/setup/registry.h"
 #include "planner/plan/fit.h"
 #include "planner/plan/planned_rank.h"
 

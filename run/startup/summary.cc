@@ -23,9 +23,9 @@ std::string clock_text(double seconds) {
   return fmt::format("{}m{:02}s", s / 60, s % 60);
 }
 
-std::string bar_of(const Config& config, const IterationMetrics& m, bool colour) {
+std::string bar_of(std::int64_t iterations, const IterationMetrics& m, bool colour) {
   constexpr std::int64_t width = 16;
-  const std::int64_t total = std::max<std::int64_t>(1, config.training.train_iters);
+  const std::int64_t total = std::max<std::int64_t>(1, iterations);
   const auto full =
       static_cast<std::size_t>(std::clamp<std::int64_t>(width * m.iteration / total, 0, width));
   return fmt::format("[{}{}{}{}]", colour ? "\033[36m" : "", std::string(full, '#'),
@@ -71,7 +71,7 @@ std::string progress_line(const Config& config, const IterationMetrics& m,
     const int wide = columns > 0 ? columns : columns_of(text);
     parts.push_back({std::move(text), rank, wide});
   };
-  if (view.bar) add(5, bar_of(config, m, view.colour), 18);
+  if (view.bar) add(5, bar_of(config.training.train_iters, m, view.colour), 18);
   add(0, fmt::format("{}/{}", m.iteration, config.training.train_iters));
   add(0, fmt::format("loss {:.4f}", m.loss));
   for (const auto& [name, loss] : m.validation_loss) {

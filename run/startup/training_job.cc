@@ -13,7 +13,7 @@
 #include "base/process/process.h"
 #include "base/units.h"
 #include "engine/setup/from_config.h"
-#include "engine/setup/kinds.h"
+#include "engine/setup/registry.h"
 #include "engine/setup/text_setup.h"
 #include "planner/plan/fit.h"
 #include "planner/plan/plan.h"
@@ -33,7 +33,7 @@ std::string sample_text(const Config& config, const Plan& plan) {
   if (!has_byte_tokenizer(config.checkpoint.save)) return "";  // tokens came ready-made
   std::int64_t peak = 0;
   for (const PlanRank& rank : plan.ranks) peak = std::max(peak, rank.peak_bytes);
-  if (saved_bytes(config, plan.parameters) > peak) return "";
+  if (saved_bytes(config.precision, plan.parameters) > peak) return "";
   std::string text;
   try {
     const Devices devices(config);
@@ -87,14 +87,14 @@ std::string what_fits(const Config& config, const Architecture& architecture, co
 // To the report, which has been written before: a sample, and a rate that was measured again as a
 // step was faster than all that was known.
 void complete_report(TrainingJob& job, TrainingSummary& summary, const TrainerHooks& hooks) {
-  const double known = job.inputs.rate.total();
+  const double known = job.facts.rate.total();
   const bool again = known > 0 && summary.rate.total() > known;
   if (again && job.launch.mpi) keep_best_rates(job.rates_file, summary.rate.best);
   if (again && !job.launch.mpi) {
     measure_again(summary.rate, job.inputs.config, job.launch, job.devices, job.rates_file);
   }
   if (!summary.stopped && !summary.history.empty()) {
-    job.sample = sample_text(job.inputs.config, *job.inputs.plan);
+    job.sample = sample_text(job.inputs.config, *job.facts.plan);
   }
   if (summary.history.empty() || (job.sample.empty() && !again)) return;
   try {
@@ -127,12 +127,12 @@ TrainingJob prepare_job(const LoadedConfig& loaded, const Launch& launch, const 
   const Config& config = job.inputs.config;
   job.why_cpu = loaded.why_cpu;
   if (launch.leads) {
-    job.inputs.made_by = made_with(job.devices, launch);
+    job.facts.made_by = made_with(job.devices, launch);
     if (config.runtime.bf16_products != "auto") {
-      job.inputs.made_by["bf16 products"] = config.runtime.bf16_products;
+      job.facts.made_by["bf16 products"] = config.runtime.bf16_products;
     }
-    job.inputs.plan = make_plan(config, *job.inputs.architecture, job.inputs.schedule);
-    job.weight_bytes = saved_bytes(config, job.inputs.plan->parameters);
+    job.facts.plan = make_plan(config, *job.inputs.architecture, job.inputs.schedule);
+    job.weight_bytes = saved_bytes(config.precision, job.facts.plan->parameters);
     check_output(config, job.weight_bytes, run_of(job.inputs.start));
   }
   compare_ranks(job.inputs, job.devices, launch);
@@ -143,25 +143,23 @@ TrainingJob prepare_job(const LoadedConfig& loaded, const Launch& launch, const 
 
 void measure_product_rate(TrainingJob& job, const std::string& file) {
   job.rates_file = file;
-  job.inputs.rate = rate_of_job(job.inputs.config, job.launch, job.devices, file);
+  job.facts.rate = rate_of_job(job.inputs.config, job.launch, job.devices, file);
 }
 
 TrainingSummary run_job(TrainingJob& job, const JobHooks& hooks) {
   const Config& config = job.inputs.config;
   TrainerHooks trainer = hooks.trainer;
-  trainer.on_begin = [&](const StartingPoint& start) {
-    job.folders = std::make_shared<RunFolders>(config, job.weight_bytes, hooks.command, start);
-    return job.folders->run_id();
-  };
-  trainer.still_held = [&] { job.folders->require_held(); };
-  trainer.hold_saves = [&] { return job.folders->hold_saves(); };
-  std::vector<std::pair<std::string, std::string>>& facts = job.inputs.start_facts;
+  job.folders = std::make_shared<FoldersToHold>(
+      FoldersToHold{.weight_bytes = job.weight_bytes, .command = hooks.command});
+  trainer.folders = job.folders;
+  std::vector<std::pair<std::string, std::string>>& facts = job.facts.start;
   facts = {{"command", hooks.command},
            {"version", hooks.version},
            {"host", host_name()},
            {"machine", processor_name()},
            {"threads", fmt::format("{} a rank", config.runtime.threads_per_rank)}};
-  facts.insert(facts.end(), job.inputs.made_by.begin(), job.inputs.made_by.end());
+  facts.insert(facts.end(), job.facts.made_by.begin(), job.facts.made_by.end());
+  trainer.facts = job.facts;
   TrainingSummary summary;
   const auto saved = [&] {
     if (hooks.on_saved) hooks.on_saved();
@@ -198,7 +196,7 @@ std::string opening_text(const TrainingJob& job) {
 
 nlohmann::ordered_json closing_json(const TrainingJob& job, const TrainingSummary& summary) {
   const Config& config = job.inputs.config;
-  nlohmann::ordered_json result = closing_json(config, *job.inputs.plan, summary, job.sample,
+  nlohmann::ordered_json result = closing_json(config, *job.facts.plan, summary, job.sample,
                                                sharing_text(config, job.launch, job.devices));
   result["logging_dir"] = config.logging.dir;
   result["architecture"] = config.model.architecture;
@@ -212,7 +210,7 @@ nlohmann::ordered_json closing_json(const TrainingJob& job, const TrainingSummar
 
 std::string closing_text(const TrainingJob& job, const TrainingSummary& summary, int columns) {
   const Config& config = job.inputs.config;
-  return closing_text(config, *job.inputs.plan, summary, job.sample,
+  return closing_text(config, *job.facts.plan, summary, job.sample,
                       sharing_text(config, job.launch, job.devices), columns);
 }
 

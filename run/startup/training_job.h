@@ -23,18 +23,17 @@
 
 namespace trident {
 
-class RunFolders;
-
 struct TrainingJob {
   Launch launch;
   Devices devices;  // of this process
   TrainingInputs inputs;
-  std::int64_t weight_bytes = 0;             // of the saved weights; where this process leads
-  std::string why_cpu = {};                  // LoadedConfig::why_cpu
-  std::string crowded = {};                  // a warning of more threads than cores, "" for none
-  std::string sample = {};                   // a text of its weights, once it has ended
-  std::string rates_file = {};               // that rates of products are kept in
-  std::shared_ptr<RunFolders> folders = {};  // of the run, once it has begun: held until this goes
+  ReportFacts facts = {};                       // where this process leads
+  std::int64_t weight_bytes = 0;                // of the saved weights; where this process leads
+  std::string why_cpu = {};                     // LoadedConfig::why_cpu
+  std::string crowded = {};                     // a warning of more threads than cores, "" for none
+  std::string sample = {};                      // a text of its weights, once it has ended
+  std::string rates_file = {};                  // that rates of products are kept in
+  std::shared_ptr<FoldersToHold> folders = {};  // of the run: held until this goes
 };
 
 // Everything that can be known before a run starts, compared between the job's processes, planned
@@ -52,7 +51,7 @@ TrainingJob prepare_job(const LoadedConfig&, const Launch&,
 void measure_product_rate(TrainingJob&, const std::string& file = "");
 
 struct JobHooks {
-  // on_begin, still_held and hold_saves are the job's own: it takes hold of the run's folders.
+  // Its folders are the job's own.
   TrainerHooks trainer = {};
   std::string command = "a program";  // for whoever finds the folders in use, and the report
   std::string version = {};           // of the program, for the report

@@ -133,7 +133,8 @@ TEST_P(InitPreset, IsFollowedToARun) {
 
 // The others search layouts for several seconds each; commands_cli_test.cc shows that presets can
 // be searched.
-INSTANTIATE_TEST_SUITE_P(Kinds, InitPreset, ::testing::Values("bytes", "gpt2_124m", "llama_135m"));
+INSTANTIATE_TEST_SUITE_P(Registry, InitPreset,
+                         ::testing::Values("bytes", "gpt2_124m", "llama_135m"));
 INSTANTIATE_TEST_SUITE_P(All, InitPreset,
                          ::testing::ValuesIn(std::getenv("TRIDENT_TEST_FULL") == nullptr
                                                  ? std::vector<const char*>{}

@@ -203,7 +203,7 @@ TEST(Checkpoint, AnotherBatchSizeTakesTheNextSample) {
       dir.path(),
       {"batch.global_batch_size=" + std::to_string(2 * batch), "training.train_iters=4"});
   const TrainingInputs inputs = prepare_training(twice);
-  EXPECT_EQ(inputs.consumed_samples, 2 * batch);
+  EXPECT_EQ(inputs.begin.samples, 2 * batch);
   std::vector<std::int64_t> tokens;
   TrainerHooks hooks;
   hooks.on_iteration = [&](IterationMetrics& m) { tokens.push_back(m.consumed_tokens); };
@@ -217,7 +217,7 @@ TEST(Checkpoint, AnotherBatchSizeTakesTheNextSample) {
 void save_again(const Config& config, const std::string& from, const std::string& to) {
   on_ranks(config, transport_options(config), [&](Rank& own) {
     Context& context = own.stepper.context();
-    const ProcessGroup files = own.stepper.topology().world.patient("files");
+    const ProcessGroup files = own.stepper.topology().world.without_timeout("files");
     CheckpointReader reader(from);
     State state = own.stepper.state();
     restore_state(context, state, reader);
@@ -256,7 +256,7 @@ TEST(Checkpoint, MovesThroughSixteenLayoutsAndBackUnchanged) {
       const Config first = config(layouts[0], {});
       on_ranks(first, transport_options(first), [&](Rank& own) {
         own.model.initialise();
-        for (int k = 0; k < 3; ++k) own.stepper.train(random_batches(own.model, k), 1e-3);
+        for (int k = 0; k < 3; ++k) own.stepper.train(synthetic_batches(own.model, k), 1e-3);
         Context& context = own.stepper.context();
         State state = own.stepper.state();
         SaveList list(own.model, state, 0);
@@ -264,7 +264,7 @@ TEST(Checkpoint, MovesThroughSixteenLayoutsAndBackUnchanged) {
         for (const StateNumber& n : state.numbers) {
           std::visit([&](const auto* value) { info.manifest.numbers[n.name] = *value; }, n.value);
         }
-        const ProcessGroup files = own.stepper.topology().world.patient("files");
+        const ProcessGroup files = own.stepper.topology().world.without_timeout("files");
         EXPECT_EQ(
             write_checkpoint(context, files, list, {&real_files(), at, at + ".saving"}, info,
                              [&](const PortionSink& sink) { list.portions().each(context, sink); }),
@@ -368,7 +368,7 @@ TEST(Checkpoint, OfFormat1LoadsForEver) {
                     overrides_of(layout) + Overrides{"logging.dir=" + dir.path(),
                                                      "batch.gradient_accumulation_steps=null",
                                                      "pipeline.layer_split=even"},
-                    {.rules = built_in_rules()})
+                    {.constraints = built_in_constraints()})
             .config;
     const std::string next = dir / name_of(layout);
     save_again(config, folder, next);

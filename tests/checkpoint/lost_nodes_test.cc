@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/files/file.h"
-#include "run/folders/held_folder.h"
+#include "run/folders/locked_folder.h"
 #include "support/temp_dir.h"
 #include "tests/checkpoint/node_runs.h"
 

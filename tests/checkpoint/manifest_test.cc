@@ -139,25 +139,25 @@ TEST(Manifest, RefusesWhatIsNoCheckpointOfAFolder) {
     other["files"][name] = {{"bytes", 0}, {"blocks", nlohmann::json::array()}};
     EXPECT_THAT(message_of(sealed(other)), HasSubstr("names no file of the folder")) << name;
   }
-  nlohmann::json piece = whole["tensors"]["exp_avg/a"]["pieces"];
-  const auto pieces = [&](const nlohmann::json& list) {
+  nlohmann::json shard = whole["tensors"]["exp_avg/a"]["pieces"];
+  const auto shards = [&](const nlohmann::json& list) {
     return with("/tensors/exp_avg~1a/pieces", list);
   };
-  nlohmann::json other = piece;
+  nlohmann::json other = shard;
   other.erase(1);
-  EXPECT_THAT(pieces(other), HasSubstr("pieces hold 20 of 24 elements"));
-  other = piece;
+  EXPECT_THAT(shards(other), HasSubstr("pieces hold 20 of 24 elements"));
+  other = shard;
   other[1][3] = 1;  // overlaps, and leaves a hole
-  EXPECT_THAT(pieces(other), HasSubstr("pieces overlap at (0, 1)"));
-  other = piece;
-  other.push_back(piece[0]);
-  EXPECT_THAT(pieces(other), HasSubstr("pieces overlap"));
-  other = piece;
+  EXPECT_THAT(shards(other), HasSubstr("pieces overlap at (0, 1)"));
+  other = shard;
+  other.push_back(shard[0]);
+  EXPECT_THAT(shards(other), HasSubstr("pieces overlap"));
+  other = shard;
   other[2][2] = 2;
-  EXPECT_THAT(pieces(other), HasSubstr("leave the tensor"));
-  other = piece;
+  EXPECT_THAT(shards(other), HasSubstr("leave the tensor"));
+  other = shard;
   other[0][0] = "elsewhere";
-  EXPECT_THAT(pieces(other), HasSubstr("/0/0: names a file that /files doesn't list"));
+  EXPECT_THAT(shards(other), HasSubstr("/0/0: names a file that /files doesn't list"));
   EXPECT_THAT(message_of(sealed(whole).insert(1, "\"run_id\": \"\",")), HasSubstr("/root"));
 }
 
@@ -166,25 +166,26 @@ TEST(Manifest, TellsTilingsFromOthers) {
   std::mt19937 random(5);
   for (int trial = 0; trial < 300; ++trial) {
     const std::int64_t rows = 1 + random() % 12, columns = 1 + random() % 12;
-    std::vector<Box> boxes{{0, 0, rows, columns}};
+    std::vector<TensorSlice> slices{{0, 0, rows, columns}};
     for (int cut = 0; cut < 6; ++cut) {
-      Box& box = boxes[random() % boxes.size()];
+      TensorSlice& slice = slices[random() % slices.size()];
       const bool by_row = random() % 2 == 0;
-      std::int64_t& extent = by_row ? box.rows : box.columns;
+      std::int64_t& extent = by_row ? slice.rows : slice.columns;
       if (extent < 2) continue;
       const std::int64_t at = 1 + random() % (extent - 1);
-      Box rest = box;
+      TensorSlice rest = slice;
       (by_row ? rest.row : rest.column) += at;
       (by_row ? rest.rows : rest.columns) -= at;
       extent = at;
-      boxes.push_back(rest);
+      slices.push_back(rest);
     }
     Manifest m = example();
     SavedTensor& tensor = m.tensors["exp_avg/a"];
     tensor = {DType::f32, {rows, columns}, {}};
-    for (const Box& box : boxes) tensor.pieces.push_back({"model.safetensors", "t", box});
+    for (const TensorSlice& slice : slices)
+      tensor.shards.push_back({"model.safetensors", "t", slice});
     EXPECT_EQ(message_of(manifest_text(m)), "no error");
-    Box& moved = tensor.pieces[random() % tensor.pieces.size()].box;
+    TensorSlice& moved = tensor.shards[random() % tensor.shards.size()].slice;
     if (random() % 2 == 0)
       ++moved.row;
     else

@@ -212,7 +212,7 @@ TEST_F(PartialLoad, TensorsOfAHuggingFaceDirectoryAreMapped) {
 std::vector<float> table(const std::string& folder, const std::string& name) {
   CheckpointReader reader(folder);
   const SavedTensor& tensor = *reader.find(name);
-  const Box all{0, 0, tensor.shape.dim(0), tensor.shape.dim(1)};
+  const TensorSlice all{0, 0, tensor.shape.dim(0), tensor.shape.dim(1)};
   std::vector<float> values(static_cast<std::size_t>(tensor.shape.numel()));
   reader.read(name, all, all.columns, std::as_writable_bytes(std::span(values)));
   return values;

@@ -44,10 +44,10 @@ void before_jump(Strand& from, Strand& to) {
   __tsan_switch_to_fiber(to.fiber, __tsan_switch_to_fiber_no_sync);
 }
 void after_jump(Strand&, Strand&) {}
-void before_meeting(void* place) {
+void before_rendezvous(void* place) {
   __tsan_release(place);
 }
-void after_meeting(void* place) {
+void after_rendezvous(void* place) {
   __tsan_acquire(place);
 }
 #elif defined(__SANITIZE_ADDRESS__)
@@ -73,8 +73,8 @@ void before_jump(Strand&, Strand&) {}
 void after_jump(Strand&, Strand&) {}
 #endif
 #if !defined(TRIDENT_EMULATION_SEES_RACES)
-void before_meeting(void*) {}
-void after_meeting(void*) {}
+void before_rendezvous(void*) {}
+void after_rendezvous(void*) {}
 #endif
 
 enum class State { ready, at_barrier, at_shuffle, done };
@@ -116,9 +116,9 @@ class Engine {
 
   void synchronize_block() {
     ++at_barrier_;
-    before_meeting(&at_barrier_);
+    before_rendezvous(&at_barrier_);
     leave(State::at_barrier);
-    after_meeting(&at_barrier_);
+    after_rendezvous(&at_barrier_);
   }
 
   std::uint64_t exchange(unsigned mask, std::uint64_t value, int source) {
@@ -146,9 +146,9 @@ class Engine {
     after_jump(engine.current_->strand, engine.scheduler_strand_);
     engine.scheduler_ = from.fctx;
     for (;;) {
-      after_meeting(&engine.begun_);
+      after_rendezvous(&engine.begun_);
       (*engine.body_)();
-      before_meeting(&engine.ended_);
+      before_rendezvous(&engine.ended_);
       engine.leave(State::done);
     }
   }
@@ -189,7 +189,7 @@ class Engine {
     }
     for (Warp& warp : warps_) warp.arrived = 0;
     at_barrier_ = 0;
-    before_meeting(&begun_);
+    before_rendezvous(&begun_);
     unsigned left = count_;
     // Forwards and backwards in turn: what lacks a barrier comes out differently.
     for (bool forwards = true; left > 0; forwards = !forwards) {
@@ -212,7 +212,7 @@ class Engine {
             "others don't reach");
       }
     }
-    after_meeting(&ended_);
+    after_rendezvous(&ended_);
   }
 
   const std::function<void()>* body_ = nullptr;

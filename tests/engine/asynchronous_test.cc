@@ -27,17 +27,17 @@ Trajectory pipelined(const Config& config) {
   on_ranks(config, transport_options(config), [&](Rank& own) {
     const auto m = config.num_microbatches();
     for (int k = 0; k < iterations; ++k) {
-      auto batches = random_batches(own.model, k);
+      auto batches = synthetic_batches(own.model, k);
       for (int i = 0; i < own.stepper.look_ahead(); ++i) {
         batches.push_back(
-            random_batches(own.model, k + 1 + i / m)[static_cast<std::size_t>(i % m)]);
+            synthetic_batches(own.model, k + 1 + i / m)[static_cast<std::size_t>(i % m)]);
       }
       const Advance steps = own.stepper.advance(
           batches, {.learning_rate = rate, .close = k % 2 == 1 || k + 1 == iterations});
       EXPECT_EQ(steps.own.has_value(),
                 k % 2 == 1 || k + 1 == iterations || !own.stepper.updates_unchecked());
       own.evaluator.mean_loss(
-          random_batches(own.model, 1000));  // must not disturb what is in flight
+          synthetic_batches(own.model, 1000));  // must not disturb what is in flight
       for (const auto& step : {steps.before, steps.own}) {
         if (!step || own.model.topology().world.rank() != 0) continue;
         outcome.losses.push_back(step->loss);

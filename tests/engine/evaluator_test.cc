@@ -28,7 +28,7 @@ TEST(Evaluator, GivesTheLogitsOfWhichTheMeanLossIsMade) {
     const TempDir dir;
     const Config config = seeded_config(model, dir.path());
     on_ranks(config, transport_options(config), [&](Rank& own) {
-      const auto batches = random_batches(own.model, 0);
+      const auto batches = synthetic_batches(own.model, 0);
       double total = 0, tokens = 0;
       for (const HostMicroBatch& batch : batches) {
         const std::size_t length = batch.tokens.size() / batch.sample_ids.size();
@@ -54,7 +54,7 @@ TEST(Evaluator, ACacheChangesNoLogits) {
     const TempDir dir;
     const Config config = seeded_config(model, dir.path());
     on_ranks(config, transport_options(config), [&](Rank& own) {
-      const HostMicroBatch batch = random_batches(own.model, 0).front();
+      const HostMicroBatch batch = synthetic_batches(own.model, 0).front();
       const std::span tokens =
           std::span(batch.tokens).first(batch.tokens.size() / batch.sample_ids.size());
       KeyValueCache cache(config.model.max_position_embeddings);

@@ -22,7 +22,7 @@ std::vector<LoweredAction> actions_of(const ExecutionTrace& trace) {
 }
 
 TEST(Executed, TraceIsTheListOfTheScheduleAskedForOnEveryRank) {
-  for (const std::string& kind : names_of(schedule_kinds())) {
+  for (const std::string& kind : names_of(schedule_registry())) {
     for (const int stages : {2, 4}) {
       SCOPED_TRACE(kind + " on " + std::to_string(stages));
       const int chunks = std::max(1, complete({kind, stages, 12}).chunks);
@@ -38,7 +38,7 @@ TEST(Executed, TraceIsTheListOfTheScheduleAskedForOnEveryRank) {
       std::vector<std::vector<LoweredAction>> ran(static_cast<std::size_t>(stages));
       std::vector<std::vector<Action>> computed(ran.size());
       on_ranks(config, transport_options(config), [&](Rank& own) {
-        for (int k = 0; k < 2; ++k) own.stepper.train(random_batches(own.model, k), 1e-3);
+        for (int k = 0; k < 2; ++k) own.stepper.train(synthetic_batches(own.model, k), 1e-3);
         const auto rank = static_cast<std::size_t>(own.model.topology().of(Group::pipeline).rank());
         ran[rank] = actions_of(own.stepper.trace());
         computed[rank] = compute_actions(own.stepper.trace());
@@ -108,9 +108,9 @@ double step_over_list(const std::string& kind) {
   std::vector<std::vector<ExecutionTrace>> traces(steps, std::vector<ExecutionTrace>(2));
   Schedule schedule;
   on_ranks(config, options, [&](Rank& own) {
-    own.stepper.train(random_batches(own.model, 0), 1e-3);  // makes its buffers
+    own.stepper.train(synthetic_batches(own.model, 0), 1e-3);  // makes its buffers
     for (int k = 0; k < steps; ++k) {
-      own.stepper.train(random_batches(own.model, k), 1e-3);
+      own.stepper.train(synthetic_batches(own.model, k), 1e-3);
       traces[static_cast<std::size_t>(k)]
             [static_cast<std::size_t>(own.model.topology().of(Group::pipeline).rank())] =
                 own.stepper.trace();

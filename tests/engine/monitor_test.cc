@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/setup/from_config.h"
-#include "engine/setup/kinds.h"
+#include "engine/setup/registry.h"
 #include "support/temp_dir.h"
 #include "support/training_run.h"
 
@@ -17,7 +17,7 @@ namespace {
 
 constexpr int iterations = 4;
 
-Overrides layout_of(const ScheduleRules& kind) {
+Overrides layout_of(const ScheduleConstraints& kind) {
   const bool v = kind.chunks != ChunkRule::one;
   return overrides_of({1, 1, 2, v ? 2 : 1}) +
          Overrides{"pipeline.schedule=" + kind.name,
@@ -41,10 +41,10 @@ void expect_parts_of(const Config& config) {
     const auto m = config.num_microbatches();
     for (int k = 0; k < iterations; ++k) {
       const auto at = static_cast<std::size_t>(k);
-      auto batches = random_batches(own.model, k);
+      auto batches = synthetic_batches(own.model, k);
       for (int i = 0; i < own.stepper.look_ahead(); ++i) {
         batches.push_back(
-            random_batches(own.model, k + 1 + i / m)[static_cast<std::size_t>(i % m)]);
+            synthetic_batches(own.model, k + 1 + i / m)[static_cast<std::size_t>(i % m)]);
       }
       monitor.begin();
       own.stepper.advance(batches, {.learning_rate = 1e-3, .close = k % 2 == 1});
@@ -57,7 +57,7 @@ void expect_parts_of(const Config& config) {
       const StepFigures figures = monitor.collect();
       if (own.model.topology().world.rank() == 0) told[at] = figures;
     }
-    own.stepper.settle();
+    own.stepper.wait_for_result();
   });
   for (int k = 0; k < iterations; ++k) {
     const auto at = static_cast<std::size_t>(k);
@@ -75,7 +75,7 @@ void expect_parts_of(const Config& config) {
 
 TEST(Monitor, PartsAddUpToTheStepUnderEverySchedule) {
   const TempDir dir;
-  for (const ScheduleRules& kind : built_in_rules()->schedules) {
+  for (const ScheduleConstraints& kind : built_in_constraints()->schedules) {
     SCOPED_TRACE(kind.name);
     expect_parts_of(seeded_config("llama", dir.path(), layout_of(kind)));
   }

@@ -82,7 +82,7 @@ Outcome run(const std::string& name, const Overrides& overrides, bool late,
       mine.applied.push_back(result->applied);
     };
     for (int k = 0; k < iterations; ++k) {
-      auto batches = random_batches(own.model, k);
+      auto batches = synthetic_batches(own.model, k);
       for (auto& batch : batches) {
         std::replace(batch.tokens.begin(), batch.tokens.end(), poison, poison + 1);
       }
@@ -221,12 +221,12 @@ TEST(PostValidation, EvaluationWantsASettledUpdate) {
       "llama", dir.path(),
       overrides_of({1, 1, 2}) + Overrides{"pipeline.schedule=zb_h2", "gradient_clipping=0"});
   on_ranks(config, transport_options(config), [&](Rank& own) {
-    const auto batches = random_batches(own.model, 0);
-    EXPECT_FALSE(own.stepper.settle().has_value());
+    const auto batches = synthetic_batches(own.model, 0);
+    EXPECT_FALSE(own.stepper.wait_for_result().has_value());
     EXPECT_FALSE(
         own.stepper.advance(batches, {.learning_rate = 1e-3, .close = false}).own.has_value());
     EXPECT_THROW(own.evaluator.mean_loss(batches), Error);
-    const auto result = own.stepper.settle();
+    const auto result = own.stepper.wait_for_result();
     ASSERT_TRUE(result.has_value());
     EXPECT_TRUE(result->applied);
     own.evaluator.mean_loss(batches);
@@ -245,7 +245,7 @@ TEST(PostValidation, RanksBeginTheNextIterationBeforeOthersEndTheLast) {
     std::mutex mutex;
     on_ranks(config, transport_options(config), [&](Rank& own) {
       for (int k = 0; k < steps; ++k) {
-        own.stepper.advance(random_batches(own.model, k),
+        own.stepper.advance(synthetic_batches(own.model, k),
                             {.learning_rate = 1e-3, .close = !late || k + 1 == steps});
         const std::lock_guard lock(mutex);
         const auto& events = own.stepper.trace().events;

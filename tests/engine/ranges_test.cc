@@ -22,7 +22,7 @@ TEST(Ranges, NameStageAndMicroBatch) {
   emulation::Ranges& ranges = emulation::ranges();
   ranges.begun.clear();  // other tests' in this program
   on_ranks(config, transport_options(config),
-           [&](Rank& own) { own.stepper.train(random_batches(own.model, 0), 1e-3); });
+           [&](Rank& own) { own.stepper.train(synthetic_batches(own.model, 0), 1e-3); });
   EXPECT_EQ(ranges.open, 0);
   const auto last = std::to_string(config.num_microbatches() - 1);
   for (const char* action : {"forward", "backward input", "backward weight"}) {

@@ -128,9 +128,9 @@ MicroBatch Serial::micro_batch(const HostMicroBatch& data) {
 
 void Serial::run(std::int64_t n, bool complete) {
   const MicroBatch batch =
-      micro_batch(random_batches(model_, n / m_)[static_cast<std::size_t>(n % m_)]);
+      micro_batch(synthetic_batches(model_, n / m_)[static_cast<std::size_t>(n % m_)]);
   Tensor x;
-  std::vector<std::pair<const Module*, RecordPtr>> ran;
+  std::vector<std::pair<const Module*, SavedActivationsPtr>> ran;
   for (const Chunk& chunk : chunks_) {
     for (const auto& module : chunk.modules) {
       ran.emplace_back(module.get(), nullptr);

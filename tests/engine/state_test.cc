@@ -29,7 +29,7 @@ class Store {
     State state = stepper.state();
     const std::lock_guard lock(mutex_);
     for (const StateTensor& tensor : state.tensors) {
-      if (!tensor.holder.speaks()) continue;
+      if (!tensor.holder.is_primary()) continue;
       Whole& whole = tensors_[key(tensor)];
       whole.values.resize(static_cast<std::size_t>(tensor.placement.global.numel()));
       whole.times.resize(whole.values.size());
@@ -89,8 +89,8 @@ class Store {
   static void each(const StateTensor& tensor, const Visit& visit) {
     const Shape& global = tensor.placement.global;
     const std::int64_t columns = global.rank() == 1 ? 1 : global.dim(1);
-    for (const HeldBox& held : tensor.placement.boxes(tensor.begin, tensor.tensor.numel())) {
-      each_stretch(held, columns, [&](std::int64_t local, std::int64_t whole, std::int64_t count) {
+    for (const LocalSlice& held : tensor.placement.slices(tensor.begin, tensor.tensor.numel())) {
+      each_range(held, columns, [&](std::int64_t local, std::int64_t whole, std::int64_t count) {
         for (std::int64_t i = 0; i < count; ++i) {
           visit(static_cast<std::size_t>(local + i - tensor.begin),
                 static_cast<std::size_t>(whole + i));
@@ -214,9 +214,9 @@ TEST(State, IsAllThatARunGoesOnFromInAnotherLayout) {
         train_steps(own.stepper, inputs, kept);
         store.save(own.stepper, kept);
       });
-      TrainingInputs rest = prepare_training(config_of(move.to, move.then));
-      go_on_from(rest, kept,
-                 [&](Context& context, State& state) { store.restore(context, state); });
+      const TrainingInputs rest = resumed_from(
+          prepare_training(config_of(move.to, move.then)), kept,
+          [&](Context& context, State& state) { store.restore(context, state); });
       const TrainingSummary summary = train_local(rest, {});
       ASSERT_EQ(summary.history.size(), 3u);
       for (std::size_t i = 0; i < 3; ++i) {
@@ -231,8 +231,8 @@ TEST(State, OfAnotherIterationIsRefused) {
   const TempDir dir;
   const Config config = seeded_config("gpt2", dir / "run", {"training.train_iters=6"});
   TrainingInputs inputs = prepare_training(config);
-  EXPECT_THROW(go_on_from(inputs, 6, [](Context&, State&) {}), RequestError);
-  go_on_from(inputs, 2, [](Context&, State&) {});
+  EXPECT_THROW(resumed_from(inputs, 6, [](Context&, State&) {}), RequestError);
+  inputs = resumed_from(inputs, 2, [](Context&, State&) {});
   EXPECT_THROW(train_local(inputs, {}), Error);
 }
 

@@ -40,7 +40,7 @@ TEST(SteadyState, TakesNothingFromTheDeviceAfterTheSecondIteration) {
       on_ranks(config, transport_options(config), [&](Rank& own) {
         std::vector<std::int64_t> blocks, reserved, taken;
         for (int k = 0; k < iterations; ++k) {
-          own.stepper.train(random_batches(own.model, k), 1e-3);
+          own.stepper.train(synthetic_batches(own.model, k), 1e-3);
           const Allocator::Figures figures = own.model.context().allocator().figures();
           blocks.push_back(figures.block_bytes);  // reserved bytes count in pieces of 2 MiB
           reserved.push_back(figures.reserved_bytes);

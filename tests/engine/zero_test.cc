@@ -274,7 +274,7 @@ TEST(Zero, ANonFiniteGradientOfOneRankSkipsTheStepOnAll) {
         own.model.buckets().set(context, parameter, values);
       }
       results[static_cast<std::size_t>(rank)] =
-          own.stepper.train(random_batches(own.model, 0), 1e-3);
+          own.stepper.train(synthetic_batches(own.model, 0), 1e-3);
     });
     for (const StepResult& result : results) {
       EXPECT_FALSE(result.applied);

@@ -7,7 +7,7 @@
 #include "base/files/json.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/checkpoint_tools.h"
-#include "engine/setup/kinds.h"
+#include "engine/setup/registry.h"
 #include "fuzz/fuzzing.h"
 #include "run/folders/config_differences.h"
 
@@ -41,7 +41,7 @@ const Config& small_config() {
     "model": {"num_layers": 4, "hidden_size": 64, "num_attention_heads": 4},
     "batch": {"global_batch_size": 8},
     "data": {"train": [{"path": "text.txt"}], "sequence_length": 32}})",
-                                            {}, {.rules = built_in_rules()})
+                                            {}, {.constraints = built_in_constraints()})
                                    .config;
   return config;
 }

@@ -1,5 +1,5 @@
 // A config, then overrides, each after a NUL.
-#include "engine/setup/kinds.h"
+#include "engine/setup/registry.h"
 #include "fuzz/fuzzing.h"
 #include "settings/config.h"
 
@@ -9,7 +9,7 @@ void fuzz_config(std::string_view input) {
   std::vector<std::string> parts = split(input, '\0');
   const std::string text = parts.front();
   parts.erase(parts.begin());
-  const LoadOptions options{.rules = built_in_rules(), .ranks = 8, .cores = 4};
+  const LoadOptions options{.constraints = built_in_constraints(), .ranks = 8, .cores = 4};
   LoadedConfig loaded;
   if (!accepted([&] { loaded = parse_config(text, parts, options); })) return;
   const Config& config = loaded.config;

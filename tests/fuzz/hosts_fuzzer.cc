@@ -2,7 +2,7 @@
 #include <cstdint>
 
 #include "fuzz/fuzzing.h"
-#include "run/startup/elastic.h"
+#include "run/supervisor/elastic.h"
 #include "support/temp_dir.h"
 
 namespace trident::fuzzing {

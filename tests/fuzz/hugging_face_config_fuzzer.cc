@@ -2,7 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/files/json.h"
-#include "engine/setup/kinds.h"
+#include "engine/setup/registry.h"
 #include "fuzz/fuzzing.h"
 #include "models/architecture.h"
 #include "settings/config.h"
@@ -19,7 +19,7 @@ Config config_with(const std::string& model) {
       {"batch", {{"micro_batch_size", 1}, {"global_batch_size", 1}}},
       {"data", {{"train", {{{"path", "-"}}}}, {"tokenizer", {{"type", "file"}, {"path", "-"}}}}},
       {"training", {{"train_iters", 1}}}};
-  return parse_config(json_text(request), {}, {.rules = built_in_rules()}).config;
+  return parse_config(json_text(request), {}, {.constraints = built_in_constraints()}).config;
 }
 
 }  // namespace

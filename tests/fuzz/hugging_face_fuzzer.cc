@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "engine/setup/kinds.h"
+#include "engine/setup/registry.h"
 #include "formats/hugging_face/hugging_face_extras.h"
 #include "formats/hugging_face/model_directory.h"
 #include "formats/hugging_face/safetensors.h"
@@ -31,7 +31,7 @@ void fuzz_hugging_face(std::string_view input) {
   for (const bool exact : {false, true}) {
     accepted([&] { config = config_of_directory(architectures, folder, exact); });
   }
-  if (config.rules) {
+  if (config.constraints) {
     for (const bool conversion : {false, true}) {
       accepted([&] {
         with_extras(architecture_of(config)->hugging_face_config(config),

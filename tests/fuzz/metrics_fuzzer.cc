@@ -4,7 +4,7 @@
 
 #include "fuzz/fuzzing.h"
 #include "report/metrics_file.h"
-#include "run/launch/goodput.h"
+#include "run/supervisor/goodput.h"
 #include "support/temp_dir.h"
 
 namespace trident::fuzzing {

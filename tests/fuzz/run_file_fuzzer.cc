@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "fuzz/fuzzing.h"
-#include "run/folders/held_folder.h"
+#include "run/folders/locked_folder.h"
 #include "support/temp_dir.h"
 
 namespace trident::fuzzing {
@@ -10,13 +10,13 @@ namespace trident::fuzzing {
 void fuzz_run_file(std::string_view input) {
   const std::string folder = empty_folder();
   testing::spit(folder + "/" + run_file, input);
-  HeldFolder held{.path = folder};
+  LockedFolder held{.path = folder};
   take_hold(held, true, 0);
   require(held.still_held(), "a folder that nobody else has can be held");
   const auto runs = held.runs();
   require(std::ranges::find(runs, "") == runs.end(), "a run has an id");
   sign(held, owner_of("fuzz", "train", runs));
-  const HeldFolder signed_one = described(folder);
+  const LockedFolder signed_one = described(folder);
   require(signed_one.run() == "fuzz", "a folder that is signed says whose it is");
 }
 

@@ -12,12 +12,12 @@ namespace trident::testing {
 namespace {
 
 template <class T>
-struct PartRecord final : Record {
+struct PartActivations final : SavedActivations {
   T part;
 };
 
 // A part of a module (norm, linear layer, attention, …) seen as a module of its own.
-template <class Part, class PartRecordType>
+template <class Part, class PartActivationsType>
 class PartModule final : public Module {
  public:
   using Parameters = std::vector<std::shared_ptr<Parameter>>;
@@ -26,30 +26,31 @@ class PartModule final : public Module {
 
   Parameters parameters() const override { return parameters_; }
   Tensor forward(Context& context, const MicroBatch& batch, const Tensor& x,
-                 RecordPtr& kept) const override {
-    auto record = std::make_unique<PartRecord<PartRecordType>>();
+                 SavedActivationsPtr& kept) const override {
+    auto saved = std::make_unique<PartActivations<PartActivationsType>>();
     Tensor y;
     if constexpr (std::is_same_v<Part, Attention>) {
-      y = part_.forward(context, batch, x, record->part);
+      y = part_.forward(context, batch, x, saved->part);
     } else {
-      y = part_.forward(context, batch.version, x, record->part);
+      y = part_.forward(context, batch.version, x, saved->part);
     }
-    kept = std::move(record);
+    kept = std::move(saved);
     return y;
   }
   Tensor backward_input(Context& context, const MicroBatch& batch, const Tensor& grad_y,
-                        RecordPtr& kept) const override {
-    auto& record = static_cast<PartRecord<PartRecordType>&>(*kept).part;
+                        SavedActivationsPtr& kept) const override {
+    auto& saved = static_cast<PartActivations<PartActivationsType>&>(*kept).part;
     if constexpr (std::is_same_v<Part, Attention>) {
-      return part_.backward_input(context, batch, grad_y, record);
+      return part_.backward_input(context, batch, grad_y, saved);
     } else if constexpr (std::is_same_v<Part, Norm>) {
-      return part_.backward_input(context, batch.version, grad_y, {}, record);
+      return part_.backward_input(context, batch.version, grad_y, {}, saved);
     } else {
-      return part_.backward_input(context, batch.version, grad_y, record);
+      return part_.backward_input(context, batch.version, grad_y, saved);
     }
   }
-  void backward_weight(Context& context, const MicroBatch&, RecordPtr& kept) const override {
-    part_.backward_weight(context, static_cast<PartRecord<PartRecordType>&>(*kept).part);
+  void backward_weight(Context& context, const MicroBatch&,
+                       SavedActivationsPtr& kept) const override {
+    part_.backward_weight(context, static_cast<PartActivations<PartActivationsType>&>(*kept).part);
     kept.reset();
   }
 
@@ -58,11 +59,11 @@ class PartModule final : public Module {
   Parameters parameters_;
 };
 
-template <class PartRecordType, class Part>
+template <class PartActivationsType, class Part>
 std::unique_ptr<Module> whole_part(Part part) {
   std::vector<std::shared_ptr<Parameter>> parameters;
   part.collect(parameters);
-  return std::make_unique<PartModule<Part, PartRecordType>>(std::move(part), parameters);
+  return std::make_unique<PartModule<Part, PartActivationsType>>(std::move(part), parameters);
 }
 
 // The embedding's look-up alone.
@@ -73,19 +74,20 @@ class Lookup final : public Module {
     return {table_.parameter()};
   }
   Tensor forward(Context& context, const MicroBatch& batch, const Tensor&,
-                 RecordPtr& record) const override {
-    record = std::make_unique<PartRecord<Tensor>>();
+                 SavedActivationsPtr& saved) const override {
+    saved = std::make_unique<PartActivations<Tensor>>();
     return lookup_.forward(context, batch.version, batch.tokens, DType::f32);
   }
   Tensor backward_input(Context&, const MicroBatch&, const Tensor& grad_y,
-                        RecordPtr& record) const override {
-    static_cast<PartRecord<Tensor>&>(*record).part = grad_y;
+                        SavedActivationsPtr& saved) const override {
+    static_cast<PartActivations<Tensor>&>(*saved).part = grad_y;
     return {};
   }
   void backward_weight(Context& context, const MicroBatch& batch,
-                       RecordPtr& record) const override {
-    lookup_.backward_weight(context, batch.tokens, static_cast<PartRecord<Tensor>&>(*record).part);
-    record.reset();
+                       SavedActivationsPtr& saved) const override {
+    lookup_.backward_weight(context, batch.tokens,
+                            static_cast<PartActivations<Tensor>&>(*saved).part);
+    saved.reset();
   }
 
  private:
@@ -98,19 +100,19 @@ class Loss final : public Module {
   explicit Loss(VocabParallelCrossEntropy loss) : loss_(std::move(loss)) {}
   std::vector<std::shared_ptr<Parameter>> parameters() const override { return {}; }
   Tensor forward(Context& context, const MicroBatch& batch, const Tensor& x,
-                 RecordPtr& kept) const override {
-    auto record = std::make_unique<PartRecord<VocabParallelCrossEntropy::Record>>();
+                 SavedActivationsPtr& kept) const override {
+    auto saved = std::make_unique<PartActivations<VocabParallelCrossEntropy::SavedActivations>>();
     Tensor losses = context.empty({x.dim(0)}, DType::f32, Category::activation);
-    loss_.forward(context, x, batch.labels, losses, record->part);
-    kept = std::move(record);
+    loss_.forward(context, x, batch.labels, losses, saved->part);
+    kept = std::move(saved);
     return losses;
   }
   Tensor backward_input(Context& context, const MicroBatch& batch, const Tensor&,
-                        RecordPtr& kept) const override {
-    auto& record = static_cast<PartRecord<VocabParallelCrossEntropy::Record>&>(*kept);
-    return loss_.backward(context, batch.loss_scale, record.part);
+                        SavedActivationsPtr& kept) const override {
+    auto& saved = static_cast<PartActivations<VocabParallelCrossEntropy::SavedActivations>&>(*kept);
+    return loss_.backward(context, batch.loss_scale, saved.part);
   }
-  void backward_weight(Context&, const MicroBatch&, RecordPtr& kept) const override {
+  void backward_weight(Context&, const MicroBatch&, SavedActivationsPtr& kept) const override {
     kept.reset();
   }
 
@@ -144,7 +146,7 @@ TransformerShape llama_shape() {
 
 Placement rows_of(const TensorParallel& parallel, const TransformerShape& shape) {
   const Shape global{kRows, shape.hidden};
-  return parallel.sequence_parallel ? parallel.part(global, 0) : Placement::whole(global);
+  return parallel.sequence_parallel ? parallel.part(global, 0) : Placement::replicated(global);
 }
 Placement ffn_columns(const TensorParallel& parallel, const TransformerShape& shape) {
   return parallel.part({kRows, shape.ffn}, 1);
@@ -156,20 +158,20 @@ Placement tokens_of(const TensorParallel&, const TransformerShape&) {
   return {};
 }
 Placement losses_of(const TensorParallel&, const TransformerShape&) {
-  return Placement::whole({kRows});
+  return Placement::replicated({kRows});
 }
 
 LayerCase norm_case(const std::string& name, const TransformerShape& shape) {
-  return {
-      name,
-      shape,
-      [](const TensorParallel& parallel, const TransformerShape& s) {
-        return whole_part<NormRecord>(Norm(parallel, "norm", s.hidden, s.norm_epsilon, s.biases));
-      },
-      rows_of,
-      rows_of,
-      [](const TransformerShape& s, const Weights& weights, const reference::Batch&,
-         const Values& x) { return reference::norm(x, weights, "norm", s); }};
+  return {name,
+          shape,
+          [](const TensorParallel& parallel, const TransformerShape& s) {
+            return whole_part<NormActivations>(
+                Norm(parallel, "norm", s.hidden, s.norm_epsilon, s.biases));
+          },
+          rows_of,
+          rows_of,
+          [](const TransformerShape& s, const Weights& weights, const reference::Batch&,
+             const Values& x) { return reference::norm(x, weights, "norm", s); }};
 }
 
 LayerCase column_case() {
@@ -180,7 +182,7 @@ LayerCase column_case() {
         const Weight weight =
             linear_weight("column.weight", parallel.part({s.ffn, s.hidden}, 0), 1);
         const Weight bias = linear_bias("column.bias", parallel.part({s.ffn}, 0));
-        return std::unique_ptr<Module>(new PartModule<ColumnParallelLinear, LinearRecord>(
+        return std::unique_ptr<Module>(new PartModule<ColumnParallelLinear, LinearActivations>(
             ColumnParallelLinear(parallel, weight, bias), {weight.parameter(), bias.parameter()}));
       },
       rows_of,
@@ -198,8 +200,8 @@ LayerCase row_case() {
       gpt2_shape(),
       [](const TensorParallel& parallel, const TransformerShape& s) {
         const Weight weight = linear_weight("row.weight", parallel.part({s.hidden, s.ffn}, 1), 1);
-        const Weight bias = linear_bias("row.bias", parallel.whole({s.hidden}));
-        return std::unique_ptr<Module>(new PartModule<RowParallelLinear, LinearRecord>(
+        const Weight bias = linear_bias("row.bias", parallel.replicated({s.hidden}));
+        return std::unique_ptr<Module>(new PartModule<RowParallelLinear, LinearActivations>(
             RowParallelLinear(parallel, weight, bias), {weight.parameter(), bias.parameter()}));
       },
       ffn_columns,
@@ -244,7 +246,7 @@ LayerCase attention_case(const std::string& name, const TransformerShape& shape)
   return {name,
           shape,
           [](const TensorParallel& parallel, const TransformerShape& s) {
-            return whole_part<AttentionRecord>(Attention(parallel, s, "attention"));
+            return whole_part<AttentionActivations>(Attention(parallel, s, "attention"));
           },
           rows_of,
           rows_of,
@@ -256,7 +258,7 @@ LayerCase mlp_case(const std::string& name, const TransformerShape& shape) {
   return {name,
           shape,
           [](const TensorParallel& parallel, const TransformerShape& s) {
-            return whole_part<MlpRecord>(Mlp(parallel, s, "mlp"));
+            return whole_part<MlpActivations>(Mlp(parallel, s, "mlp"));
           },
           rows_of,
           rows_of,
@@ -315,8 +317,8 @@ LayerCase head_case(const std::string& name, TransformerShape shape,
 template <class Visit>
 void each_element(const Placement& placement, Visit visit) {
   const Shape& global = placement.global;
-  for (const HeldBox& held : placement.boxes()) {
-    each_stretch(held, global.rank() == 1 ? 1 : global.dim(1),
+  for (const LocalSlice& held : placement.slices()) {
+    each_range(held, global.rank() == 1 ? 1 : global.dim(1),
                  [&](std::int64_t local, std::int64_t whole, std::int64_t count) {
                    for (std::int64_t i = 0; i < count; ++i) {
                      visit(static_cast<std::size_t>(local + i),

@@ -99,18 +99,18 @@ struct RankLayer {
     if (input.global.rank() > 0) {
       x = put(context, part_of(random_input(input, i), input), input.local());
     }
-    return module->forward(context, batches[index(i)], x, records[index(i)]);
+    return module->forward(context, batches[index(i)], x, all_saved[index(i)]);
   }
   Tensor backward_input(int i) {
     Tensor grad_y;
     if (!layer.ends_model) {
       grad_y = put(context, part_of(random_gradient(output, i), output), output.local());
     }
-    return module->backward_input(context, batches[index(i)], grad_y, records[index(i)]);
+    return module->backward_input(context, batches[index(i)], grad_y, all_saved[index(i)]);
   }
   void backward_weight(int i) {
-    module->backward_weight(context, batches[index(i)], records[index(i)]);
-    EXPECT_EQ(records[index(i)], nullptr) << "the record must be freed";
+    module->backward_weight(context, batches[index(i)], all_saved[index(i)]);
+    EXPECT_EQ(all_saved[index(i)], nullptr) << "the record must be freed";
   }
   static std::size_t index(int i) { return static_cast<std::size_t>(i); }
 
@@ -120,7 +120,7 @@ struct RankLayer {
   std::unique_ptr<Module> module;
   Placement input, output;
   std::vector<MicroBatch> batches;
-  std::vector<RecordPtr> records{kMicroBatches};
+  std::vector<SavedActivationsPtr> all_saved{kMicroBatches};
 };
 
 // The unsharded run, one micro-batch after the other.
@@ -178,7 +178,7 @@ Result run_sharded(const LayerCase& layer, const Layout& layout) {
       const Values part = get(context, tensor);
       ASSERT_EQ(part.size(), static_cast<std::size_t>(placement.numel()));
       const std::lock_guard lock(mutex);
-      if (!placement.cut_by(Group::tensor) && !whole.empty()) {
+      if (!placement.is_sharded_by(Group::tensor) && !whole.empty()) {
         EXPECT_EQ(distance(part, whole), 0)
             << name << ": rank " << parallel.rank << " holds another copy";
       }

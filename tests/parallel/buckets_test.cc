@@ -28,7 +28,7 @@ constexpr DataGroups experts{.shard = Group::replicas, .replicas = Group::shard}
 
 std::shared_ptr<Parameter> make_parameter(const std::string& name, std::int64_t elements,
                                           DataGroups data = {}) {
-  Placement placement = Placement::whole({elements});
+  Placement placement = Placement::replicated({elements});
   placement.data = data;
   return std::make_shared<Parameter>(ParameterSpec{.name = name, .placement = placement});
 }

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "parallel/collectives/algorithm_kinds.h"
+#include "parallel/collectives/algorithm_registry.h"
 #include "parallel/collectives/volume.h"
 #include "parallel/collectives_seat.h"
 
@@ -183,7 +183,7 @@ TEST_P(Collectives, NamedAlgorithmsReduceExactlyWhereOrderDoesNotMatter) {
   options.deterministic = false;
   run(
       [](const Seat& s) {
-        for (const AlgorithmKind& kind : algorithm_kinds()) {
+        for (const AlgorithmKind& kind : algorithm_registry()) {
           const Algorithm algorithm = kind.algorithm;
           if (!kind.gpu && !s.on_host() && s.world.size() > 1) {
             EXPECT_THROW(
@@ -316,7 +316,7 @@ TEST_P(Collectives, BytesSentOfUnevenPartsAreTheFormulas) {
         group.all_reduce(s.context, s.own<float>(b));
         EXPECT_EQ(counted.sent(), 4 * (b + (size - 2) * segment(r)));
         if (!s.on_host()) return;
-        for (const AlgorithmKind& kind : algorithm_kinds()) {
+        for (const AlgorithmKind& kind : algorithm_registry()) {
           group.all_reduce(s.context, s.own<float>(b), ReduceOp::sum, Async::no, kind.algorithm);
           const Descriptor d{.count = b,
                              .operation = Operation::all_reduce,

@@ -173,7 +173,7 @@ const std::map<std::string, Scenario> scenarios = {
      }},
     {"patient",
      [](Transport&, Context& c, const ProcessGroup& g, const Tensor&) {
-       const ProcessGroup files = g.patient("files");
+       const ProcessGroup files = g.without_timeout("files");
        for (int slow = 0; slow < g.size(); ++slow) {
          if (g.rank() == slow) std::this_thread::sleep_for(std::chrono::milliseconds(1500));
          files.barrier(c);

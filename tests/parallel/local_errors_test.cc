@@ -264,7 +264,7 @@ TEST_P(LocalErrors, APatientGroupWaitsBeyondTheTimeoutButNotForOneThatHasEnded) 
   const milliseconds timeout = slowly(150), work = slowly(500);
   const auto devices = devices_of(3);
   run_local(3, GetParam().waiting(timeout), [&](Transport& transport) {
-    const ProcessGroup world = transport.world(), files = world.patient("files");
+    const ProcessGroup world = transport.world(), files = world.without_timeout("files");
     Context c(*devices[static_cast<std::size_t>(world.rank())], 1);
     if (world.rank() == 2) std::this_thread::sleep_for(work);
     files.barrier(c);
@@ -275,12 +275,12 @@ TEST_P(LocalErrors, APatientGroupWaitsBeyondTheTimeoutButNotForOneThatHasEnded) 
   });
   expect_error<CommunicationError>(3, HasSubstr("rank 1, which has ended"),
                                    [](Transport&, Context& c, const ProcessGroup& g) {
-                                     const ProcessGroup files = g.patient("files");
+                                     const ProcessGroup files = g.without_timeout("files");
                                      if (g.rank() != 1) files.barrier(c);
                                    });
   expect_error<Special>(3, testing::Eq("disk full"),
                         [](Transport&, Context& c, const ProcessGroup& g) {
-                          const ProcessGroup files = g.patient("files");
+                          const ProcessGroup files = g.without_timeout("files");
                           if (g.rank() == 1) throw Special("disk full");
                           files.barrier(c);
                         });

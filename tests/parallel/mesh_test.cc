@@ -65,11 +65,11 @@ TEST(Mesh, PipelinesAndColumnsAreTheRanksOfTheirPlaces) {
             ranks.pipeline(rank)[static_cast<std::size_t>(ranks.place(rank, Group::pipeline))],
             rank);
       }
-      EXPECT_EQ(ranks.column(place), wanted) << order;
+      EXPECT_EQ(ranks.same_stage(place), wanted) << order;
       EXPECT_EQ(ranks.pipeline_place(wanted.back()), "pp " + std::to_string(place));
     }
   }
-  expect_request_error([] { mesh(2, 2, 4).column(4); }, "coordinate 4 is not one of 0 to 3");
+  expect_request_error([] { mesh(2, 2, 4).same_stage(4); }, "coordinate 4 is not one of 0 to 3");
 }
 
 TEST(Mesh, EveryOrderIsTheReshapeItNames) {

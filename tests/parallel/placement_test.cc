@@ -52,12 +52,12 @@ std::vector<Placement> drawn(Draw& draw) {
       // Of those that hold the same only one is looked at.
       if ((blocks[0].empty() && a > 0) || (blocks[1].empty() && b > 0)) continue;
       Placement placement =
-          Placement::whole(vector ? Shape{extents[0]} : Shape{extents[0], extents[1]});
+          Placement::replicated(vector ? Shape{extents[0]} : Shape{extents[0], extents[1]});
       const Group groups[2] = {crossed ? Group::pipeline : Group::tensor,
                                crossed ? Group::tensor : Group::pipeline};
       for (int dim = 0; dim < 2; ++dim) {
         if (!blocks[dim].empty()) {
-          placement.cut(dim, groups[dim], blocks[dim], dim == 0 ? a : b, ranks[dim]);
+          placement.shard(dim, groups[dim], blocks[dim], dim == 0 ? a : b, ranks[dim]);
         }
       }
       all.push_back(placement);
@@ -81,36 +81,36 @@ TEST(Placement, TheBoxesOfAllRanksTileTheTensorOnceWhateverStretchesAreAskedFor)
       std::vector<std::int64_t> whole(static_cast<std::size_t>(numel), -1);  // by local element
       for (std::int64_t begin = 0; begin < numel;) {
         const std::int64_t count = std::min(draw.number(1, 1 + numel), numel - begin);
-        for (const HeldBox& held : placement.boxes(begin, count)) {
-          each_stretch(
-              held, columns_of(placement),
-              [&](std::int64_t local, std::int64_t at, std::int64_t n) {
-                ASSERT_GE(local, begin);
-                ASSERT_LE(local + n, begin + count);
-                for (std::int64_t i = 0; i < n; ++i) {
-                  ASSERT_EQ(std::exchange(whole[static_cast<std::size_t>(local + i)], at + i), -1);
-                  ++covered.at(static_cast<std::size_t>(at + i));
-                }
-              });
+        for (const LocalSlice& held : placement.slices(begin, count)) {
+          each_range(held, columns_of(placement),
+                     [&](std::int64_t local, std::int64_t at, std::int64_t n) {
+                       ASSERT_GE(local, begin);
+                       ASSERT_LE(local + n, begin + count);
+                       for (std::int64_t i = 0; i < n; ++i) {
+                         ASSERT_EQ(
+                             std::exchange(whole[static_cast<std::size_t>(local + i)], at + i), -1);
+                         ++covered.at(static_cast<std::size_t>(at + i));
+                       }
+                     });
         }
         begin += count;
       }
       // And back: of any box what lies in it, where it lies.
       const Shape& global = placement.global;
       const std::int64_t columns = columns_of(placement);
-      Box box{draw.number(0, global.dim(0) - 1), draw.number(0, columns - 1), 0, 0};
-      box.rows = draw.number(1, global.dim(0) - box.row);
-      box.columns = draw.number(1, columns - box.column);
+      TensorSlice slice{draw.number(0, global.dim(0) - 1), draw.number(0, columns - 1), 0, 0};
+      slice.rows = draw.number(1, global.dim(0) - slice.row);
+      slice.columns = draw.number(1, columns - slice.column);
       std::vector<std::int64_t> held(whole.size(), -1), expected(whole.size(), -1);
-      for (const HeldBox& one : placement.held_of(box)) {
-        each_stretch(one, columns, [&](std::int64_t local, std::int64_t at, std::int64_t n) {
+      for (const LocalSlice& one : placement.local_slices_of(slice)) {
+        each_range(one, columns, [&](std::int64_t local, std::int64_t at, std::int64_t n) {
           for (std::int64_t i = 0; i < n; ++i) held[static_cast<std::size_t>(local + i)] = at + i;
         });
       }
       for (std::size_t i = 0; i < whole.size(); ++i) {
         const std::int64_t row = whole[i] / columns, column = whole[i] % columns;
-        const bool inside = whole[i] >= 0 && row >= box.row && row < box.row + box.rows &&
-                            column >= box.column && column < box.column + box.columns;
+        const bool inside = whole[i] >= 0 && row >= slice.row && row < slice.row + slice.rows &&
+                            column >= slice.column && column < slice.column + slice.columns;
         if (inside) expected[i] = whole[i];
       }
       ASSERT_EQ(held, expected);
@@ -121,43 +121,44 @@ TEST(Placement, TheBoxesOfAllRanksTileTheTensorOnceWhateverStretchesAreAskedFor)
 
 TEST(Placement, KnownCases) {
   // Query, key and value, of which rank 1 of 2 holds the second half each.
-  const Placement stacked = Placement::whole({8, 3}).cut(0, Group::tensor, {4, 2, 2}, 1, 2);
+  const Placement stacked = Placement::replicated({8, 3}).shard(0, Group::tensor, {4, 2, 2}, 1, 2);
   EXPECT_EQ(stacked.local(), (Shape{4, 3}));
-  EXPECT_THAT(stacked.boxes(), ElementsAre(HeldBox{{2, 0, 2, 3}, 0, 3}, HeldBox{{5, 0, 1, 3}, 6, 3},
-                                           HeldBox{{7, 0, 1, 3}, 9, 3}));
-  EXPECT_THAT(stacked.boxes(2, 5),  // the end of a row, a row, the beginning of one
-              ElementsAre(HeldBox{{2, 2, 1, 1}, 2, 3}, HeldBox{{3, 0, 1, 3}, 3, 3},
-                          HeldBox{{5, 0, 1, 1}, 6, 3}));
+  EXPECT_THAT(stacked.slices(),
+              ElementsAre(LocalSlice{{2, 0, 2, 3}, 0, 3}, LocalSlice{{5, 0, 1, 3}, 6, 3},
+                          LocalSlice{{7, 0, 1, 3}, 9, 3}));
+  EXPECT_THAT(stacked.slices(2, 5),  // the end of a row, a row, the beginning of one
+              ElementsAre(LocalSlice{{2, 2, 1, 1}, 2, 3}, LocalSlice{{3, 0, 1, 3}, 3, 3},
+                          LocalSlice{{5, 0, 1, 1}, 6, 3}));
   // A table of 5 rows padded to 8: the last of 4 ranks holds nothing of it.
   const auto table = [](int rank) {
-    return Placement::whole({5, 2}).cut(0, Group::tensor, {8}, rank, 4);
+    return Placement::replicated({5, 2}).shard(0, Group::tensor, {8}, rank, 4);
   };
-  EXPECT_THAT(table(2).boxes(), ElementsAre(HeldBox{{4, 0, 1, 2}, 0, 2}));
-  EXPECT_THAT(table(3).boxes(), IsEmpty());
+  EXPECT_THAT(table(2).slices(), ElementsAre(LocalSlice{{4, 0, 1, 2}, 0, 2}));
+  EXPECT_THAT(table(3).slices(), IsEmpty());
   EXPECT_EQ(table(3).numel(), 4);
-  // Of what isn't cut the first one speaks, of a tied weight not the copy.
-  Placement whole = Placement::whole({5, 2});
+  // Of what isn't cut the first one is_primary, of a tied weight not the copy.
+  Placement whole = Placement::replicated({5, 2});
   const auto at = [](int place) { return [place](Group) { return place; }; };
-  EXPECT_TRUE(whole.speaks(at(0)));
-  EXPECT_FALSE(whole.speaks(at(1)));
-  EXPECT_TRUE(table(3).speaks(at(3)));
+  EXPECT_TRUE(whole.is_primary(at(0)));
+  EXPECT_FALSE(whole.is_primary(at(1)));
+  EXPECT_TRUE(table(3).is_primary(at(3)));
   whole.copy = true;
-  EXPECT_FALSE(whole.speaks(at(0)));
+  EXPECT_FALSE(whole.is_primary(at(0)));
   // Who holds the same: what isn't cut the whole tensor group; both the ranks that share a shard.
-  EXPECT_TRUE(whole.alike_over(Group::tensor));
-  EXPECT_FALSE(table(3).alike_over(Group::tensor));
-  EXPECT_TRUE(table(3).alike_over(Group::shard));
-  EXPECT_TRUE(table(3).alike_over(Group::replicas));
-  EXPECT_FALSE(whole.alike_over(Group::pipeline));
+  EXPECT_TRUE(whole.is_same_over(Group::tensor));
+  EXPECT_FALSE(table(3).is_same_over(Group::tensor));
+  EXPECT_TRUE(table(3).is_same_over(Group::shard));
+  EXPECT_TRUE(table(3).is_same_over(Group::replicas));
+  EXPECT_FALSE(whole.is_same_over(Group::pipeline));
 }
 
 TEST(Placement, WhatDoesNotDivideOrIsCutTwiceIsRefused) {
-  EXPECT_THROW(Placement::whole({8, 3}).cut(1, Group::tensor, {3}, 0, 2), Error);
-  EXPECT_THROW(Placement::whole({8, 3}).cut(0, Group::tensor, {5, 3}, 0, 2), Error);
-  EXPECT_THROW(Placement::whole({8}).cut(1, Group::tensor, {2}, 0, 2), Error);
-  Placement cut = Placement::whole({8, 4}).cut(0, Group::tensor, {8}, 0, 2);
-  EXPECT_THROW(cut.cut(1, Group::tensor, {4}, 0, 2), Error);
-  EXPECT_THROW(cut.cut(0, Group::pipeline, {8}, 0, 2), Error);
+  EXPECT_THROW(Placement::replicated({8, 3}).shard(1, Group::tensor, {3}, 0, 2), Error);
+  EXPECT_THROW(Placement::replicated({8, 3}).shard(0, Group::tensor, {5, 3}, 0, 2), Error);
+  EXPECT_THROW(Placement::replicated({8}).shard(1, Group::tensor, {2}, 0, 2), Error);
+  Placement cut = Placement::replicated({8, 4}).shard(0, Group::tensor, {8}, 0, 2);
+  EXPECT_THROW(cut.shard(1, Group::tensor, {4}, 0, 2), Error);
+  EXPECT_THROW(cut.shard(0, Group::pipeline, {8}, 0, 2), Error);
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ constexpr int kRanks = 3;
 
 std::shared_ptr<Parameter> parameter(const std::string& name, std::int64_t elements) {
   return std::make_shared<Parameter>(
-      ParameterSpec{.name = name, .placement = Placement::whole({elements})});
+      ParameterSpec{.name = name, .placement = Placement::replicated({elements})});
 }
 
 // A module of each of three sizes, and a small vector that stays whole.

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "engine/setup/kinds.h"
+#include "engine/setup/registry.h"
 #include "planner/machine/machine.h"
 #include "planner/simulation/step_simulation.h"
 #include "settings/config.h"
@@ -49,7 +49,7 @@ inline Config config_of(const PublishedRun& run) {
       run.layers, run.hidden, run.heads, run.devices / (run.tensor * run.pipeline), run.tensor,
       run.pipeline, run.chunks, run.sequence_parallel, run.chunks > 1 ? "interleaved_1f1b" : "1f1b",
       run.batch, run.micro_batch, run.gradients, run.recomputation);
-  return parse_config(text, {}, {.rules = built_in_rules()}).config;
+  return parse_config(text, {}, {.constraints = built_in_constraints()}).config;
 }
 
 // Sequence-parallel runs in bf16 on H100s, whose sums and gradients are reduced beside compute,
@@ -71,7 +71,7 @@ inline Config h100_config(const std::string& model, const std::string& parallel,
   "runtime": {{"device": "cuda", "ranks_per_node": 8}}
 }})",
       model, parallel, schedule, batch, micro_batch, sequence);
-  return parse_config(text, {}, {.rules = built_in_rules()}).config;
+  return parse_config(text, {}, {.constraints = built_in_constraints()}).config;
 }
 
 // Of those papers.

@@ -33,7 +33,7 @@ struct Case {
 
 // A request that its kind accepts, up to 8 ranks and 4 chunks.
 Case random_case(std::mt19937& random) {
-  const auto kinds = names_of(schedule_kinds());
+  const auto kinds = names_of(schedule_registry());
   const auto below = [&](int n) { return static_cast<int>(random() % n); };
   const auto time = [&] { return std::uniform_real_distribution<double>(0.1, 3.0)(random); };
   for (;;) {
@@ -160,7 +160,7 @@ TEST(Properties, OfTenThousandRandomSchedules) {
     EXPECT_TRUE(from_csv(to_csv(s), s.kind).ranks == s.ranks);
     if (HasFailure()) return;
   }
-  for (const std::string& kind : names_of(schedule_kinds()))
+  for (const std::string& kind : names_of(schedule_registry()))
     EXPECT_GT(seen[kind], 10 / part) << kind;
 }
 
@@ -302,7 +302,7 @@ TEST(Properties, AutoIsAsGoodAsTheBestUnderTheLimit) {
       ASSERT_TRUE(found);  // naive always fits: a limit is at least 1
     }
     bool best = true;
-    for (const std::string& kind : names_of(schedule_kinds())) {
+    for (const std::string& kind : names_of(schedule_registry())) {
       const auto other = value(kind);
       if (!other || kind == "auto") continue;
       ASSERT_TRUE(found) << kind;

@@ -243,7 +243,7 @@ TEST(Schedules, ChunksDefaultByKind) {
 }
 
 TEST(Schedules, AKindHoldsAsManyChunksAsItsRowSays) {
-  for (const ScheduleKind& kind : schedule_kinds()) {
+  for (const ScheduleKind& kind : schedule_registry()) {
     SCOPED_TRACE(kind.name);
     const auto accepts = [&](int chunks) {
       try {

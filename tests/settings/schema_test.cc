@@ -126,7 +126,7 @@ TEST(CommittedConfigs, AllLoad) {
 }
 
 TEST(ConfigSchema, DescribesEveryKeyAndRefusesOthers) {
-  const json schema = json::parse(config_schema(*built_in_rules()));
+  const json schema = json::parse(config_schema(*built_in_constraints()));
   EXPECT_EQ(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
   for (const std::string& path : published_paths()) {
     const json* at = &schema;
@@ -152,7 +152,7 @@ TEST(ConfigSchema, DescribesEveryKeyAndRefusesOthers) {
 }
 
 TEST(ConfigReference, TheCommittedPageIsCurrent) {
-  const std::string page = config_reference_markdown(*built_in_rules());
+  const std::string page = config_reference_markdown(*built_in_constraints());
   const fs::path current = fs::path(::testing::TempDir()) / "config.md";
   if (contents(kRoot / "docs" / "config.md") == page) return;
   std::ofstream(current) << page;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "engine/setup/kinds.h"
+#include "engine/setup/registry.h"
 #include "settings/config.h"
 
 namespace trident {
@@ -17,8 +17,8 @@ inline constexpr const char* kSmallConfig = R"({
   "data": {"train": [{"path": "text.txt"}], "sequence_length": 32}
 })";
 
-inline LoadOptions with_rules(LoadOptions options) {
-  if (!options.rules) options.rules = built_in_rules();
+inline LoadOptions with_constraints(LoadOptions options) {
+  if (!options.constraints) options.constraints = built_in_constraints();
   return options;
 }
 
@@ -26,11 +26,11 @@ inline LoadOptions with_rules(LoadOptions options) {
 inline LoadedConfig parse(std::string_view text, const std::vector<std::string>& overrides = {},
                           const LoadOptions& options = {},
                           const std::string& name = "config.json") {
-  return parse_config(text, overrides, with_rules(options), name);
+  return parse_config(text, overrides, with_constraints(options), name);
 }
 inline LoadedConfig load(const std::string& path, const std::vector<std::string>& overrides = {},
                          const LoadOptions& options = {}) {
-  return load_config(path, overrides, with_rules(options));
+  return load_config(path, overrides, with_constraints(options));
 }
 
 inline Config small_config(const std::vector<std::string>& overrides = {},

@@ -14,13 +14,13 @@ const std::string kTensor = "parallel.tensor_model_parallel_size=";
 const std::string kPipeline = "parallel.pipeline_model_parallel_size=";
 const std::string kChunks = "parallel.virtual_pipeline_model_parallel_size=";
 
-TEST(ConfigRules, AScheduleFileStandsBesideNothingThatItContradicts) {
+TEST(ConfigConstraints, AScheduleFileStandsBesideNothingThatItContradicts) {
   const std::string file = "pipeline.schedule_file=own.csv";
   EXPECT_THAT(problems_of({file, "pipeline.schedule=pipedream_2bw"}),
               ElementsAre(HasSubstr("/pipeline/schedule_file: a schedule of your own is flushed")));
 }
 
-TEST(ConfigRules, TensorSizeDividesHeadsGroupsAndMlp) {
+TEST(ConfigConstraints, TensorSizeDividesHeadsGroupsAndMlp) {
   EXPECT_THAT(problems_of({kTensor + "3"}),
               ElementsAre("config: /parallel/tensor_model_parallel_size: 3 does not divide "
                           "num_attention_heads (4); use 1, 2 or 4"));
@@ -34,7 +34,7 @@ TEST(ConfigRules, TensorSizeDividesHeadsGroupsAndMlp) {
   EXPECT_THAT(problems_of({kTensor + "4", "model.vocab_size=257"}), IsEmpty());
 }
 
-TEST(ConfigRules, ATransportAndAnAlgorithmServeTheDevice) {
+TEST(ConfigConstraints, ATransportAndAnAlgorithmServeTheDevice) {
   EXPECT_THAT(problems_of({"runtime.device=cuda", "runtime.transport=mpi"}),
               ElementsAre(HasSubstr("/runtime/transport: \"mpi\" carries no tensors of a GPU")));
   EXPECT_THAT(problems_of({"runtime.device=cpu", "runtime.transport=nccl"}),
@@ -44,7 +44,7 @@ TEST(ConfigRules, ATransportAndAnAlgorithmServeTheDevice) {
   EXPECT_THAT(problems_of({"runtime.device=cuda", "runtime.transport=nccl"}), IsEmpty());
 }
 
-TEST(ConfigRules, SizesAreBoundedTogether) {
+TEST(ConfigConstraints, SizesAreBoundedTogether) {
   const auto refused = [](const std::vector<std::string>& overrides, const std::string& part) {
     EXPECT_THAT(problems_of(overrides), ::testing::Contains(HasSubstr(part)));
   };
@@ -66,7 +66,7 @@ TEST(ConfigRules, SizesAreBoundedTogether) {
           "/training/train_iters: makes 1e+21 tokens of the run");
 }
 
-TEST(ConfigRules, HeadSizes) {
+TEST(ConfigConstraints, HeadSizes) {
   EXPECT_THAT(problems_of({"model.hidden_size=66"}),
               ElementsAre("config: /model/hidden_size: 66 is not a multiple of "
                           "num_attention_heads (4); use 64 or 68"));
@@ -85,7 +85,7 @@ TEST(ConfigRules, HeadSizes) {
               ElementsAre(HasSubstr("gpt2 has no rotary positions")));
 }
 
-TEST(ConfigRules, BatchProduct) {
+TEST(ConfigConstraints, BatchProduct) {
   const std::string data = "parallel.data_parallel_size=2";
   EXPECT_THAT(problems_of({data, "batch.global_batch_size=17", "batch.micro_batch_size=2"}),
               ElementsAre("config: /batch/global_batch_size: 17 is not a multiple of "
@@ -103,7 +103,7 @@ TEST(ConfigRules, BatchProduct) {
               ElementsAre(HasSubstr("/batch/global_batch_size: is missing")));
 }
 
-TEST(ConfigRules, APaddingTokenIsOneOfAModelThatHasIt) {
+TEST(ConfigConstraints, APaddingTokenIsOneOfAModelThatHasIt) {
   const std::vector<std::string> llama{"model.architecture=llama", "model.ffn_hidden_size=96"};
   const auto of_llama = [&](const std::string& padding) {
     auto overrides = llama;
@@ -126,7 +126,7 @@ TEST(ConfigRules, APaddingTokenIsOneOfAModelThatHasIt) {
                   "it out, or use llama"));
 }
 
-TEST(ConfigRules, LayersAndStages) {
+TEST(ConfigConstraints, LayersAndStages) {
   EXPECT_THAT(problems_of({kPipeline + "8"}),
               ElementsAre("config: /parallel/pipeline_model_parallel_size: pipeline (8) × chunks "
                           "(1) = 8 stages, more than num_layers (4); use 4"));
@@ -142,7 +142,7 @@ TEST(ConfigRules, LayersAndStages) {
   EXPECT_THAT(problems_of({kPipeline + "2", "pipeline.layer_split=even"}), IsEmpty());
 }
 
-TEST(ConfigRules, ChunksFitTheSchedule) {
+TEST(ConfigConstraints, ChunksFitTheSchedule) {
   const std::string schedule = "pipeline.schedule=";
   EXPECT_THAT(
       problems_of({kPipeline + "2", kChunks + "1", schedule + "interleaved_1f1b"}),
@@ -162,7 +162,7 @@ TEST(ConfigRules, ChunksFitTheSchedule) {
               IsEmpty());
 }
 
-TEST(ConfigRules, PipeDreamRefusesWhatNeedsAFlush) {
+TEST(ConfigConstraints, PipeDreamRefusesWhatNeedsAFlush) {
   const auto with = [](std::vector<std::string> more) {
     more.insert(more.end(), {kPipeline + "2", "pipeline.schedule=pipedream",
                              "model.tie_word_embeddings=false"});
@@ -180,7 +180,7 @@ TEST(ConfigRules, PipeDreamRefusesWhatNeedsAFlush) {
   EXPECT_THAT(problems_of({kPipeline + "2", "pipeline.schedule=pipedream_2bw"}), IsEmpty());
 }
 
-TEST(ConfigRules, SequenceLengthAndSequenceParallelism) {
+TEST(ConfigConstraints, SequenceLengthAndSequenceParallelism) {
   EXPECT_THAT(problems_of({"model.max_position_embeddings=16"}),
               ElementsAre("config: /data/sequence_length: 32 is more than "
                           "model.max_position_embeddings (16); use at most 16"));
@@ -195,7 +195,7 @@ TEST(ConfigRules, SequenceLengthAndSequenceParallelism) {
               IsEmpty());
 }
 
-TEST(ConfigRules, RankOrderNodesAndCollectives) {
+TEST(ConfigConstraints, RankOrderNodesAndCollectives) {
   for (const char* order : {"dp-tp-pp", "pp-dp-tp"}) {
     EXPECT_THAT(problems_of({std::string("parallel.rank_order=") + order}), IsEmpty());
   }
@@ -216,7 +216,7 @@ TEST(ConfigRules, RankOrderNodesAndCollectives) {
               IsEmpty());
 }
 
-TEST(ConfigRules, KeysThatWouldDoNothingAreRefused) {
+TEST(ConfigConstraints, KeysThatWouldDoNothingAreRefused) {
   for (const char* override_text :
        {"optimizer.params.momentum=0.9", "scheduler.power=2", "scheduler.gamma=0.5",
         "scheduler.milestones=[3]", "scheduler.min_lr=1e-5"}) {
@@ -229,7 +229,7 @@ TEST(ConfigRules, KeysThatWouldDoNothingAreRefused) {
                           "use AdamW"));
 }
 
-TEST(ConfigRules, LearningRateSchedule) {
+TEST(ConfigConstraints, LearningRateSchedule) {
   const std::string iters = "training.train_iters=100";
   EXPECT_THAT(problems_of({iters, "scheduler.warmup_iters=5", "scheduler.warmup_ratio=0.1"}),
               ElementsAre(HasSubstr("is given beside warmup_ratio")));
@@ -273,7 +273,7 @@ TEST(ConfigRules, LearningRateSchedule) {
       ElementsAre(HasSubstr("101 is beyond the last iteration, training.train_iters (100)")));
 }
 
-TEST(ConfigRules, Data) {
+TEST(ConfigConstraints, Data) {
   EXPECT_THAT(problems_of({"data.tokenizer.type=file"}),
               ElementsAre(HasSubstr("/model/vocab_size: must be given"),
                           HasSubstr("/data/tokenizer/path: is missing")));
@@ -289,7 +289,7 @@ TEST(ConfigRules, Data) {
               ElementsAre(HasSubstr("is given beside data.validation")));
 }
 
-TEST(ConfigRules, TheLargestNumbersDoNotOverflow) {
+TEST(ConfigConstraints, TheLargestNumbersDoNotOverflow) {
   EXPECT_THAT(problems_of({"parallel.data_parallel_size=1e6", kTensor + "1e6", kPipeline + "1e6",
                            kChunks + "1e5", "model.num_layers=1e5", "model.hidden_size=1e7",
                            "model.num_attention_heads=1e6", "model.ffn_hidden_size=1e8",
@@ -299,7 +299,7 @@ TEST(ConfigRules, TheLargestNumbersDoNotOverflow) {
               ::testing::SizeIs(::testing::Gt(1)));
 }
 
-TEST(ConfigRules, PrecisionAndItsLossScale) {
+TEST(ConfigConstraints, PrecisionAndItsLossScale) {
   EXPECT_THAT(problems_of({"precision.dtype=fp16", "precision.grad_accum_dtype=fp16"}), IsEmpty());
   EXPECT_THAT(problems_of({"precision.tf32=true"}), IsEmpty());
   EXPECT_THAT(problems_of({"precision.dtype=bf16", "precision.tf32=true"}),
@@ -326,7 +326,7 @@ TEST(ConfigRules, PrecisionAndItsLossScale) {
               ElementsAre(HasSubstr("/precision/dtype: \"fp16\" leaves out steps that overflow")));
 }
 
-TEST(ConfigRules, ZeroStagesAndRecomputation) {
+TEST(ConfigConstraints, ZeroStagesAndRecomputation) {
   EXPECT_THAT(
       problems_of({"zero_optimization.stage=3", "pipeline.schedule=pipedream_2bw"}),
       ElementsAre(HasSubstr("/zero_optimization/stage: 3 keeps one version of the weights in "
@@ -345,7 +345,7 @@ TEST(ConfigRules, ZeroStagesAndRecomputation) {
               ElementsAre(HasSubstr("/optimizer/params/betas: does nothing for Adafactor")));
 }
 
-TEST(ConfigRules, AnAutomaticMicroBatchNeedsAGlobalOneAndTheMemory) {
+TEST(ConfigConstraints, AnAutomaticMicroBatchNeedsAGlobalOneAndTheMemory) {
   EXPECT_THAT(
       problems_of({"batch.micro_batch_size=auto", "batch.global_batch_size=null",
                    "batch.gradient_accumulation_steps=null"}),

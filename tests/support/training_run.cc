@@ -47,7 +47,7 @@ namespace {
 
 Config small_config(const std::string& model, const std::string& directory,
                     const Overrides& overrides, const std::vector<MeshAxis>& more_axes,
-                    const std::shared_ptr<const ConfigRules>& rules) {
+                    const std::shared_ptr<const ConfigConstraints>& rules) {
   const std::string golden = source_dir() + "/tests/golden/" + model;
   const Overrides places{"data.train.0.path=" + golden + "/tokens",
                          "checkpoint.load=" + golden + "/model",
@@ -56,7 +56,7 @@ Config small_config(const std::string& model, const std::string& directory,
                          "logging.trace=false",
                          "runtime.timeout_seconds=120"};
   return load_config(golden + "/config.json", places + overrides,
-                     {.rules = rules, .more_axes = more_axes})
+                     {.constraints = rules, .more_axes = more_axes})
       .config;
 }
 
@@ -64,12 +64,12 @@ Config small_config(const std::string& model, const std::string& directory,
 
 Config golden_config(const std::string& model, const std::string& directory,
                      const Overrides& overrides) {
-  return small_config(model, directory, overrides, {}, built_in_rules());
+  return small_config(model, directory, overrides, {}, built_in_constraints());
 }
 
 Config seeded_config(const std::string& model, const std::string& directory,
                      const Overrides& overrides, const std::vector<MeshAxis>& more_axes,
-                     const std::shared_ptr<const ConfigRules>& rules) {
+                     const std::shared_ptr<const ConfigConstraints>& rules) {
   return small_config(
       model, directory,
       Overrides{"checkpoint.load=null", "model.num_layers=4", "logging.dump_gradients_at=[]"} +
@@ -171,7 +171,7 @@ void on_ranks(const Config& config, const TransportOptions& options,
   });
 }
 
-std::vector<HostMicroBatch> random_batches(const RankModel& model, std::int64_t iteration) {
+std::vector<HostMicroBatch> synthetic_batches(const RankModel& model, std::int64_t iteration) {
   const Config& config = model.config();
   const std::int64_t m = config.num_microbatches(), b = config.batch.micro_batch_size;
   const std::int64_t s = config.data.sequence_length;

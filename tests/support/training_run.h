@@ -9,7 +9,7 @@
 #include "datasets/batch_sampler.h"
 #include "engine/evaluator.h"
 #include "engine/rank_model.h"
-#include "engine/setup/kinds.h"
+#include "engine/setup/registry.h"
 #include "engine/stepper.h"
 #include "run/loop/trainer.h"
 #include "settings/config.h"
@@ -34,9 +34,10 @@ Overrides operator+(Overrides a, const Overrides& b);
 Config golden_config(const std::string& model, const std::string& directory,
                      const Overrides& overrides = {});
 // A model that is not loaded but initialised from the seed: 4 layers of the golden shape.
-Config seeded_config(const std::string& model, const std::string& directory,
-                     const Overrides& overrides = {}, const std::vector<MeshAxis>& more_axes = {},
-                     const std::shared_ptr<const ConfigRules>& rules = built_in_rules());
+Config seeded_config(
+    const std::string& model, const std::string& directory, const Overrides& overrides = {},
+    const std::vector<MeshAxis>& more_axes = {},
+    const std::shared_ptr<const ConfigConstraints>& rules = built_in_constraints());
 
 // Runs it on all its ranks in this process; on one `guarded` device a rank where asked.
 TrainingSummary train(const Config&, On = usual_device(), const TrainerHooks& hooks = {});
@@ -78,6 +79,6 @@ struct Rank {
 // Runs `body` on every rank with a model made from `config` and initialised.
 void on_ranks(const Config&, const TransportOptions&, const std::function<void(Rank&)>& body);
 // Random tokens: the micro-batches of this model's data-parallel rank, different in each iteration.
-std::vector<HostMicroBatch> random_batches(const RankModel&, std::int64_t iteration);
+std::vector<HostMicroBatch> synthetic_batches(const RankModel&, std::int64_t iteration);
 
 }  // namespace trident::testing

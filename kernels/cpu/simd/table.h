@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "core/dtype.h"
+#include "kernels/optimizer_steps.h"
 
 namespace trident::cpu::simd {
 
@@ -40,15 +41,6 @@ struct ModelWeight {
   ModelWeight from(std::int64_t i) const {
     return {bf16 ? bf16 + i : nullptr, f16 ? f16 + i : nullptr};
   }
-};
-struct AdamStep {
-  float gradient_scale, decay, beta1, one_minus_beta1, beta2, one_minus_beta2;
-  float step_size, inverse_root_correction2, epsilon;
-  float decay_in_gradient;  // added to the gradient, times the weight
-};
-struct SgdStep {
-  float gradient_scale, decay, momentum, learning_rate;
-  bool first;
 };
 struct AdafactorStep {
   float gradient_scale, decay, step_size, smallest;  // of an estimated variance

@@ -92,7 +92,7 @@ TEST_P(GoldenTokenizer, KnowsItsTokens) {
   EXPECT_FALSE(tokenizer.is_special(50));
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, GoldenTokenizer,
+INSTANTIATE_TEST_SUITE_P(Registry, GoldenTokenizer,
                          ::testing::Values("byte_level", "metaspace", "sentencepiece_bpe",
                                            "unigram", "word_piece", "words"));
 

@@ -16,7 +16,7 @@
 #include "base/error.h"
 #include "engine/gradient_norm.h"
 #include "engine/loss_scale.h"
-#include "engine/optimizer/optimizer_kinds.h"
+#include "engine/optimizer/optimizer_registry.h"
 #include "engine/setup/from_config.h"
 #include "engine/step_check.h"
 #include "kernels/elementwise.h"
@@ -57,13 +57,13 @@ TEST(UpdateRules, TenStepsWithClippingAndDecayMatchFp64) {
         OptimizerConfig{"SGD", {.lr = 0.01, .weight_decay = 0.0, .momentum = 0.0}}}) {
     for (const bool decays : {true, false}) {
       SCOPED_TRACE(config.type + (decays ? " decays" : ""));
-      const auto rule = find_kind(optimizer_kinds(), config.type)->make(config.params);
+      const auto rule = find_row(optimizer_registry(), config.type)->make(config.params);
       std::mt19937 random(5);
       std::normal_distribution<float> normal;
       std::vector<float> start(n);
       for (float& w : start) w = normal(random);
       const Parameter parameter(
-          {.name = "x", .placement = Placement::whole(decays ? Shape{1, n} : Shape{n})});
+          {.name = "x", .placement = Placement::replicated(decays ? Shape{1, n} : Shape{n})});
       UpdatePart part{.range = {&parameter, 0, n, 0, n},
                       .weight = context.from_host<float>({n}, start, Category::parameter)};
       for (const StateSpec& state : rule->states(part.range.parameter->spec())) {
@@ -109,10 +109,10 @@ class CutByTwoGroups {
       parameters_.back()->add_use();
     };
     const int row = topology.place(Group::tensor), column = topology.place(Group::pipeline);
-    add("both", Placement::whole(shape)
-                    .cut(0, Group::tensor, {shape.dim(0)}, row, 2)
-                    .cut(1, Group::pipeline, {shape.dim(1)}, column, 2));
-    add("one", Placement::whole(shape).cut(0, Group::tensor, {shape.dim(0)}, row, 2));
+    add("both", Placement::replicated(shape)
+                    .shard(0, Group::tensor, {shape.dim(0)}, row, 2)
+                    .shard(1, Group::pipeline, {shape.dim(1)}, column, 2));
+    add("one", Placement::replicated(shape).shard(0, Group::tensor, {shape.dim(0)}, row, 2));
     buckets_.emplace(context, std::vector<ParameterGroup>{parameters_}, BucketOptions{}, topology);
     buckets_->keep_masters(context);
     for (Bucket& bucket : buckets_->buckets()) {
@@ -122,7 +122,7 @@ class CutByTwoGroups {
   // Two updates by elements whose weights and gradients follow from their place in the whole.
   void update_twice(const Topology& topology, const OptimizerConfig& config) {
     Optimizer optimizer(context_, *buckets_,
-                        find_kind(optimizer_kinds(), config.type)->make(config.params), topology);
+                        find_row(optimizer_registry(), config.type)->make(config.params), topology);
     for (const auto& parameter : parameters_) buckets_->set(context_, *parameter, held(*parameter));
     for (int step = 0; step < 2; ++step) {
       for (Bucket& bucket : buckets_->buckets()) {
@@ -139,8 +139,8 @@ class CutByTwoGroups {
   void expect_part_of(const std::vector<float>& whole) const {
     for (const auto& parameter : parameters_) {
       const auto local = context_.to_host<float>(parameter->weight());
-      for (const HeldBox& held : parameter->spec().placement.boxes()) {
-        each_stretch(held, shape.dim(1), [&](std::int64_t at, std::int64_t from, std::int64_t n) {
+      for (const LocalSlice& held : parameter->spec().placement.slices()) {
+        each_range(held, shape.dim(1), [&](std::int64_t at, std::int64_t from, std::int64_t n) {
           for (std::int64_t i = 0; i < n; ++i) {
             ASSERT_EQ(local[static_cast<std::size_t>(at + i)],
                       whole[static_cast<std::size_t>(from + i)])
@@ -158,8 +158,8 @@ class CutByTwoGroups {
   Tensor held(const Parameter& parameter) {
     const Placement& placement = parameter.spec().placement;
     std::vector<float> values(static_cast<std::size_t>(placement.numel()));
-    for (const HeldBox& held : placement.boxes()) {
-      each_stretch(held, shape.dim(1), [&](std::int64_t at, std::int64_t from, std::int64_t n) {
+    for (const LocalSlice& held : placement.slices()) {
+      each_range(held, shape.dim(1), [&](std::int64_t at, std::int64_t from, std::int64_t n) {
         for (std::int64_t i = 0; i < n; ++i) {
           values[static_cast<std::size_t>(at + i)] = value(from + i);
         }
@@ -175,9 +175,9 @@ class CutByTwoGroups {
 
 // All of the elements in one range, updated as above.
 std::vector<float> updated_whole(Context& context, const OptimizerConfig& config) {
-  const auto rule = find_kind(optimizer_kinds(), config.type)->make(config.params);
+  const auto rule = find_row(optimizer_registry(), config.type)->make(config.params);
   const Shape shape = CutByTwoGroups::shape;
-  const Parameter parameter({.name = "x", .placement = Placement::whole(shape)});
+  const Parameter parameter({.name = "x", .placement = Placement::replicated(shape)});
   std::vector<float> values(static_cast<std::size_t>(shape.numel()));
   for (std::size_t i = 0; i < values.size(); ++i) {
     values[i] = CutByTwoGroups::value(static_cast<std::int64_t>(i));

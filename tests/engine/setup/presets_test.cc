@@ -6,7 +6,7 @@
 #include <map>
 
 #include "base/error.h"
-#include "engine/setup/kinds.h"
+#include "engine/setup/registry.h"
 #include "planner/plan/plan.h"
 #include "settings/config.h"
 #include "support/temp_dir.h"
@@ -27,13 +27,13 @@ TEST(Presets, AreTheModelsWhoseNamesTheyHave) {
   std::size_t counted = 0;
   for (const Preset& preset : presets()) {
     SCOPED_TRACE(preset.name);
-    const std::string text = preset_config(preset.name, "mine", *built_in_rules());
+    const std::string text = preset_config(preset.name, "mine", *built_in_constraints());
     const LoadedConfig loaded = parse_config(
         text, {"parallel=null", "batch.micro_batch_size=1", "batch.global_batch_size=2"},
-        {.rules = built_in_rules(), .ranks = 2});
+        {.constraints = built_in_constraints(), .ranks = 2});
     EXPECT_EQ(loaded.config.checkpoint.save, "runs/mine/weights");
     // As it is written; what is "auto" of its layout stays.
-    parse_config(text, {"batch.micro_batch_size=1"}, {.rules = built_in_rules()});
+    parse_config(text, {"batch.micro_batch_size=1"}, {.constraints = built_in_constraints()});
     const auto known = published.find(preset.name);
     if (known == published.end()) continue;
     ++counted;
@@ -41,12 +41,13 @@ TEST(Presets, AreTheModelsWhoseNamesTheyHave) {
     EXPECT_EQ(plan.parameters, known->second);
   }
   EXPECT_EQ(counted, published.size());
-  EXPECT_THAT(message_of<RequestError>([] { preset_config("gpt_124", "x", *built_in_rules()); }),
-              HasSubstr("did you mean gpt2_124m?"));
+  EXPECT_THAT(
+      message_of<RequestError>([] { preset_config("gpt_124", "x", *built_in_constraints()); }),
+      HasSubstr("did you mean gpt2_124m?"));
 }
 
 TEST(Presets, SayWhatTheirKeysMean) {
-  const std::string text = preset_config("bytes", "mine", *built_in_rules());
+  const std::string text = preset_config("bytes", "mine", *built_in_constraints());
   EXPECT_THAT(text, HasSubstr("    // Transformer layers.\n    \"num_layers\": 4,\n"));
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = text.find('\n', begin);

@@ -11,7 +11,7 @@
 #include <random>
 
 #include "base/error.h"
-#include "engine/setup/kinds.h"
+#include "engine/setup/registry.h"
 #include "formats/hugging_face/hugging_face.h"
 #include "formats/hugging_face/hugging_face_check.h"
 #include "formats/hugging_face/safetensors.h"
@@ -199,7 +199,8 @@ TEST_F(ModelDirectory, ARunsConfigMustAgreeInEveryNumberThatItsModelComputesWith
         {"data", {{"train", {{{"path", "x"}}}}, {"tokenizer", {{"type", "file"}, {"path", "t"}}}}},
         {"training", {{"train_iters", 1}}}};
     config["model"].update(changes);
-    const Config loaded = parse_config(config.dump(), {}, {.rules = built_in_rules()}).config;
+    const Config loaded =
+        parse_config(config.dump(), {}, {.constraints = built_in_constraints()}).config;
     return message_of<RequestError>([&] {
       check_hugging_face(dir / "model", loaded, *architectures.at(loaded.model.architecture));
     });

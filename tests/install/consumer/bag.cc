@@ -32,9 +32,9 @@ void running_mean(Context& context, const Tensor& x, const Tensor& y, std::int64
   });
 }
 
-struct BagRecord final : Record {
-  NormRecord norm;
-  MlpRecord mlp;
+struct BagActivations final : Record {
+  NormActivations norm;
+  MlpActivations mlp;
 };
 
 class BagLayer final : public Module {
@@ -50,8 +50,8 @@ class BagLayer final : public Module {
     return list;
   }
   Tensor forward(Context& context, const MicroBatch& batch, const Tensor& x,
-                 RecordPtr& kept) const override {
-    auto record = std::make_unique<BagRecord>();
+                 SavedActivationsPtr& kept) const override {
+    auto record = std::make_unique<BagActivations>();
     const Tensor mean = context.empty(x.shape(), x.dtype(), Category::activation);
     running_mean(context, x, mean, batch.sequence, false);
     const Tensor normed = norm_.forward(context, batch.version, mean, record->norm);
@@ -61,8 +61,8 @@ class BagLayer final : public Module {
     return y;
   }
   Tensor backward_input(Context& context, const MicroBatch& batch, const Tensor& grad_y,
-                        RecordPtr& kept) const override {
-    auto& record = static_cast<BagRecord&>(*kept);
+                        SavedActivationsPtr& kept) const override {
+    auto& record = static_cast<BagActivations&>(*kept);
     Tensor g = mlp_.backward_input(context, batch.version, grad_y, record.mlp);
     g = norm_.backward_input(context, batch.version, g, {}, record.norm);
     Tensor grad_x = context.empty(g.shape(), g.dtype(), Category::activation);
@@ -70,8 +70,9 @@ class BagLayer final : public Module {
     add(context, grad_y, grad_x);
     return grad_x;
   }
-  void backward_weight(Context& context, const MicroBatch&, RecordPtr& kept) const override {
-    auto& record = static_cast<BagRecord&>(*kept);
+  void backward_weight(Context& context, const MicroBatch&,
+                       SavedActivationsPtr& kept) const override {
+    auto& record = static_cast<BagActivations&>(*kept);
     mlp_.backward_weight(context, record.mlp);
     norm_.backward_weight(context, record.norm);
     kept.reset();
@@ -87,7 +88,7 @@ class BagLayer final : public Module {
 class Bag final : public Architecture {
  public:
   // A sequence is not cut over ranks: its means run through it.
-  ModelRules rules() const override {
+  ModelConstraints constraints() const override {
     return {.check = [](const Config& config, ConfigProblems& problems) {
       if (!config.parallel.sequence_parallel) return;
       problems.add("/parallel/sequence_parallel", "true doesn't go with model bag; leave it out");

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "bag.h"
-#include "engine/setup/kinds.h"
+#include "engine/setup/registry.h"
 #include "planner/plan/plan.h"
 #include "run/loop/trainer.h"
 #include "settings/config.h"
@@ -39,12 +39,13 @@ trident::Schedule latest_first(const trident::ScheduleRequest& request) {
 }
 
 trident::LoadedConfig config_in(const std::string& directory, std::vector<std::string> overrides) {
-  trident::Kinds kinds = trident::built_in_kinds();
-  kinds.architectures["bag"] = make_bag();
-  kinds.schedules.push_back({{.name = "latest_first"}, latest_first});
+  trident::Registry registry = trident::built_in_registry();
+  registry.architectures["bag"] = make_bag();
+  registry.schedules.push_back({{.name = "latest_first"}, latest_first});
   overrides.push_back("data.train.0.path=" + directory + "/text.txt");
   overrides.push_back("logging.dir=" + directory + "/run");
-  return trident::parse_config(config_text, overrides, {.rules = trident::rules_of(kinds)});
+  return trident::parse_config(config_text, overrides,
+                               {.constraints = trident::constraints_of(registry)});
 }
 
 bool loss_falls(const std::string& directory) {

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "engine/setup/from_config.h"
-#include "engine/setup/kinds.h"
+#include "engine/setup/registry.h"
 #include "planner/plan/planned_rank.h"
 #include "run/launch/devices.h"
 #include "support/temp_dir.h"

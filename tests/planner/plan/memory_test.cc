@@ -31,7 +31,7 @@ Ledger::Figures measure(const Config& config) {
   std::mutex mutex;
   on_ranks(config, transport_options(config), [&](Rank& own) {
     own.model.context().ledger().reset_peaks();
-    for (int k = 0; k < 2; ++k) own.stepper.train(random_batches(own.model, k), 1e-3);
+    for (int k = 0; k < 2; ++k) own.stepper.train(synthetic_batches(own.model, k), 1e-3);
     const Ledger::Figures figures = own.model.context().ledger().figures();
     const std::lock_guard lock(mutex);
     largest.peak_total = std::max(largest.peak_total, figures.peak_total);
@@ -102,7 +102,7 @@ TEST(ModelStates, ThePlanKnowsThePublishedSizes) {
                          "precision.grad_accum_dtype=bf16", "batch.micro_batch_size=1",
                          "batch.gradient_accumulation_steps=1", "model.tie_word_embeddings=false"} +
                    overrides,
-               {.rules = built_in_rules()})
+               {.constraints = built_in_constraints()})
         .config;
   };
   // 7 billion: 112 GB.

@@ -47,7 +47,7 @@ Measured measure(Rank& own) {
   Monitor monitor(own.stepper, own.model.topology().world.duplicate("monitor"));
   const auto step = [&](std::int64_t k) {
     monitor.begin();
-    own.stepper.train(random_batches(own.model, k), 1e-3);
+    own.stepper.train(synthetic_batches(own.model, k), 1e-3);
     monitor.end();
     monitor.collect();
   };
@@ -69,13 +69,13 @@ Measured measure(Rank& own) {
 }  // namespace
 
 void expect_planned(const PlanCase& c, std::int64_t libraries,
-                    const std::shared_ptr<const ConfigRules>& rules) {
+                    const std::shared_ptr<const ConfigConstraints>& constraints) {
   std::string name = std::string(c.model) + " " + name_of(c.layout);
   for (const std::string& o : c.overrides) name += " " + o;
   SCOPED_TRACE(name);
   const TempDir dir;
   const Config config = seeded_config(c.model, dir.path(), overrides_of(c.layout) + c.overrides,
-                                      axes_of(c.layout), rules);
+                                      axes_of(c.layout), constraints);
   const Plan plan = plan_each_rank(config, *built_in_architectures().at(config.model.architecture));
   ASSERT_EQ(plan.world_size, config.world_size());
   ASSERT_EQ(static_cast<std::int64_t>(plan.ranks.size()), config.world_size());

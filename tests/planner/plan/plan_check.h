@@ -21,7 +21,8 @@ struct PlanCase {
 // A seeded model's plan: states and traffic exactly, peaks within 5% of the whole. `libraries`:
 // bytes of workspace that libraries take on both sides, and that don't widen the 5%. `rules`: of
 // the kinds that the overrides name.
-void expect_planned(const PlanCase&, std::int64_t libraries = 0,
-                    const std::shared_ptr<const ConfigRules>& rules = built_in_rules());
+void expect_planned(
+    const PlanCase&, std::int64_t libraries = 0,
+    const std::shared_ptr<const ConfigConstraints>& constraints = built_in_constraints());
 
 }  // namespace trident::testing

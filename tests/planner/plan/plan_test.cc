@@ -212,7 +212,7 @@ TEST(Traffic, OfTheDataGroupEqualsTheFormulasExactly) {
                                                    : reduced + 2 * m * phi - m * spared;
           for (int k = 0; k < 2; ++k) {
             const std::int64_t before = sent_by(own.stepper).at("data");
-            own.stepper.train(random_batches(own.model, k), 1e-3);
+            own.stepper.train(synthetic_batches(own.model, k), 1e-3);
             EXPECT_EQ(sent_by(own.stepper).at("data") - before, formula / ranks * (ranks - 1) * 4);
           }
           EXPECT_GT(spared, 0);
@@ -273,14 +273,14 @@ TEST(Plan, EvaluationTakesNoMoreActivationsThanTraining) {
       return own.model.context().ledger().figures().peak[static_cast<std::size_t>(
           Category::activation)];
     };
-    own.stepper.train(random_batches(own.model, 0), 1e-3);
+    own.stepper.train(synthetic_batches(own.model, 0), 1e-3);
     const std::int64_t trained = activations();
     own.model.context().ledger().reset_peaks();
     // The others have time to run ahead.
     if (own.model.topology().of(Group::pipeline).rank() == 1) {
       std::this_thread::sleep_for(std::chrono::milliseconds(300));
     }
-    own.evaluator.mean_loss(random_batches(own.model, 1));
+    own.evaluator.mean_loss(synthetic_batches(own.model, 1));
     EXPECT_LE(activations(), trained);
   });
 }
@@ -429,7 +429,7 @@ TEST(Plan, EveryKindRunsAtEverySmallSizeThatItAccepts) {
   const auto shared = built_in_architectures().at("gpt2");
   const Architecture& architecture = *shared;
   int planned = 0;
-  for (const std::string& kind : names_of(schedule_kinds())) {
+  for (const std::string& kind : names_of(schedule_registry())) {
     const bool looped =
         kind == "interleaved_1f1b" || kind == "looped_bfs" || kind == "interleaved_zero_bubble";
     const int chunks = looped || kind == "zbv" || kind == "dualpipev" ? 2 : 1;
@@ -486,8 +486,9 @@ TEST(Plan, TakesNoMemoryForTheBatch) {
 }
 
 TEST(Plan, TheTrillionParameterConfigHas1008BillionOn3072Ranks) {
-  const Config config =
-      load_config(source_dir() + "/configs/gpt_1t.json", {}, {.rules = built_in_rules()}).config;
+  const Config config = load_config(source_dir() + "/configs/gpt_1t.json", {},
+                                    {.constraints = built_in_constraints()})
+                            .config;
   const Plan plan = make_plan(config, *built_in_architectures().at("gpt2"));
   EXPECT_EQ(plan.world_size, 3072);
   std::int64_t counted = 0;

@@ -81,7 +81,7 @@ TEST(Resident, PeakIsWithin10PercentOfTheLedgersSum) {
     std::mutex mutex;
     std::barrier together(c.layout.ranks());
     on_ranks(config, transport_options(config), [&](Rank& own) {
-      for (int k = 0; k < 2; ++k) own.stepper.train(random_batches(own.model, k), 1e-3);
+      for (int k = 0; k < 2; ++k) own.stepper.train(synthetic_batches(own.model, k), 1e-3);
       together.arrive_and_wait();
       const std::lock_guard lock(mutex);
       ledgers += own.model.context().ledger().figures().peak_total;
@@ -162,7 +162,7 @@ TEST(Resident, PagesTouchedAgreeWithTheLedger) {
         Context context(device, 1);
         Rank own(context, config, *architecture, schedule,
                  topology_of(config, schedule, transport));
-        for (int k = 0; k < 2; ++k) own.stepper.train(random_batches(own.model, k), 1e-3);
+        for (int k = 0; k < 2; ++k) own.stepper.train(synthetic_batches(own.model, k), 1e-3);
         const auto touched = static_cast<double>(device.touched_bytes());
         const auto reserved = static_cast<double>(context.allocator().figures().reserved_bytes);
         const auto ledger = static_cast<double>(context.ledger().figures().peak_total);

@@ -145,7 +145,7 @@ LayoutRequest request_of(const Space& space) {
                       .global_batch_size = space.global_batch_size,
                       .held = space.held,
                       .ranks = {space.ranks}};
-  asked.load.rules = built_in_rules();
+  asked.load.constraints = built_in_constraints();
   asked.load.device = space.machine.device.gpu ? "cuda" : "cpu";
   return asked;
 }

@@ -30,7 +30,7 @@ constexpr const char* kChosenModel = R"({
 
 LayoutRequest choosing(std::vector<std::string> held = {}) {
   LayoutRequest asked{.written = kChosenModel, .machine = dgx_a100(), .global_batch_size = 48};
-  asked.load.rules = built_in_rules();
+  asked.load.constraints = built_in_constraints();
   asked.held = std::move(held);
   return asked;
 }

@@ -30,7 +30,7 @@ constexpr const char* kModel = R"({
 
 LayoutRequest request(std::vector<std::int64_t> ranks, std::int64_t memory = 0) {
   LayoutRequest asked{.written = kModel, .machine = dgx_a100()};
-  asked.load.rules = built_in_rules();
+  asked.load.constraints = built_in_constraints();
   asked.memory = memory;
   asked.ranks = std::move(ranks);
   asked.global_batch_size = 64;

@@ -70,7 +70,7 @@ TEST(PublishedRuns, ComeNearTheStepsOfAnH200) {
        {std::pair("gpt2_124m", 56.8), std::pair("gpt2_1.5b", 319.5),
         std::pair("llama_1b", 202.5)}) {
     const Config config = load_config(fmt::format("{}/configs/gpu/{}.json", source_dir(), name), {},
-                                      {.rules = built_in_rules()})
+                                      {.constraints = built_in_constraints()})
                               .config;
     const SimulatedStep step =
         simulate_step(config, *architecture_of(config), machine_named("h200"), Habits::of(config));

@@ -36,7 +36,7 @@ TEST(SimulationPrint, ATimelineHasALaneForWhatRunsBesideCompute) {
   }
   EXPECT_NEAR(last * 1e-6, step.seconds, 1e-6);
   double data = 0;
-  for (const BesideSeconds& one : step.beside) data += one.group == "data" ? one.seconds : 0;
+  for (const OverlappedSeconds& one : step.beside) data += one.group == "data" ? one.seconds : 0;
   EXPECT_GT(data, 0);
   EXPECT_NEAR(seconds["gradient_reduction"], data, 1e-6);
   EXPECT_GT(seconds["transfer"], 0);

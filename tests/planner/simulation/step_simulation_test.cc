@@ -106,7 +106,7 @@ TEST(StepSimulation, TheUpdateComesAfterTheSumsOfGradients) {
   machine.inside.bandwidth /= 100;
   const SimulatedStep slow = simulate();
   double summed = 0, update = -1, taken = 0;
-  for (const BesideSeconds& one : slow.beside) {
+  for (const OverlappedSeconds& one : slow.beside) {
     if (one.group.empty()) update = one.start, taken = one.seconds;
     if (one.operation == Operation::reduce_scatter && one.group == "data") {
       summed = std::max(summed, one.start + one.seconds);
@@ -175,7 +175,7 @@ TEST(StepSimulation, AScheduleThatNeverFlushesGoesAtThePaceOfItsBusiestRank) {
     overrides.insert(overrides.end(), {"gradient_clipping=0", "model.tie_word_embeddings=false",
                                        "precision.dtype=bf16", "precision.grad_accum_dtype=fp32"});
     const Config changed =
-        parse_config(config_to_json(config), overrides, {.rules = config.rules}).config;
+        parse_config(config_to_json(config), overrides, {.constraints = config.constraints}).config;
     return simulated(changed, dgx_a100(), Habits::of(changed));
   };
   const SimulatedStep flushed = with({"pipeline.schedule=1f1b"});

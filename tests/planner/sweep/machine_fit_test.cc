@@ -5,7 +5,7 @@
 #include <random>
 
 #include "base/error.h"
-#include "engine/setup/kinds.h"
+#include "engine/setup/registry.h"
 #include "planner/simulation/step_simulation.h"
 #include "tests/planner/planner_machines.h"
 

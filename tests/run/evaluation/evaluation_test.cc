@@ -14,7 +14,7 @@
 #include "datasets/indexed_writer.h"
 #include "engine/evaluator.h"
 #include "engine/setup/from_config.h"
-#include "engine/setup/kinds.h"
+#include "engine/setup/registry.h"
 #include "formats/hugging_face/hugging_face.h"
 #include "formats/hugging_face/model_directory.h"
 #include "run/evaluation/evaluation_bytes.h"

@@ -15,7 +15,7 @@
 #include "base/files/crc64.h"
 #include "base/files/file.h"
 #include "checkpoint/manifest.h"
-#include "engine/setup/kinds.h"
+#include "engine/setup/registry.h"
 #include "formats/hugging_face/model_directory.h"
 #include "run/evaluation/convert.h"
 #include "run/startup/training_job.h"

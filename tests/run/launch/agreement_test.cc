@@ -170,15 +170,12 @@ class Unsteady final : public Architecture {
 TEST(Replicas, ARunWhoseReplicasDifferIsRefusedBeforeItWritesAnything) {
   const TempDir dir;
   const auto run = [&](const std::string& logs, const ArchitectureSet& architectures) {
-    Kinds kinds = built_in_kinds();
-    kinds.architectures = architectures;
+    Registry registry = built_in_registry();
+    registry.architectures = architectures;
     const Config config =
-        seeded_config("gpt2", dir / logs, overrides_of({2, 1, 1}), {}, rules_of(kinds));
+        seeded_config("gpt2", dir / logs, overrides_of({2, 1, 1}), {}, constraints_of(registry));
     int begun = 0;
-    train_local(prepare_training(config), {.on_begin = [&](const StartingPoint&) {
-                  ++begun;
-                  return std::string();
-                }});
+    train_local(prepare_training(config), {.on_begin = [&](const StartingPoint&) { ++begun; }});
     return begun;
   };
   EXPECT_EQ(run("even", built_in_architectures()), 1);

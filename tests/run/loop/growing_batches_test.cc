@@ -95,8 +95,8 @@ TEST(GrowingBatches, EpochsAreAsManyIterationsAsTheirSamplesMake) {
   const TrainingInputs inputs = prepare_training(config);
   const std::int64_t samples = inputs.datasets.train->samples_per_epoch();
   const std::int64_t iterations = inputs.config.training.train_iters;
-  EXPECT_LE(inputs.batches.first_sample(iterations), samples);
-  EXPECT_GT(inputs.batches.first_sample(iterations + 1), samples);
+  EXPECT_LE(inputs.begin.batches.first_sample(iterations), samples);
+  EXPECT_GT(inputs.begin.batches.first_sample(iterations + 1), samples);
 }
 
 TEST(GrowingBatches, ARampThatCannotBeIsRefused) {

@@ -215,7 +215,7 @@ Traffic tensor_traffic(const std::string& model, const Layout& layout, const Ove
   on_ranks(config, transport_options(config), [&](Rank& own) {
     const ProcessGroup& tensor = own.model.topology().of(Group::tensor);
     const Traffic before = tensor.traffic();
-    own.stepper.train(random_batches(own.model, 0), 1e-3);
+    own.stepper.train(synthetic_batches(own.model, 0), 1e-3);
     if (own.model.topology().world.rank() != 0) return;
     const Traffic after = tensor.traffic();
     traffic = {.bytes_sent = after.bytes_sent - before.bytes_sent,

@@ -205,10 +205,7 @@ TEST(Logs, ThatCouldNotBeMadeAreTriedAgain) {
   std::optional<FullDisk> full;
   std::vector<std::string> messages;
   TrainerHooks hooks;
-  hooks.on_begin = [&](const StartingPoint&) {
-    full.emplace(0);
-    return std::string();
-  };
+  hooks.on_begin = [&](const StartingPoint&) { full.emplace(0); };
   hooks.on_message = [&](const std::string& text) { messages.push_back(text); };
   hooks.on_iteration = [&](const IterationMetrics& m) {
     if (m.iteration == 2) full.reset();
@@ -218,7 +215,7 @@ TEST(Logs, ThatCouldNotBeMadeAreTriedAgain) {
   // The first iteration's line met the full disk, or came after that.
   ASSERT_GE(lines.size(), 2U);
   EXPECT_EQ(lines.back().at("iteration"), 3);
-  EXPECT_FALSE(parse_config(slurp(dir / "config.json"), {}, {.rules = built_in_rules()})
+  EXPECT_FALSE(parse_config(slurp(dir / "config.json"), {}, {.constraints = built_in_constraints()})
                    .config.logging.overwrite);
   ASSERT_GE(messages.size(), 2U);
   EXPECT_THAT(messages[0], ::testing::StartsWith("LOGGING FAILED (all log files): "));

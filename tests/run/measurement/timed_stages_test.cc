@@ -63,7 +63,7 @@ void expect_causal(const Schedule& s, const Simulation& run, const StageTimes& t
 }
 
 TEST(TimedStages, EveryKindRunsOverRealRanksAndComesNearItsSimulation) {
-  for (const std::string& kind : names_of(schedule_kinds())) {
+  for (const std::string& kind : names_of(schedule_registry())) {
     SCOPED_TRACE(kind);
     const Schedule schedule = make_schedule({.kind = kind, .stages = 4, .microbatches = 8});
     const StageTimes times = stage_times(schedule, {{5}, {6}, {5}});

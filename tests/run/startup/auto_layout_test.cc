@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 
 #include "base/error.h"
-#include "engine/setup/kinds.h"
 #include "engine/setup/model_costs.h"
+#include "engine/setup/registry.h"
 #include "planner/plan/fit.h"
 #include "planner/plan/planned_rank.h"
 #include "planner/search/layout_search.h"
@@ -43,7 +43,7 @@ Machine cores() {
 class AutoLayout : public ::testing::Test {
  protected:
   LoadOptions options(std::int64_t ranks) const {
-    return {.rules = built_in_rules(), .ranks = ranks, .cores = 8};
+    return {.constraints = built_in_constraints(), .ranks = ranks, .cores = 8};
   }
   ChosenLayout choose(const Overrides& set, std::int64_t ranks = 8,
                       std::int64_t memory = 4'000'000'000,

@@ -132,7 +132,7 @@ TEST(Bf16Products, ARunWritesItsWayAndGoesOnWithIt) {
   {
     TrainingJob job = job_of(config, slow);
     EXPECT_EQ(job.inputs.config.runtime.bf16_products, "widened");
-    EXPECT_EQ(job.inputs.made_by.at("bf16 products"), "widened");
+    EXPECT_EQ(job.facts.made_by.at("bf16 products"), "widened");
     Told told;
     run_job(job, {.trainer = told.hooks(2)});
     EXPECT_THAT(told.all(), HasSubstr("bf16 products: widened"));
@@ -173,10 +173,10 @@ TEST(Bf16Products, AnotherWayThatIsAskedForIsToldWhereARunGoesOn) {
 TEST(Bf16Products, WhatIsAskedForIsNotReplacedByWhatRankZeroHasChosen) {
   const auto choose = [] { return Bf16Choice{"widened", "why"}; };
   Config config = bf16_config();
-  EXPECT_EQ(settle_bf16_products(config, Launch{}, choose), "why");
+  EXPECT_EQ(agree_on_bf16_products(config, Launch{}, choose), "why");
   EXPECT_EQ(config.runtime.bf16_products, "widened");
   config = bf16_config("native");
-  EXPECT_EQ(settle_bf16_products(config, Launch{}, choose), "");
+  EXPECT_EQ(agree_on_bf16_products(config, Launch{}, choose), "");
   EXPECT_EQ(config.runtime.bf16_products, "native");
 }
 

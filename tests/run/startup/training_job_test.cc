@@ -47,7 +47,7 @@ TEST(TrainingJob, TrainsSavesAndTellsAsTheCommandDoes) {
   EXPECT_FALSE(std::filesystem::exists(dir / "run"));  // nothing is written before it runs
   EXPECT_THAT(opening_text(job), StartsWith("gpt2: 2 ranks ("));
   measure_product_rate(job);
-  EXPECT_GT(job.inputs.rate.total(), 0);
+  EXPECT_GT(job.facts.rate.total(), 0);
 
   std::vector<std::string> order;
   JobHooks hooks{.command = "a test",
@@ -69,7 +69,7 @@ TEST(TrainingJob, WhatAStepReachesIsTheLeastThatItsMachineCanDo) {
   const TempDir dir;
   const Launch launch;
   TrainingJob job = prepare_job(load(request_in(dir), launch), launch);
-  job.inputs.rate = {.machines = {{"a machine", 2}}, .best = {{"a machine", 1.0}}};
+  job.facts.rate = {.machines = {{"a machine", 2}}, .best = {{"a machine", 1.0}}};
   const TrainingSummary summary = run_job(job, {});
   for (const IterationMetrics& m : summary.history) {
     EXPECT_GT(m.mfu, 0);

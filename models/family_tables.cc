@@ -1,0 +1,108 @@
+#include "models/family_tables.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "models/layer_name.h"
+
+namespace trident {
+namespace {
+
+// `pattern` with `layer` in place of its "*".
+std::string named(std::string_view pattern, std::string_view layer) {
+  std::string name(pattern);
+  if (const auto at = name.find('*'); at != std::string::npos) name.replace(at, 1, layer);
+  return name;
+}
+
+// First row and number of rows.
+std::pair<std::int64_t, std::int64_t> rows_of(StoredRows rows, const TransformerShape& shape,
+                                              const Shape& global) {
+  const std::int64_t queries = shape.heads * shape.head_dim();
+  const std::int64_t keys = shape.groups * shape.head_dim();
+  switch (rows) {
+    case StoredRows::queries:
+      return {0, queries};
+    case StoredRows::keys:
+      return {queries, keys};
+    case StoredRows::values:
+      return {queries + keys, keys};
+    case StoredRows::gate:
+      return {0, shape.ffn};
+    case StoredRows::up:
+      return {shape.ffn, shape.ffn};
+    case StoredRows::all:
+      break;
+  }
+  return {0, global.dim(0)};
+}
+
+std::int64_t rotary_heads(StoredRows rows, const ModelConfig& model) {
+  if (rows == StoredRows::queries) return model.num_attention_heads;
+  return rows == StoredRows::keys ? model.num_query_groups : 0;
+}
+
+}  // namespace
+
+std::vector<HuggingFaceTensor> TabledArchitecture::hugging_face(const TransformerShape& shape,
+                                                                const std::string& name,
+                                                                const Shape& global) const {
+  std::string pattern = name, layer;
+  if (name.starts_with("layers.")) {
+    const LayerName parsed = parse_layer_name(name);
+    layer = std::to_string(parsed.index);
+    pattern = "layers.*." + parsed.rest;
+  }
+  std::vector<HuggingFaceTensor> found;
+  for (const StoredTensor& tensor : tables_.tensors) {
+    if (tensor.ours != pattern) continue;
+    const auto [begin, rows] = rows_of(tensor.rows, shape, global);
+    found.push_back({named(tensor.hugging_face, layer), begin, rows, tensor.transposed});
+  }
+  if (found.empty()) {
+    throw Error(fmt::format("{}: no Hugging Face name for parameter {}", tables_.model_type, name));
+  }
+  return found;
+}
+
+HuggingFaceConfig TabledArchitecture::read(std::string_view text) const {
+  return HuggingFaceConfig(text, tables_.model_type, tables_.classes, tables_.keys);
+}
+
+std::string TabledArchitecture::hugging_face_config(const Config& config) const {
+  return tables_.write_config(config);
+}
+
+std::string TabledArchitecture::model_config(std::string_view text) const {
+  HuggingFaceConfig read_keys = read(text);
+  return tables_.read_config(read_keys);
+}
+
+std::string TabledArchitecture::kept_config(std::string_view text, bool conversion) const {
+  return read(text).kept(conversion);
+}
+
+std::vector<std::string> TabledArchitecture::unread_keys(std::string_view text) const {
+  return read(text).unread();
+}
+
+std::optional<GgufForm> TabledArchitecture::gguf(const Config& config) const {
+  GgufForm form{.architecture = std::string(tables_.model_type),
+                .sizes = tables_.gguf_sizes(config),
+                .numbers = tables_.gguf_numbers(config)};
+  for (const StoredTensor& tensor : tables_.tensors) {
+    form.names.push_back({std::string(tensor.hugging_face), std::string(tensor.gguf),
+                          rotary_heads(tensor.rows, config.model)});
+  }
+  return form;
+}
+
+std::vector<std::string> TabledArchitecture::buffers(std::int64_t layer) const {
+  std::vector<std::string> names;
+  for (const std::string_view pattern : tables_.buffers) {
+    names.push_back(named(pattern, std::to_string(layer)));
+  }
+  return names;
+}
+
+}  // namespace trident

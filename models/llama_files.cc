@@ -1,0 +1,153 @@
+// Llama's files: as transformers' LlamaForCausalLM and llama.cpp have them.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/files/json.h"
+#include "models/family_tables.h"
+
+namespace trident {
+namespace {
+
+using Use = HuggingFaceUse;
+
+// Those of transformers' LlamaConfig, 4.30 to 5.24.
+constexpr HuggingFaceKey llama_keys[] = {
+    {"pad_token_id", Use::model},
+    {"vocab_size", Use::model},
+    {"hidden_size", Use::model},
+    {"intermediate_size", Use::model},
+    {"num_hidden_layers", Use::model},
+    {"num_attention_heads", Use::model},
+    {"num_key_value_heads", Use::model},
+    {"head_dim", Use::model},
+    {"hidden_act", Use::model},
+    {"max_position_embeddings", Use::model},
+    {"rms_norm_eps", Use::model},
+    {"rope_theta", Use::model},
+    {"rope_parameters", Use::model},
+    {"rope_scaling", Use::model},
+    {"attention_dropout", Use::training},
+    // Products by parts, added up: the same numbers but for rounding.
+    {"pretraining_tp", Use::training},
+    {"original_max_position_embeddings", Use::training},  // read where positions are scaled
+    {"attention_bias", Use::fixed, "[false, null]"},
+    {"mlp_bias", Use::fixed, "[false, null]"},
+    {"partial_rotary_factor", Use::fixed, "[1, null]"},
+};
+
+constexpr std::string_view llama_classes[] = {"LlamaForCausalLM", "LlamaModel", "LLaMAForCausalLM"};
+
+constexpr StoredTensor llama_tensors[] = {
+    {"embedding.weight", "model.embed_tokens.weight", "token_embd.weight"},
+    {"layers.*.attention_norm.weight", "model.layers.*.input_layernorm.weight",
+     "blk.*.attn_norm.weight"},
+    {"layers.*.attention.qkv.weight", "model.layers.*.self_attn.q_proj.weight",
+     "blk.*.attn_q.weight", StoredRows::queries},
+    {"layers.*.attention.qkv.weight", "model.layers.*.self_attn.k_proj.weight",
+     "blk.*.attn_k.weight", StoredRows::keys},
+    {"layers.*.attention.qkv.weight", "model.layers.*.self_attn.v_proj.weight",
+     "blk.*.attn_v.weight", StoredRows::values},
+    {"layers.*.attention.output.weight", "model.layers.*.self_attn.o_proj.weight",
+     "blk.*.attn_output.weight"},
+    {"layers.*.mlp_norm.weight", "model.layers.*.post_attention_layernorm.weight",
+     "blk.*.ffn_norm.weight"},
+    {"layers.*.mlp.up.weight", "model.layers.*.mlp.gate_proj.weight", "blk.*.ffn_gate.weight",
+     StoredRows::gate},
+    {"layers.*.mlp.up.weight", "model.layers.*.mlp.up_proj.weight", "blk.*.ffn_up.weight",
+     StoredRows::up},
+    {"layers.*.mlp.down.weight", "model.layers.*.mlp.down_proj.weight", "blk.*.ffn_down.weight"},
+    {"final_norm.weight", "model.norm.weight", "output_norm.weight"},
+    {"output.weight", "lm_head.weight", "output.weight"},
+};
+
+// Follow from the base of the rotary positions.
+constexpr std::string_view llama_buffers[] = {"model.layers.*.self_attn.rotary_emb.inv_freq",
+                                              "model.rotary_emb.inv_freq"};
+
+std::string llama_write_config(const Config& config) {
+  const ModelConfig& m = config.model;
+  nlohmann::ordered_json written{{"architectures", {"LlamaForCausalLM"}},
+                                 {"model_type", "llama"},
+                                 {"hidden_act", "silu"},
+                                 {"num_hidden_layers", m.num_layers},
+                                 {"hidden_size", m.hidden_size},
+                                 {"num_attention_heads", m.num_attention_heads},
+                                 {"num_key_value_heads", m.num_query_groups},
+                                 {"head_dim", config.head_dim()},
+                                 {"intermediate_size", m.ffn_hidden_size},
+                                 {"max_position_embeddings", m.max_position_embeddings},
+                                 {"vocab_size", m.vocab_size},
+                                 {"rms_norm_eps", m.norm_epsilon},
+                                 {"rope_theta", m.rotary_base},
+                                 {"initializer_range", m.init_method_std},
+                                 {"attention_dropout", m.attention_dropout},
+                                 {"attention_bias", false},
+                                 {"mlp_bias", false},
+                                 {"tie_word_embeddings", m.tie_word_embeddings},
+                                 {"bos_token_id", nullptr},
+                                 {"eos_token_id", nullptr},
+                                 {"torch_dtype", torch_name_of(dtype_of(config.precision.dtype))}};
+  if (m.pad_token_id) written["pad_token_id"] = *m.pad_token_id;
+  return json_text(written, 2);
+}
+
+std::string llama_read_config(HuggingFaceConfig& hf) {
+  const std::int64_t heads = hf.size("num_attention_heads"), hidden = hf.size("hidden_size");
+  if (hf.size_or("head_dim", hidden / heads) != hidden / heads) {
+    hf.refuse("head_dim", fmt::format("not supported; only hidden_size / num_attention_heads, {}",
+                                      hidden / heads));
+  }
+  const std::int64_t vocabulary = hf.size("vocab_size");
+  nlohmann::json model{{"architecture", "llama"},
+                       {"num_layers", hf.size("num_hidden_layers")},
+                       {"hidden_size", hidden},
+                       {"num_attention_heads", heads},
+                       {"num_query_groups", hf.size_or("num_key_value_heads", heads)},
+                       {"ffn_hidden_size", hf.size("intermediate_size")},
+                       {"max_position_embeddings", hf.size("max_position_embeddings")},
+                       {"vocab_size", vocabulary},
+                       {"norm_epsilon", hf.number_or("rms_norm_eps", 1e-6)},
+                       {"rotary_base", hf.rotary_base()},
+                       {"tie_word_embeddings", hf.flag_or("tie_word_embeddings", false)}};
+  if (const auto padding = hf.token_below("pad_token_id", vocabulary)) {
+    model["pad_token_id"] = *padding;
+  }
+  hf.require_word("hidden_act", {"silu", "swish"});
+  hf.finish();
+  return json_text(model);
+}
+
+std::vector<std::pair<std::string, std::int64_t>> llama_gguf_sizes(const Config& config) {
+  const ModelConfig& m = config.model;
+  return {{"context_length", m.max_position_embeddings},
+          {"embedding_length", m.hidden_size},
+          {"block_count", m.num_layers},
+          {"feed_forward_length", m.ffn_hidden_size},
+          {"attention.head_count", m.num_attention_heads},
+          {"attention.head_count_kv", m.num_query_groups},
+          {"rope.dimension_count", config.head_dim()}};
+}
+
+std::vector<std::pair<std::string, double>> llama_gguf_numbers(const Config& config) {
+  return {{"attention.layer_norm_rms_epsilon", config.model.norm_epsilon},
+          {"rope.freq_base", config.model.rotary_base}};
+}
+
+constexpr FamilyTables llama_tables{.model_type = "llama",
+                                    .classes = llama_classes,
+                                    .keys = llama_keys,
+                                    .tensors = llama_tensors,
+                                    .buffers = llama_buffers,
+                                    .write_config = llama_write_config,
+                                    .read_config = llama_read_config,
+                                    .gguf_sizes = llama_gguf_sizes,
+                                    .gguf_numbers = llama_gguf_numbers};
+
+}  // namespace
+
+const FamilyTables& llama_files() {
+  return llama_tables;
+}
+
+}  // namespace trident
